@@ -1,0 +1,1 @@
+"""Where processes run: storage, Ray, jobs, tracking, progress, preflight checks. Imports nothing of ours."""

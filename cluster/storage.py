@@ -1,0 +1,106 @@
+"""Files that are either whole or absent: atomic writes, checksums, locks."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cluster.errors import UserError
+
+_HASH_CHUNK_BYTES = 1 << 20
+
+
+def sha256_bytes(data: bytes | memoryview) -> str:
+    """Hex SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_HASH_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The same text for equal values: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(value: Any) -> str:
+    """Hex SHA-256 of a JSON-able value; equal values have equal fingerprints on every machine."""
+    return sha256_bytes(canonical_json(value).encode())
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that becomes `path` when the block ends without an error.
+
+    Readers see the old file or the whole new one. A full disk is a UserError; on any error nothing
+    is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"disk full while writing {path}: free some space and run the same command again") from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Atomic replacement of `path` by `data`."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Atomic, indented JSON."""
+    write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file; a damaged one is a UserError that names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged (not JSON): remove it and run the same command again") from error
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold `path` locked for this process; the kernel frees it even after kill -9.
+
+    Raises UserError at once when another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{path.parent} is in use by another permcode process: wait for it or stop it") from None
+        yield

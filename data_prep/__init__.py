@@ -1,0 +1,1 @@
+"""Corpora to shards: sources, filters, deduplication, split, tokenizer, shards, ledger."""

@@ -1,0 +1,1 @@
+"""Adapting a pretrained model to code tasks, each beside a baseline."""

@@ -1,0 +1,1 @@
+"""The top: command line, recipes, stage graph, report."""

@@ -1,0 +1,1 @@
+"""From shards to fixed-shape batches of lanes."""

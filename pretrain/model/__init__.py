@@ -1,0 +1,1 @@
+"""The two-stream permutation language model."""
