@@ -66,7 +66,9 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         fsync_folder(path.parent)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"disk full while writing {path}: free some space and run the same command again") from error
+            raise UserError(
+                f"disk full while writing {path}: free some space and run the same command again"
+            ) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -102,5 +104,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{path.parent} is in use by another permcode process: wait for it or stop it") from None
+            raise UserError(
+                f"{path.parent} is in use by another permcode process: wait for it or stop it"
+            ) from None
         yield

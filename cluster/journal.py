@@ -1,0 +1,120 @@
+"""The append-only truth of a training run: one JSON line per step or event.
+
+Anybody may read while one writes. Each line is one `write` on an O_APPEND descriptor, so lines of several
+writers never mix; a line torn by a kill is skipped by readers, and the next writer starts a fresh line.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Level = Literal["info", "warning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalRecord:
+    """One line: a step with its metrics, or an event with its text."""
+
+    kind: Literal["step", "event"]
+    time_s: float
+    """Seconds since the epoch, on the writer's clock."""
+    step: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    text: str = ""
+    level: Level = "info"
+
+
+class Journal:
+    """Appends records. What a call has returned from survives a kill of the process."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end_torn_line()
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of one optimizer step (or of an evaluation after it)."""
+        values = {name: float(value) for name, value in metrics.items()}
+        self._append({"kind": "step", "time_s": time.time(), "step": step, "metrics": values})
+
+    def event(self, text: str, level: Level = "info") -> None:
+        """Record something a reader of the run should know."""
+        self._append({"kind": "event", "time_s": time.time(), "text": text, "level": level})
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _append(self, record: dict[str, Any]) -> None:
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+        _write_whole(self._descriptor, line.encode())
+
+    def _end_torn_line(self) -> None:
+        size_bytes = os.fstat(self._descriptor).st_size
+        if size_bytes and os.pread(self._descriptor, 1, size_bytes - 1) != b"\n":
+            _write_whole(self._descriptor, b"\n")
+
+
+class JournalTail:
+    """Reads a growing journal piece by piece; a journal that does not exist yet is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset_bytes = 0
+
+    def new_records(self) -> list[JournalRecord]:
+        """The whole lines written since the last call, in file order."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset_bytes)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        # What follows the last newline may still be in the writing.
+        whole, newline, _ = data.rpartition(b"\n")
+        self._offset_bytes += len(whole) + len(newline)
+        return [record for line in whole.split(b"\n") if (record := _parse(line)) is not None]
+
+
+def read_journal(path: Path) -> list[JournalRecord]:
+    """All whole records of the file in order; a missing file is an empty journal."""
+    return JournalTail(path).new_records()
+
+
+def last_of_each_step(records: list[JournalRecord]) -> list[JournalRecord]:
+    """The step records by step, merged: a resumed run writes some steps again, and its word counts.
+
+    Two records of one step with different metrics (training, then evaluation) become one.
+    """
+    merged: dict[int, JournalRecord] = {}
+    for record in records:
+        if record.kind != "step" or record.step is None:
+            continue
+        earlier = merged.get(record.step)
+        metrics = {**(earlier.metrics if earlier else {}), **record.metrics}
+        merged[record.step] = JournalRecord(
+            kind="step", time_s=record.time_s, step=record.step, metrics=metrics
+        )
+    return [merged[step] for step in sorted(merged)]
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    """One write; the loop only matters on a full disk, where a short write is followed by the error."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _parse(line: bytes) -> JournalRecord | None:
+    """A record, or None for an empty or torn line."""
+    try:
+        record = json.loads(line)
+        return JournalRecord(**record)
+    except (ValueError, TypeError):
+        return None
