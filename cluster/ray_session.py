@@ -1,0 +1,232 @@
+"""A Ray session around a piece of work, and file-producing tasks on it."""
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+import cluster
+from cluster.config import Config
+from cluster.errors import UserError
+
+MIB = 1 << 20
+_MIN_CPUS = 2
+"""Two training workers must fit on a one-core machine too."""
+_TASKS_PER_CPU = 2
+"""Enough in flight that a worker never waits for the driver."""
+_STALE_SESSION_S = 3600
+_KEPT_LOG_BYTES = 4 * MIB
+
+
+class RayConfig(Config):
+    """How large the local Ray is; a cluster named by RAY_ADDRESS is used as it stands."""
+
+    num_cpus: int | None = Field(default=None, ge=1)
+    """Logical CPUs; None means the CPUs this process may use, and at least 2."""
+    object_store_bytes: int = Field(default=256 * MIB, ge=80 * MIB)
+    """Shared memory for objects; files travel by path, so it can be small."""
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One call that makes one file: `function(*arguments, output)`."""
+
+    name: str
+    output: Path
+    arguments: tuple[Any, ...]
+
+
+@contextmanager
+def ray_session(config: RayConfig, log_folder: Path) -> Iterator[None]:
+    """Local Ray for the block, or the cluster named by RAY_ADDRESS.
+
+    Nothing of Ray's reaches the terminal: its logs lie in `log_folder`/ray when the block ends. The
+    local Ray ends with the block, and with this process even when that is killed. UserError when Ray
+    cannot start or the cluster cannot be reached.
+    """
+    import ray
+
+    if ray.is_initialized():
+        raise RuntimeError("a Ray session is already open in this process")
+    log_folder.mkdir(parents=True, exist_ok=True)
+    address = os.environ.get("RAY_ADDRESS", "")
+    try:
+        with _startup_environment():
+            if address:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            else:
+                _start_local(config)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        ray.shutdown()
+        raise UserError(_start_failure(address, error)) from error
+    session_folder = None if address else Path(ray._private.worker._global_node.get_session_dir_path())
+    _log_to_file(log_folder / "ray-driver.log")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        if session_folder is not None:
+            _keep_logs(session_folder, log_folder / "ray")
+
+
+def run_file_tasks(
+    function: Callable[..., None],
+    tasks: Sequence[FileTask],
+    on_done: Callable[[FileTask], None],
+    *,
+    num_cpus: float = 1,
+    max_in_flight: int | None = None,
+) -> None:
+    """Run every task whose output is not there yet, in any order; needs an open session.
+
+    `function` is a module-level function that writes its output atomically, so tasks lost with a worker
+    are simply run again. `on_done` is called in this process once for every task, made or found. A
+    UserError raised in a task is raised here as it was; tasks that have not started are then dropped.
+    """
+    import ray
+
+    missing = []
+    for task in tasks:
+        if task.output.exists():
+            on_done(task)
+        else:
+            missing.append(task)
+    if not missing:
+        return
+    remote = ray.remote(num_cpus=num_cpus)(function)
+    limit = max_in_flight or max(1, int(_TASKS_PER_CPU * ray.cluster_resources().get("CPU", 1) / num_cpus))
+    running: dict[Any, FileTask] = {}
+    waiting = iter(missing)
+    try:
+        while True:
+            while len(running) < limit and (following := next(waiting, None)) is not None:
+                running[remote.remote(*following.arguments, following.output)] = following
+            if not running:
+                return
+            done, _ = ray.wait(list(running), num_returns=1)
+            for reference in done:
+                _raise_failure(reference, running[reference])
+                on_done(running.pop(reference))
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+
+
+def _raise_failure(reference: Any, task: FileTask) -> None:
+    """Raise what the task raised, a UserError as itself; None if it succeeded."""
+    import ray
+
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise UserError(str(error.cause)) from None
+        raise
+    except ray.exceptions.OutOfMemoryError as error:
+        raise UserError(
+            f"{task.name}: stopped because the machine ran out of memory: "
+            "use fewer Ray CPUs or a machine with more memory, then run the same command again"
+        ) from error
+
+
+def _start_local(config: RayConfig) -> None:
+    import ray
+
+    temp_folder = _temp_folder()
+    _sweep_stale_sessions(temp_folder)
+    ray.init(
+        address="local",
+        num_cpus=config.num_cpus or max(_MIN_CPUS, len(os.sched_getaffinity(0))),
+        object_store_memory=config.object_store_bytes,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=str(temp_folder),
+    )
+
+
+@contextmanager
+def _startup_environment() -> Iterator[None]:
+    """Environment that Ray's processes inherit at their start; this process gets its own back.
+
+    Our packages are put on PYTHONPATH so that workers find them when the tree is not installed.
+    """
+    root = str(Path(cluster.__file__).resolve().parent.parent)
+    python_path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    wanted = {
+        "PYTHONPATH": os.pathsep.join(python_path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _temp_folder() -> Path:
+    """One per user and short: Ray puts sockets below it, whose paths may have 107 characters."""
+    folder = Path(tempfile.gettempdir())
+    if len(str(folder)) > 30:
+        folder = Path("/tmp")
+    folder = folder / f"permcode-ray-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _sweep_stale_sessions(temp_folder: Path) -> None:
+    """Remove what killed drivers left: sessions whose process (last part of the name) is gone."""
+    for session in temp_folder.glob("session_*_*"):
+        pid = session.name.rpartition("_")[2]
+        if not pid.isdigit() or Path(f"/proc/{pid}").exists():
+            continue
+        if time.time() - session.stat().st_mtime > _STALE_SESSION_S:
+            shutil.rmtree(session, ignore_errors=True)
+
+
+def _keep_logs(session_folder: Path, target: Path) -> None:
+    """Move the session's logs (their tails, if long) to `target`; drop the rest of the session."""
+    shutil.rmtree(target, ignore_errors=True)
+    for log in sorted((session_folder / "logs").rglob("*")):
+        if not log.is_file() or log.is_symlink() or log.stat().st_size == 0:
+            continue
+        kept = target / log.relative_to(session_folder / "logs")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("rb") as source, kept.open("wb") as destination:
+            source.seek(max(0, log.stat().st_size - _KEPT_LOG_BYTES))
+            shutil.copyfileobj(source, destination)
+    shutil.rmtree(session_folder, ignore_errors=True)
+
+
+def _log_to_file(path: Path) -> None:
+    """Send this process's Ray log lines to `path` instead of the terminal."""
+    logger = logging.getLogger("ray")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+def _start_failure(address: str, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if address:
+        return f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it or unset RAY_ADDRESS"
+    return f"the local Ray did not start ({reason}): `permcode doctor` checks what it needs"
