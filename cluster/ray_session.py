@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -140,6 +141,10 @@ def _raise_failure(reference: Any, task: FileTask) -> None:
 def _start_local(config: RayConfig) -> None:
     import ray
 
+    if "RAY_AUTH_MODE" not in os.environ:
+        # Ray would otherwise write a token that everybody can read to the home folder. Kept for the whole
+        # process because Ray reads it once.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     temp_folder = _temp_folder()
     _sweep_stale_sessions(temp_folder)
     ray.init(

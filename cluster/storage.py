@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 from cluster.errors import UserError
 
 _HASH_CHUNK_BYTES = 1 << 20
+_LOCK_POLL_S = 0.2
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
@@ -94,17 +96,22 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Hold `path` locked for this process; the kernel frees it even after kill -9.
 
-    Raises UserError at once when another process holds it.
+    Raises UserError when another process still holds it after `wait_s` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    deadline_s = time.monotonic() + wait_s
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{path.parent} is in use by another permcode process: wait for it or stop it"
-            ) from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    raise UserError(
+                        f"{path.parent} is in use by another permcode process: wait for it or stop it"
+                    ) from None
+                time.sleep(_LOCK_POLL_S)
         yield

@@ -1,0 +1,177 @@
+"""MLflow: runs found again by key, journals fed into them each step once."""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from cluster.errors import UserError
+from cluster.journal import JournalTail, last_of_each_step
+
+KEY_TAG = "permcode.key"
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+_BATCH_METRICS = 1000
+_BATCH_PARAMS = 100
+_PARAM_VALUE_CHARS = 6000
+_PARAM_NAME_CHARS = 250
+
+
+class Tracking:
+    """One MLflow experiment in one store.
+
+    A run is identified by its key (tag `permcode.key`): asking for it again continues the same run.
+    Only the process the user started writes here; nothing global of MLflow is set.
+    """
+
+    def __init__(self, store_uri: str, artifact_root: Path | None, experiment: str = "permcode") -> None:
+        """Open or create the store.
+
+        `artifact_root` None leaves the place of artifacts to a tracking server. UserError when the store
+        cannot be used.
+        """
+        self._client = _open_client(store_uri)
+        self._experiment_id = self._find_experiment(store_uri, artifact_root, experiment)
+
+    def parent_run(self, name: str, key: str, params: Mapping[str, Any]) -> str:
+        """The id of the run of a whole pipeline, now RUNNING."""
+        return self._run(name, key, params, tags={})
+
+    def child_run(self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any]) -> str:
+        """The id of the run of one stage or task below `parent_run_id`, now RUNNING."""
+        return self._run(name, key, params, tags={"mlflow.parentRunId": parent_run_id})
+
+    def feed(self, run_id: str, journal_path: Path) -> "JournalFeed":
+        """A feed of the journal's steps into the run; call its `pump` every few seconds and at the end."""
+        return JournalFeed(self._client, run_id, journal_path)
+
+    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Metrics without a journal: a stage's summary. Those that the run has at `step` already stay."""
+        fed = _fed_steps(self._client, run_id)
+        for name, value in metrics.items():
+            if fed.get(name, -1) < step:
+                self._client.log_metric(run_id, name, float(value), step=step)
+
+    def log_artifact(self, run_id: str, path: Path, subfolder: str | None = None) -> None:
+        """Copy a file, or a folder with all it holds, to the run's artifacts, over an earlier copy."""
+        if path.is_dir():
+            self._client.log_artifacts(run_id, str(path), subfolder)
+        else:
+            self._client.log_artifact(run_id, str(path), subfolder)
+
+    def finish(self, run_id: str, status: RunStatus) -> None:
+        """Set how the run ended."""
+        self._client.set_terminated(run_id, status=status)
+
+    def _find_experiment(self, store_uri: str, artifact_root: Path | None, experiment: str) -> str:
+        found = self._client.get_experiment_by_name(experiment)
+        if found is not None and found.lifecycle_stage != "active":
+            raise UserError(
+                f"the MLflow experiment {experiment!r} in {store_uri} was deleted: restore it with "
+                f"`mlflow experiments restore -x {found.experiment_id}`"
+            )
+        if found is not None:
+            return str(found.experiment_id)
+        location = None if artifact_root is None else artifact_root.resolve().as_uri()
+        return str(self._client.create_experiment(experiment, artifact_location=location))
+
+    def _run(self, name: str, key: str, params: Mapping[str, Any], tags: dict[str, str]) -> str:
+        found = self._client.search_runs([self._experiment_id], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        if found:
+            run = found[0]
+            self._client.update_run(run.info.run_id, status="RUNNING")
+        else:
+            run = self._client.create_run(
+                self._experiment_id,
+                tags={KEY_TAG: key, "mlflow.source.name": "permcode", "mlflow.source.type": "LOCAL", **tags},
+                run_name=name,
+            )
+        run_id = str(run.info.run_id)
+        self._log_params(run_id, params, known=set(run.data.params))
+        return run_id
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any], known: set[str]) -> None:
+        """MLflow refuses to change a parameter, so those known stay as they were."""
+        from mlflow.entities import Param
+
+        new = [Param(name, value) for name, value in flat_params(params).items() if name not in known]
+        for start in range(0, len(new), _BATCH_PARAMS):
+            self._client.log_batch(run_id, params=new[start : start + _BATCH_PARAMS])
+
+
+class JournalFeed:
+    """Brings each step of a journal into a run once and in order, also when a feed before it was killed.
+
+    The store says up to which step it has each metric; only later steps are sent. Where a resumed
+    training wrote a step again, its last record counts, unless the step was sent before.
+    """
+
+    def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._tail = JournalTail(journal_path)
+        self._fed_steps = _fed_steps(client, run_id)
+
+    def pump(self) -> int:
+        """Send what the journal has gained; the number of values sent."""
+        from mlflow.entities import Metric
+
+        values = [
+            Metric(name, value, timestamp=round(record.time_s * 1000), step=record.step)
+            for record in last_of_each_step(self._tail.new_records())
+            for name, value in record.metrics.items()
+            if record.step is not None and record.step > self._fed_steps.get(name, -1)
+        ]
+        for start in range(0, len(values), _BATCH_METRICS):
+            # One call is one transaction of the store: all of the batch is there, or nothing.
+            batch = values[start : start + _BATCH_METRICS]
+            self._client.log_batch(self._run_id, metrics=batch)
+            self._fed_steps.update({metric.key: metric.step for metric in batch})
+        return len(values)
+
+
+def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested parameters as MLflow takes them: dotted names, text values cut to the store's limit."""
+    flat: dict[str, str] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            flat.update(flat_params(value, f"{prefix}{name}."))
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        flat[f"{prefix}{name}"[:_PARAM_NAME_CHARS]] = text[:_PARAM_VALUE_CHARS]
+    return flat
+
+
+def _fed_steps(client: Any, run_id: str) -> dict[str, int]:
+    """The highest step that the store has of each metric."""
+    return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
+
+
+def _open_client(store_uri: str) -> Any:
+    """An MlflowClient whose database is set up, without MLflow's chatter on the terminal."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    with warnings.catch_warnings():
+        # MLflow's own use of SQLAlchemy; nobody who reads our terminal can mend it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return _set_up_client(store_uri)
+
+
+def _set_up_client(store_uri: str) -> Any:
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if store_uri.startswith("sqlite:///"):
+        Path(store_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        client = MlflowClient(tracking_uri=store_uri)
+        client.search_experiments(max_results=1)
+    except (MlflowException, SQLAlchemyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"the MLflow store {store_uri} cannot be used ({reason}): mend or move it") from error
+    return client
