@@ -90,7 +90,7 @@ def run_file_tasks(
 
     `function` is a module-level function that writes its output atomically, so tasks lost with a worker
     are simply run again. `on_done` is called in this process once for every task, made or found. A
-    UserError raised in a task is raised here as it was; tasks that have not started are then dropped.
+    UserError raised in a task is raised here as it was; the few tasks then in flight end on their own.
     """
     import ray
 
@@ -106,19 +106,17 @@ def run_file_tasks(
     limit = max_in_flight or max(1, int(_TASKS_PER_CPU * ray.cluster_resources().get("CPU", 1) / num_cpus))
     running: dict[Any, FileTask] = {}
     waiting = iter(missing)
-    try:
-        while True:
-            while len(running) < limit and (following := next(waiting, None)) is not None:
-                running[remote.remote(*following.arguments, following.output)] = following
-            if not running:
-                return
-            done, _ = ray.wait(list(running), num_returns=1)
-            for reference in done:
-                _raise_failure(reference, running[reference])
-                on_done(running.pop(reference))
-    finally:
-        for reference in running:
-            ray.cancel(reference, force=True)
+    while True:
+        while len(running) < limit and (following := next(waiting, None)) is not None:
+            running[remote.remote(*following.arguments, following.output)] = following
+        if not running:
+            return
+        done, _ = ray.wait(list(running), num_returns=1)
+        for reference in done:
+            # Nothing is cancelled when this raises: ray.cancel(force=True) on a task that is just ending
+            # aborts the driver (Ray 2.60, task_manager.cc), and the session's end stops them all.
+            _raise_failure(reference, running[reference])
+            on_done(running.pop(reference))
 
 
 def _raise_failure(reference: Any, task: FileTask) -> None:
