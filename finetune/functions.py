@@ -1,0 +1,93 @@
+"""Functions with docstrings, cut out of Python source for code search."""
+
+import ast
+import inspect
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class SearchPair:
+    """A docstring's first paragraph and the function it was written for, the docstring cut out."""
+
+    query: str
+    code: str
+
+
+def documented_functions(text: str) -> list[SearchPair]:
+    """Every function and method of a module that has a docstring; [] for text that does not parse.
+
+    The query is the first paragraph with its white space normalised. The code keeps the signature and the
+    body, loses the docstring and the decorators, and is dedented. A function inside a function is part of
+    the outer one.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    # The columns of ast are UTF-8 bytes, and its rows end where the Python lexer ends lines.
+    lines = text.encode().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return [pair for node in _functions(tree) if (pair := _pair(node, lines)) is not None]
+
+
+def distinct_pairs(
+    pairs: Iterable[SearchPair], *, min_query_words: int, min_code_lines: int, seen: Iterable[SearchPair] = ()
+) -> list[SearchPair]:
+    """The pairs that can be searched for, in order.
+
+    Left out: a query of fewer words, a function of fewer non-blank lines, and whatever has a query or a code
+    equal (but for case and white space) to an earlier one or to one of `seen`.
+    """
+    queries = {_key(pair.query) for pair in seen}
+    codes = {_key(pair.code) for pair in seen}
+    kept = []
+    for pair in pairs:
+        query, code = _key(pair.query), _key(pair.code)
+        num_lines = sum(bool(line.strip()) for line in pair.code.splitlines())
+        if len(query.split()) < min_query_words or num_lines < min_code_lines:
+            continue
+        if query not in queries and code not in codes:
+            kept.append(pair)
+        queries.add(query)
+        codes.add(code)
+    return kept
+
+
+def _key(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _functions(node: ast.AST) -> Iterator[Function]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            yield child
+        elif isinstance(child, ast.stmt | ast.ExceptHandler):
+            yield from _functions(child)
+
+
+def _pair(node: Function, lines: list[bytes]) -> SearchPair | None:
+    docstring = ast.get_docstring(node, clean=False)
+    if not docstring or node.end_lineno is None:
+        return None
+    first_paragraph = takewhile(str.strip, inspect.cleandoc(docstring).splitlines())
+    query = " ".join(" ".join(first_paragraph).split())
+    expression = node.body[0]
+    assert expression.end_lineno is not None
+    assert expression.end_col_offset is not None
+    head = [
+        *lines[node.lineno - 1 : expression.lineno - 1],
+        lines[expression.lineno - 1][: expression.col_offset],
+    ]
+    tail = [lines[expression.end_lineno - 1][expression.end_col_offset :]]
+    tail += lines[expression.end_lineno : node.end_lineno]
+    code = b"\n".join(head).decode() + b"\n".join(tail).decode()
+    code = "\n".join(line.rstrip() for line in code.split("\n") if line.strip())
+    return SearchPair(query, textwrap.dedent(code)) if query else None

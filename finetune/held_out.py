@@ -1,0 +1,53 @@
+"""Documents of the held-out packages: `validation` is what a task trains on, `test` what it is judged by."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from pretrain.randomness import keyed_generator
+
+TRAIN_SPLIT = "validation"
+TEST_SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class HeldOutDocument:
+    """One file: `tokens` are those of `text`, without the end-of-document token."""
+
+    name: str
+    text: str
+    tokens: npt.NDArray[np.integer]
+
+
+def held_out_documents(corpus: PreparedCorpus, split: str, seed: int) -> Iterator[HeldOutDocument]:
+    """The Python documents of a split, packages taking turns, so that any first part covers all packages.
+
+    A pure function of corpus, split and seed: both arms of a task read the same. Raises UserError when the
+    split has no Python document, or a shard is damaged.
+    """
+    generator = keyed_generator(seed, f"held-out-{split}")
+    blocks = [corpus.read_block(entry) for entry in corpus.blocks(split)]
+    places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for block_index, block in enumerate(blocks):
+        for document_index, meta in enumerate(block.docs):
+            if meta.language.casefold() == "python":
+                places[meta.repository].append((block_index, document_index))
+    if not places:
+        raise UserError(
+            f"{corpus.folder}: the {split} split has no Python document to finetune with: "
+            "use a larger corpus or give that split a larger share"
+        )
+    order = []
+    for repository in sorted(places):
+        queue = [places[repository][index] for index in generator.permutation(len(places[repository]))]
+        order += [(turn, generator.random(), *place) for turn, place in enumerate(queue)]
+    for _, _, block_index, document_index in sorted(order):
+        block = blocks[block_index]
+        tokens = np.asarray(block.document_tokens(document_index))[:-1]
+        name = f"{block.docs[document_index].repository}/{block.docs[document_index].path}"
+        yield HeldOutDocument(name, corpus.tokenizer.decode(tokens), tokens)

@@ -1,0 +1,150 @@
+"""The two finetune stages: each arm and the baseline as Ray tasks, journals followed into progress bars.
+
+An arm whose `result.json` is there is not run again; one that was killed starts over and repeats its steps
+exactly. Both functions need an open Ray session and return the stage's summary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from cluster.journal import JournalTail
+from cluster.ray_session import FileTask, run_file_tasks
+from cluster.reporter import Bar, Reporter
+from cluster.storage import read_json
+from finetune.config import CompletionConfig, SearchConfig
+
+ARMS = ("pretrained", "scratch")
+_POLL_S = 0.5
+
+
+def run_completion(
+    config: CompletionConfig,
+    seed: int,
+    prep_folder: Path,
+    pretrain_folder: Path,
+    folder: Path,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Next code token with and without the pretrained weights, and by counting; figures are shares."""
+    from finetune.arms import completion_arm, completion_baseline
+
+    inputs = (config, seed, prep_folder, pretrain_folder)
+    _run_arms("completion", completion_arm, inputs, config.training.steps, folder, reporter)
+    _run_baseline("completion", completion_baseline, inputs[:3], folder)
+    results = _results(folder)
+    summary = {
+        **{arm: results[arm] for arm in ARMS},
+        "baseline_bigram_accuracy": results["baseline"]["accuracy"],
+        "gain": results["pretrained"]["accuracy"] - results["scratch"]["accuracy"],
+    }
+    reporter.line(
+        f"completion: accuracy {results['pretrained']['accuracy']:.3f} pretrained, "
+        f"{results['scratch']['accuracy']:.3f} from scratch, {results['baseline']['accuracy']:.3f} bigram; "
+        f"{results['pretrained']['num_lexemes']:,} code tokens"
+    )
+    return summary
+
+
+def run_search(
+    config: SearchConfig,
+    seed: int,
+    prep_folder: Path,
+    pretrain_folder: Path,
+    folder: Path,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Docstring to function with and without the pretrained weights, and by TF-IDF; figures are MRR."""
+    from finetune.arms import search_arm, search_baseline
+
+    inputs = (config, seed, prep_folder, pretrain_folder)
+    _run_arms("search", search_arm, inputs, config.training.steps, folder, reporter)
+    _run_baseline("search", search_baseline, inputs[:3], folder)
+    results = _results(folder)
+    summary = {
+        **{arm: results[arm] for arm in ARMS},
+        "tfidf_mrr": results["baseline"]["mrr"],
+        "num_candidates": results["pretrained"]["num_candidates"],
+        "gain": results["pretrained"]["mrr"] - results["scratch"]["mrr"],
+    }
+    if summary["num_candidates"] < config.num_candidates:
+        reporter.warn(
+            f"search: the test split has only {summary['num_candidates']} documented functions: "
+            f"that many candidates per query, not {config.num_candidates}"
+        )
+    reporter.line(
+        f"search: MRR {results['pretrained']['mrr']:.3f} pretrained, "
+        f"{results['scratch']['mrr']:.3f} from scratch, {results['baseline']['mrr']:.3f} TF-IDF; "
+        f"{results['pretrained']['num_queries']:,} queries, {summary['num_candidates']} candidates each"
+    )
+    return summary
+
+
+def _run_arms(
+    task: str,
+    function: Callable[..., None],
+    inputs: tuple[Any, int, Path, Path],
+    num_steps: int,
+    folder: Path,
+    reporter: Reporter,
+) -> None:
+    config, seed, prep_folder, pretrain_folder = inputs
+    arguments = {arm: (config, seed, arm, prep_folder, pretrain_folder) for arm in ARMS}
+    tasks = [FileTask(f"{task} {arm}", _result_path(folder, arm), arguments[arm]) for arm in ARMS]
+    unfinished = [one for one in tasks if not one.output.exists()]
+    for one in unfinished:
+        one.output.with_name("journal.jsonl").unlink(missing_ok=True)
+    with _followed(unfinished, num_steps, reporter):
+        run_file_tasks(function, tasks, lambda _: None)
+
+
+def _run_baseline(task: str, function: Callable[..., None], arguments: tuple[Any, ...], folder: Path) -> None:
+    baseline = FileTask(f"{task} baseline", _result_path(folder, "baseline"), arguments)
+    run_file_tasks(function, [baseline], lambda _: None)
+
+
+def _result_path(folder: Path, part: str) -> Path:
+    return folder / part / "result.json"
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    return {part: read_json(_result_path(folder, part)) for part in (*ARMS, "baseline")}
+
+
+@contextmanager
+def _followed(tasks: Sequence[FileTask], num_steps: int, reporter: Reporter) -> Iterator[None]:
+    """A bar per task that follows its journal while the block runs."""
+    with ExitStack() as stack:
+        followed = [
+            (
+                JournalTail(task.output.with_name("journal.jsonl")),
+                stack.enter_context(reporter.bar(task.name, num_steps, "steps")),
+            )
+            for task in tasks
+        ]
+        stopped = Event()
+        thread = Thread(target=_follow, args=(followed, stopped), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def _follow(followed: Sequence[tuple[JournalTail, Bar]], stopped: Event) -> None:
+    """Move the bars until told to stop, and once more for what was written last."""
+    done = [0] * len(followed)
+    while True:
+        is_last = stopped.wait(_POLL_S)
+        for index, (tail, bar) in enumerate(followed):
+            for record in tail.new_records():
+                if record.step is not None and "loss" in record.metrics:
+                    done[index] = record.step
+                    bar.update(done[index], f"loss {record.metrics['loss']:.2f}")
+                elif record.kind == "event":
+                    bar.update(done[index], record.text)
+        if is_last:
+            return

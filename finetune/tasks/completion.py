@@ -1,0 +1,220 @@
+"""Token-level completion: the next code token, given those before it in the file.
+
+The rule follows CodeXGLUE's CodeCompletion-token: every lexeme of the Python lexer is one prediction, line
+ends and indentation are not scored. Two differences: comments stay in the text (they are context, never
+scored), and literals keep their own text instead of becoming a placeholder, which makes them harder; the
+accuracy by class tells them apart. A lexeme is right when every tokenizer piece that overlaps its bytes is
+the model's first choice given the true text before the piece, which is when greedy decoding would write it.
+A piece may hold the white space before a lexeme, or two lexemes at once; it then counts for each. The first
+lexeme of a file has nothing before it and is not scored.
+
+Shapes: B lanes, L segment, T lane, V vocabulary.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cluster.errors import UserError
+from cluster.journal import Journal
+from data_prep.prepared import PreparedCorpus
+from finetune.config import CompletionConfig
+from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
+from finetune.lanes import PackedLanes, pack_documents
+from finetune.lexical import BigramPredictor
+from finetune.lexing import Lexeme, LexemeClass, python_lexemes
+from finetune.metrics import ratio_estimate
+from finetune.train import StepLoss, mixed_precision, train
+from pretrain.model.memory import UNFILLED_GROUP, SegmentMemory
+from pretrain.model.transformer import PermutationLM
+from pretrain.objective import left_to_right
+from pretrain.randomness import key_seed
+
+_IGNORED = -100
+_MIN_SCORED_LEXEMES = 100
+
+
+@dataclass(frozen=True)
+class ScoredDocument:
+    """A test document cut to `tokens`; `lexemes[1:]` are scored. Lexeme i is made of the tokens
+    [first, end) that `pieces[i]` names.
+    """
+
+    tokens: npt.NDArray[np.integer]
+    lexemes: list[Lexeme]
+    pieces: list[tuple[int, int]]
+
+
+def scored_documents(corpus: PreparedCorpus, config: CompletionConfig, seed: int) -> list[ScoredDocument]:
+    """The test documents, about `max_eval_tokens` in all; the same for every arm and baseline.
+
+    Raises UserError when they have fewer than 100 scored lexemes.
+    """
+    documents = []
+    for document in held_out_documents(corpus, TEST_SPLIT, seed):
+        scored = align(document, corpus.tokenizer.token_bytes, config.max_document_tokens)
+        if len(scored.lexemes) > 1:
+            documents.append(scored)
+        if sum(len(one.tokens) for one in documents) >= config.max_eval_tokens:
+            break
+    num_lexemes = sum(len(one.lexemes) - 1 for one in documents)
+    if num_lexemes < _MIN_SCORED_LEXEMES:
+        raise UserError(
+            f"{corpus.folder}: the test split has only {num_lexemes} code tokens to score completion on: "
+            "use a larger corpus or a larger test share"
+        )
+    return documents
+
+
+def align(document: HeldOutDocument, token_bytes_V: npt.NDArray[np.int64], max_tokens: int) -> ScoredDocument:
+    """Which pieces overlap which lexeme, among the lexemes that end within the first `max_tokens` tokens."""
+    tokens = document.tokens[:max_tokens]
+    end_bytes = np.cumsum(token_bytes_V[tokens])
+    num_bytes = int(end_bytes[-1]) if len(tokens) else 0
+    lexemes = [one for one in python_lexemes(document.text) if one.end_byte <= num_bytes]
+    first = np.searchsorted(end_bytes, [one.start_byte for one in lexemes], side="right")
+    last = np.searchsorted(end_bytes, [one.end_byte for one in lexemes], side="left")
+    return ScoredDocument(tokens, lexemes, list(zip(first.tolist(), (last + 1).tolist(), strict=True)))
+
+
+def train_completion(
+    model: PermutationLM, corpus: PreparedCorpus, config: CompletionConfig, seed: int, journal: Journal
+) -> None:
+    """Left-to-right language modelling of the task-train documents, segment after segment with memory."""
+    lanes = pack_documents(_train_tokens(corpus, config, seed), config.num_lanes)
+    train(model, config.training, seed, LaneLoss(model, lanes, config.segment_tokens), journal)
+
+
+def _train_tokens(
+    corpus: PreparedCorpus, config: CompletionConfig, seed: int
+) -> list[npt.NDArray[np.integer]]:
+    """As many cut documents as the steps need; fewer where the split ends, which is then read again."""
+    wanted = config.training.steps * config.num_lanes * config.segment_tokens
+    documents: list[npt.NDArray[np.integer]] = []
+    num_tokens = 0
+    for document in held_out_documents(corpus, TRAIN_SPLIT, seed):
+        documents.append(document.tokens[: config.max_document_tokens])
+        num_tokens += len(documents[-1])
+        if num_tokens >= wanted + config.num_lanes * config.max_document_tokens:
+            break
+    return documents
+
+
+class LaneLoss:
+    """The loss of successive segments; steps come in order, for the memory goes from each to the next."""
+
+    def __init__(self, model: PermutationLM, lanes: PackedLanes, segment_tokens: int) -> None:
+        self._model = model
+        self._lanes = lanes
+        self._segment_tokens = segment_tokens
+        self._memory: SegmentMemory | None = None
+
+    def __call__(self, step: int) -> StepLoss:
+        """Mean negative log-likelihood (nats) of the segment's tokens, padding left out."""
+        number = step % self._lanes.num_segments(self._segment_tokens)
+        if number == 0:
+            # The documents begin again: what follows them must not be remembered as their past.
+            self._memory = None
+        tokens_BL, group_BL = self._lanes.segment(number, self._segment_tokens)
+        logits_BLV, self._memory = _predict(self._model, tokens_BL, group_BL, self._memory)
+        wanted_BL = tokens_BL.masked_fill(group_BL == UNFILLED_GROUP, _IGNORED).to(logits_BLV.device)
+        loss = functional.cross_entropy(
+            logits_BLV.float().flatten(0, 1), wanted_BL.flatten(), ignore_index=_IGNORED
+        )
+        return StepLoss(loss, tokens_BL.numel())
+
+
+def _predict(
+    model: PermutationLM, tokens_BL: Tensor, group_BL: Tensor, memory: SegmentMemory | None
+) -> tuple[Tensor, SegmentMemory]:
+    """Every token's scores [B, L, V] from the tokens before it."""
+    device = next(model.parameters()).device
+    rank_BL, target_BL = left_to_right(*tokens_BL.shape)
+    inputs = (tensor.to(device) for tensor in (tokens_BL, rank_BL, group_BL, target_BL))
+    output = model(*inputs, memory)
+    return output.logits_BPV, output.memory
+
+
+def right_tokens(model: PermutationLM, lanes: PackedLanes, segment_tokens: int) -> npt.NDArray[np.bool_]:
+    """Whether each token is the model's first choice given the true tokens before it, [B, T]."""
+    device = next(model.parameters()).device
+    memory: SegmentMemory | None = None
+    right: list[Tensor] = []
+    model.eval()
+    with torch.inference_mode(), mixed_precision(device):
+        for number in range(lanes.num_segments(segment_tokens)):
+            tokens_BL, group_BL = lanes.segment(number, segment_tokens)
+            logits_BLV, memory = _predict(model, tokens_BL, group_BL, memory)
+            right.append(logits_BLV.argmax(dim=-1).cpu() == tokens_BL)
+    return torch.cat(right, dim=1).numpy()
+
+
+def evaluate_completion(
+    model: PermutationLM, documents: list[ScoredDocument], config: CompletionConfig, seed: int
+) -> dict[str, Any]:
+    """Accuracy over the scored lexemes with its 95% interval (documents resampled), and by class."""
+    lanes = pack_documents([document.tokens for document in documents], config.num_lanes)
+    right_BT = right_tokens(model, lanes, config.segment_tokens)
+    right_D = []
+    for document, place in zip(documents, lanes.places, strict=True):
+        right_tokens_T = right_BT[place.lane, place.start : place.start + place.num_tokens]
+        right_D.append([bool(right_tokens_T[first:end].all()) for first, end in document.pieces[1:]])
+    return completion_summary(documents, right_D, seed)
+
+
+def completion_summary(
+    documents: list[ScoredDocument], right_D: list[list[bool]], seed: int
+) -> dict[str, Any]:
+    """The figures of one predictor: `right_D[d][i]` tells whether document d's lexeme i + 1 was right."""
+    estimate = ratio_estimate(
+        [sum(right) for right in right_D],
+        [len(right) for right in right_D],
+        key_seed(seed, "completion-bootstrap"),
+    )
+    tried: Counter[LexemeClass] = Counter()
+    hit: Counter[LexemeClass] = Counter()
+    for document, right in zip(documents, right_D, strict=True):
+        for lexeme, is_right in zip(document.lexemes[1:], right, strict=True):
+            tried[lexeme.kind] += 1
+            hit[lexeme.kind] += is_right
+    return {
+        "accuracy": estimate.value,
+        "accuracy_low": estimate.low,
+        "accuracy_high": estimate.high,
+        "num_lexemes": tried.total(),
+        "num_documents": len(documents),
+        "by_class": {str(kind): hit[kind] / tried[kind] for kind in LexemeClass if tried[kind]},
+    }
+
+
+def bigram_baseline(corpus: PreparedCorpus, config: CompletionConfig, seed: int) -> dict[str, Any]:
+    """The same figures for `BigramPredictor`, counted on task-train documents up to `max_baseline_bytes`.
+
+    It may see more of the task-train split than the steps of the arms reach, so it is no weak opponent.
+    """
+    documents = scored_documents(corpus, config, seed)
+    predictor = BigramPredictor(_train_lexemes(corpus, config.max_baseline_bytes, seed))
+    right_D = [list(_right_guesses(predictor, document.lexemes)) for document in documents]
+    return completion_summary(documents, right_D, seed)
+
+
+def _train_lexemes(corpus: PreparedCorpus, max_bytes: int, seed: int) -> Iterator[list[str]]:
+    num_bytes = 0
+    for document in held_out_documents(corpus, TRAIN_SPLIT, seed):
+        num_bytes += len(document.text.encode())
+        yield [lexeme.text for lexeme in python_lexemes(document.text)]
+        if num_bytes >= max_bytes:
+            return
+
+
+def _right_guesses(predictor: BigramPredictor, lexemes: Iterable[Lexeme]) -> Iterator[bool]:
+    texts = [lexeme.text for lexeme in lexemes]
+    for previous, following in zip(texts, texts[1:], strict=False):
+        yield predictor.next_lexeme(previous) == following
