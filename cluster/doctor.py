@@ -1,0 +1,226 @@
+"""Preflight checks: what a run needs of this machine, each with the mend."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cluster.jobs import PACKAGES
+from cluster.process_group import configure_environment, extensions_folder, is_extension_built
+from cluster.reporter import Reporter
+
+GIB = 1 << 30
+MIB = 1 << 20
+DISTRIBUTION = "permcode"
+
+_MIN_PYTHON = (3, 11)
+_MIN_MEMORY_BYTES = 7.5 * GIB
+"""Machines sold with 8 GB show a little less."""
+_MIN_DISK_BYTES = 5 * GIB
+_MIN_SHM_BYTES = 256 * MIB
+_BUILD_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding; `mend` says what to do and is empty when nothing is."""
+
+    name: str
+    ok: Literal["ok", "warning", "error"]
+    finding: str
+    mend: str = ""
+
+
+def run_checks(out: Path | None, build: bool = False) -> list[Check]:
+    """All checks, in the order a newcomer would mend them.
+
+    `out` is where a run would write (None: here). `build` compiles DeepSpeed's CPU extension now if it
+    is not there; otherwise the first pretraining does it.
+    """
+    return [
+        _python(),
+        _packages(),
+        _foreign_packages(),
+        _compiler(),
+        _extension(build),
+        _memory(),
+        _disk(out or Path.cwd()),
+        _shared_memory(),
+        _ports(),
+        _gpus(),
+    ]
+
+
+def render(checks: Sequence[Check], reporter: Reporter) -> int:
+    """Say a line per check; the exit code: 1 if any is an error, else 0."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mend = f" -> {check.mend}" if check.mend else ""
+        reporter.line(f"{check.ok:<8}{check.name:<{width}}  {check.finding}{mend}")
+    return int(any(check.ok == "error" for check in checks))
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _MIN_PYTHON:
+        return Check(
+            "python", "error", version, "install Python 3.11 or newer and make the environment again"
+        )
+    return Check("python", "ok", version)
+
+
+def _packages() -> Check:
+    """Installed versions against the ranges this distribution declares."""
+    from packaging.requirements import Requirement
+
+    try:
+        declared = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return Check("packages", "warning", "permcode runs from a tree, ranges unknown", "pip install -e .")
+    requirements = [Requirement(text) for text in declared]
+    wanted = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    wrong = []
+    for requirement in wanted:
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} {version} is not {requirement.specifier}")
+    if wrong:
+        return Check("packages", "error", "; ".join(wrong), "pip install -c constraints.txt -e .")
+    shown = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "deepspeed", "ray"))
+    return Check("packages", "ok", f"{len(wanted)} in range ({shown})")
+
+
+def _foreign_packages() -> Check:
+    """Our import names are plain words; another distribution's package would be taken for ours."""
+    foreign = foreign_packages()
+    if foreign:
+        found = "; ".join(f"{name} comes from {', '.join(owners)}" for name, owners in foreign.items())
+        owners = sorted({owner for names in foreign.values() for owner in names})
+        return Check("names", "error", found, f"pip uninstall {' '.join(owners)}")
+    return Check("names", "ok", f"{', '.join(PACKAGES)} are ours alone")
+
+
+def foreign_packages() -> dict[str, list[str]]:
+    """Distributions other than ours that install a package under one of our names."""
+    owners_of = importlib.metadata.packages_distributions()
+    foreign = {
+        name: sorted({owner for owner in owners_of.get(name, []) if owner.lower() != DISTRIBUTION})
+        for name in PACKAGES
+    }
+    return {name: owners for name, owners in foreign.items() if owners}
+
+
+def _compiler() -> Check:
+    configure_environment()
+    compiler = os.environ.get("CXX") or "c++"
+    missing = [tool for tool in (compiler, "ninja") if shutil.which(tool) is None]
+    if missing:
+        return Check(
+            "compiler",
+            "error",
+            f"{' and '.join(missing)} not found",
+            "apt-get install g++; pip install ninja",
+        )
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return Check("compiler", "ok", version.splitlines()[0] if version else compiler)
+
+
+def _extension(build: bool) -> Check:
+    """DeepSpeed's shared-memory collectives, which its CPU backend compiles at first use."""
+    configure_environment()
+    if os.environ.get("DS_ACCELERATOR") != "cpu":
+        return Check("extension", "ok", "not needed on GPUs")
+    if not is_extension_built() and not build:
+        return Check(
+            "extension", "warning", "not compiled yet; the first pretraining does it (about 90 s)",
+            "permcode doctor --build",
+        )  # fmt: skip
+    if not is_extension_built():
+        code = "from cluster.process_group import *; configure_environment(); load_cpu_extension()"
+        root = str(Path(__file__).resolve().parent.parent)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+        try:
+            built = subprocess.run(
+                [sys.executable, "-c", code],
+                env=environment, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Check("extension", "error", f"still compiling after {_BUILD_TIMEOUT_S} s", "try again")
+        if built.returncode != 0 or not is_extension_built():
+            reason = (built.stderr.strip().splitlines() or ["no message"])[-1]
+            return Check("extension", "error", reason, "install a C++ compiler (g++) and run this again")
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
+    return Check("extension", "ok", f"compiled in {folder}")
+
+
+def _memory() -> Check:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    finding = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB free"
+    if memory.total < _MIN_MEMORY_BYTES:
+        return Check("memory", "error", finding, "the demo needs a machine with 8 GB")
+    if memory.available < _MIN_MEMORY_BYTES / 2:
+        return Check("memory", "warning", finding, "close other programs: the demo takes several GB")
+    return Check("memory", "ok", finding)
+
+
+def _disk(folder: Path) -> Check:
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK):
+        return Check("disk", "error", f"{existing} is not writable", "give another --out")
+    free_bytes = shutil.disk_usage(existing).free
+    finding = f"{free_bytes / GIB:.1f} GiB free at {existing}"
+    if free_bytes < _MIN_DISK_BYTES:
+        return Check("disk", "error", finding, f"free {_MIN_DISK_BYTES // GIB} GiB or give another --out")
+    return Check("disk", "ok", finding)
+
+
+def _shared_memory() -> Check:
+    """Ray's object store lives in /dev/shm, and falls back to slower files where that is small."""
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        return Check("shm", "warning", "no /dev/shm: Ray uses files instead", "mount a tmpfs there")
+    free_bytes = shutil.disk_usage(shm).free
+    finding = f"{free_bytes / GIB:.2f} GiB free in /dev/shm"
+    if free_bytes < _MIN_SHM_BYTES:
+        return Check("shm", "warning", finding, "in a container: --shm-size=1g")
+    return Check("shm", "ok", finding)
+
+
+def _ports() -> Check:
+    """Ray's processes and the training workers talk over TCP ports that the system picks."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            with socket.create_connection(address, timeout=5):
+                pass
+        host = socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        return Check(
+            "ports", "error", f"cannot listen and connect ({error})",
+            "allow TCP on the loopback interface and give this host's name an address in /etc/hosts",
+        )  # fmt: skip
+    return Check("ports", "ok", f"TCP ports can be bound; this host is {host}")
+
+
+def _gpus() -> Check:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Check("gpus", "ok", "none: CPU run (gloo, bf16)")
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Check("gpus", "ok", f"{len(names)}: {', '.join(sorted(set(names)))}")

@@ -1,0 +1,122 @@
+"""What a training process needs before DeepSpeed: environment, compiled parts, a quiet terminal."""
+
+import fcntl
+import importlib.metadata
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from cluster.errors import UserError
+
+
+def backend() -> Literal["nccl", "gloo"]:
+    """The collectives' library: nccl where this process sees GPUs, gloo elsewhere."""
+    import torch
+
+    return "nccl" if torch.cuda.is_available() else "gloo"
+
+
+def configure_environment() -> None:
+    """Set what DeepSpeed and torch read from the environment at import; values the user set stay."""
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if backend() == "gloo":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("LOCAL_SIZE", str(local_size))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // local_size)))
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(extensions_folder()))
+    # ninja comes with our environment, which need not be activated.
+    search = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    beside_python = str(Path(sys.executable).parent)
+    if beside_python not in search:
+        os.environ["PATH"] = os.pathsep.join([*search, beside_python])
+
+
+def load_cpu_extension() -> None:
+    """Load DeepSpeed's shared-memory collectives, compiling them (about 90 s) the first time.
+
+    Call after `configure_environment` and before `deepspeed.init_distributed`, which then finds them
+    loaded. One process of the machine at a time is in here, so a lock file that torch's builder left when
+    it was killed can be removed; left there, every later process would wait for it for ever. Does nothing
+    on a GPU. UserError when the compiler fails.
+    """
+    if os.environ.get("DS_ACCELERATOR") != "cpu":
+        return
+    folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".permcode.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
+
+        builder = ShareMemCommBuilder()
+        (folder / builder.NAME / "lock").unlink(missing_ok=True)
+        try:
+            builder.load(verbose=False)
+        except (RuntimeError, ImportError, OSError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UserError(
+                f"DeepSpeed's CPU extension does not compile ({reason}): install a C++ compiler (g++) "
+                "and run `permcode doctor --build`"
+            ) from error
+
+
+def is_extension_built() -> bool:
+    """Whether `load_cpu_extension` will find the compiled module."""
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
+    return (folder / "deepspeed_shm_comm" / "deepspeed_shm_comm.so").is_file()
+
+
+def extensions_folder() -> Path:
+    """Where compiled extensions are kept: per user, and per version of what they are compiled for."""
+    torch_version, deepspeed_version = (importlib.metadata.version(name) for name in ("torch", "deepspeed"))
+    python_version = f"{sys.version_info.major}{sys.version_info.minor}"
+    name = f"py{python_version}-torch{torch_version}-deepspeed{deepspeed_version}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = cache / "permcode" / "torch_extensions" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir()) / f"permcode-{os.getuid()}" / "torch_extensions" / name
+
+
+@contextmanager
+def chatter_to(path: Path) -> Iterator[None]:
+    """Send all that this process and its libraries print, warn or log to the end of `path`.
+
+    File descriptors 1 and 2 are redirected, so C++ libraries and child processes are caught as well;
+    they get their old targets back at the end of the block.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saved = [os.dup(1), os.dup(2)]
+    target = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    _redirect([target, target])
+    os.close(target)
+    root.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            logging.captureWarnings(True)
+            yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        handler.close()
+        _redirect(saved)
+        for descriptor in saved:
+            os.close(descriptor)
+
+
+def _redirect(descriptors: list[int]) -> None:
+    for stream, number, descriptor in zip((sys.stdout, sys.stderr), (1, 2), descriptors, strict=True):
+        stream.flush()
+        os.dup2(descriptor, number)
