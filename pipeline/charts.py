@@ -1,0 +1,217 @@
+"""The pictures of the report, each from numbers to one inline SVG."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.reporter import count_text, duration_text
+from pipeline.curves import Curve, smoothed
+from pipeline.svg import draw
+
+# Readable on white and on near-black; told apart also without colour vision.
+BLUE, ORANGE, GREEN, GREY, RED = "#3b82c4", "#e08a1e", "#2f9e6e", "#8a8f98", "#d1495b"
+_SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": GREEN}
+_WIDE_INCHES, _HALF_INCHES, _CURVE_INCHES = 9.2, 4.5, 2.7
+_ROW_INCHES = 0.23
+_MAX_PACKAGES = 30
+_NO_CURVE = Curve([], [])
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn picture. `is_wide` gives it the whole width of the page."""
+
+    title: str
+    note: str
+    svg: str
+    is_wide: bool = False
+
+
+def funnel(prep: Mapping[str, Any]) -> Chart:
+    """Files listed, dropped by each rule, kept."""
+    dropped = sorted(prep["dropped_by_rule"].items(), key=lambda item: (-item[1], item[0]))
+    rows = [
+        ("listed", prep["num_files_listed"], GREY),
+        *((f"dropped: {rule.replace('_', ' ')}", count, RED) for rule, count in dropped),
+        ("kept", prep["num_files_kept"], BLUE),
+    ]
+    svg = _bars(
+        "funnel", [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], "files"
+    )
+    note = "Every file that was listed has one fate; the ledger (ledger.parquet) names it file by file."
+    return Chart("Files kept and dropped, by rule", note, svg, is_wide=True)
+
+
+def packages(repositories: Sequence[Mapping[str, Any]]) -> Chart:
+    """The largest packages kept, coloured by split."""
+    ordered = sorted(repositories, key=lambda entry: (-entry["num_bytes"], entry["name"]))
+    largest = ordered[:_MAX_PACKAGES]
+    colours = [_SPLIT_COLOURS.get(entry["split"], GREY) for entry in largest]
+    sizes = [entry["num_bytes"] / 1e6 for entry in largest]
+    names = [entry["name"] for entry in largest]
+    legend = {split: colour for split, colour in _SPLIT_COLOURS.items()}
+    svg = _bars("packages", names, sizes, colours, "MB of text", "{:.1f}", legend)
+    rest = sum(entry["num_bytes"] for entry in ordered[_MAX_PACKAGES:]) / 1e6
+    others = f"; {len(ordered) - len(largest):,} smaller ones hold {rest:.1f} MB more" if rest else ""
+    note = (
+        f"The {len(largest)} largest of {len(ordered):,} packages{others}. A package is wholly in one split."
+    )
+    return Chart("Packages by split", note, svg, is_wide=True)
+
+
+def languages(by_language: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Bytes kept per language."""
+    rows = sorted(by_language.items(), key=lambda item: -item[1]["num_bytes"])
+    sizes = [values["num_bytes"] / 1e6 for _, values in rows]
+    svg = _bars("languages", [name for name, _ in rows], sizes, [BLUE] * len(rows), "MB of text", "{:.1f}")
+    return Chart("Languages", "Text kept.", svg, is_wide=True)
+
+
+def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) -> Chart:
+    """Validation bits per byte against the counted models."""
+    curve = curves.get("validation_bits_per_byte", _NO_CURVE)
+
+    def paint(axes: Any) -> None:
+        axes.plot(curve.tokens, curve.values, color=BLUE, marker="o", markersize=3.5, label="model")
+        axes.axhline(unigram, color=GREY, linestyle=":", label=f"unigram {unigram:.2f}")
+        axes.axhline(bigram, color=ORANGE, linestyle="--", label=f"bigram {bigram:.2f}")
+        axes.set_ylim(0, max([unigram, bigram, *curve.values]) * 1.08)
+        axes.legend(loc="lower left", fontsize=8)
+        _token_axis(axes, "bits per byte")
+
+    note = "Lower is better. Left to right, on packages the model never saw."
+    return Chart("Validation bits per byte", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "bpb"))
+
+
+def loss(curves: Mapping[str, Curve]) -> Chart:
+    """Training loss, raw and smoothed."""
+    curve = curves.get("loss", _NO_CURVE)
+
+    def paint(axes: Any) -> None:
+        axes.plot(curve.tokens, curve.values, color=BLUE, alpha=0.3, linewidth=0.8)
+        axes.plot(curve.tokens, smoothed(curve.values), color=BLUE)
+        _token_axis(axes, "nats per predicted token")
+
+    note = "Any-order prediction: not comparable with the validation figure. Thick: smoothed."
+    return Chart("Training loss", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "loss"))
+
+
+def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
+    """Tokens per second over the run."""
+    curve = curves.get("tokens_per_s", _NO_CURVE)
+
+    def paint(axes: Any) -> None:
+        axes.plot(curve.tokens, curve.values, color=GREEN, linewidth=1)
+        axes.set_ylim(bottom=0)
+        _token_axis(axes, "tokens per second", count_axis="both")
+
+    note = f"All workers together; median {count_text(median_tokens_per_s)}."
+    return Chart("Tokens per second", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "speed"))
+
+
+def learning_rate(curves: Mapping[str, Curve]) -> Chart:
+    """The schedule as it was run."""
+    curve = curves.get("learning_rate", _NO_CURVE)
+
+    def paint(axes: Any) -> None:
+        axes.plot(curve.tokens, curve.values, color=ORANGE)
+        axes.set_ylim(bottom=0)
+        _token_axis(axes, "learning rate")
+
+    return Chart("Learning rate", "As it was used.", draw(_HALF_INCHES, _CURVE_INCHES, paint, "rate"))
+
+
+def completion(summary: Mapping[str, Any]) -> Chart:
+    """Next-token accuracy: with the pretrained weights, without, and the counted baseline."""
+    pretrained, scratch = summary["pretrained"], summary["scratch"]
+    values = [pretrained["accuracy"], scratch["accuracy"], summary["baseline_bigram_accuracy"]]
+    errors = [
+        (arm["accuracy"] - arm["accuracy_low"], arm["accuracy_high"] - arm["accuracy"])
+        for arm in (pretrained, scratch)
+    ]
+    svg = _task_bars("completion", values, [*errors, (0.0, 0.0)], "bigram of tokens", "accuracy", "{:.1%}")
+    scored = pretrained["num_lexemes"]
+    note = f"Share of {scored:,} code tokens of unseen packages predicted exactly, with intervals."
+    return Chart("Completion: next code token", note, svg)
+
+
+def search(summary: Mapping[str, Any]) -> Chart:
+    """Mean reciprocal rank: with the pretrained weights, without, and TF-IDF."""
+    values = [summary["pretrained"]["mrr"], summary["scratch"]["mrr"], summary["tfidf_mrr"]]
+    svg = _task_bars("search", values, [(0.0, 0.0)] * 3, "TF-IDF", "mean reciprocal rank", "{:.3f}")
+    queries = summary["pretrained"]["num_queries"]
+    note = f"{queries:,} docstrings of unseen packages, each among {summary['num_candidates']} functions."
+    return Chart("Code search: docstring to function", note, svg)
+
+
+def stage_times(wall_s: Mapping[str, float]) -> Chart:
+    """Seconds per stage."""
+    names, times = list(wall_s), list(wall_s.values())
+    labels = [f"{name} ({duration_text(seconds)})" for name, seconds in wall_s.items()]
+    svg = _bars("times", labels, times, [BLUE] * len(names), "seconds", "{:.0f}")
+    return Chart("Time per stage", "Of the command that finished the stage.", svg, is_wide=True)
+
+
+def _bars(
+    name: str,
+    labels: Sequence[str],
+    values: Sequence[float],
+    colours: Sequence[str],
+    unit: str,
+    value_format: str = "{:,.0f}",
+    legend: Mapping[str, str] | None = None,
+) -> str:
+    """Horizontal bars, first on top, each with its value at its end."""
+
+    def paint(axes: Any) -> None:
+        bars = axes.barh(range(len(values)), values, color=colours, height=0.72)
+        axes.bar_label(bars, [value_format.format(value) for value in values], padding=4, fontsize=8)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_xlim(0, max([*values, 1e-9]) * 1.1)
+        axes.grid(False)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(unit)
+        for label, colour in (legend or {}).items():
+            axes.barh([0], [0], color=colour, label=label)
+        if legend:
+            axes.legend(loc="lower right")
+
+    return draw(_WIDE_INCHES, 0.75 + _ROW_INCHES * len(labels), paint, name)
+
+
+def _task_bars(
+    name: str,
+    values: Sequence[float],
+    errors: Sequence[tuple[float, float]],
+    baseline: str,
+    label: str,
+    value_format: str,
+) -> str:
+    def paint(axes: Any) -> None:
+        bars = axes.bar(range(3), values, color=[BLUE, GREY, ORANGE], width=0.6)
+        for position, (value, (below, above)) in enumerate(zip(values, errors, strict=True)):
+            if below or above:
+                axes.errorbar(
+                    position, value, yerr=[[below], [above]], color="#5b6470", capsize=4, linewidth=1.2
+                )
+        axes.bar_label(bars, [value_format.format(value) for value in values], padding=7)
+        axes.set_xticks(range(3), ["pretrained", "from scratch", baseline])
+        axes.set_ylim(0, max([*values, 1e-9]) * 1.2)
+        axes.tick_params(axis="x", length=0)
+        axes.set_ylabel(label)
+
+    return draw(_HALF_INCHES, _CURVE_INCHES, paint, name)
+
+
+def _token_axis(axes: Any, label: str, count_axis: str = "x") -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xlabel("corpus tokens read")
+    axes.set_ylabel(label)
+    axes.set_xlim(left=0)
+    formatter = FuncFormatter(lambda value, _position: count_text(value))
+    axes.xaxis.set_major_formatter(formatter)
+    if count_axis == "both":
+        axes.yaxis.set_major_formatter(formatter)

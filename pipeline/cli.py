@@ -1,0 +1,227 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+_HELP = """
+Pretrain permutation language models of code, from source trees to tracked finetunes.
+
+A run is a recipe (a YAML file, or the name of one that ships with permcode) plus overrides.
+Its stages are prep, pretrain, completion, search and report; each is skipped when its output is
+there and nothing it depends on changed. The same command after an interruption goes on where it
+stopped.
+
+\b
+permcode run --recipe demo --out runs/demo
+permcode run --recipe demo --out runs/demo --dry-run
+permcode doctor
+"""
+
+app = typer.Typer(
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[
+    str,
+    typer.Option(
+        "--recipe", "-r", metavar="NAME_OR_FILE", help="A recipe's name (demo, tiny) or a YAML file."
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="DIR", help="The run's folder; made if missing, resumed if begun."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides of the recipe, dotted: seed=1 prep.source.max_total_bytes=20000000. "
+        "--dry-run shows every key and its value.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the resolved config and what would run and why; write nothing."),
+]
+
+
+@app.command()
+def run(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """All stages: source code to shards, a pretrained model, finetunes and the report.
+
+    \b
+    permcode run --recipe demo --out runs/demo
+    permcode run --recipe my.yaml --out runs/mine seed=1
+    permcode run --recipe demo --out runs/code prep.source.kind=directory prep.source.path=/path/to/code
+    """
+    _run_until(["report"], recipe, out, overrides, dry_run)
+
+
+@app.command()
+def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """Read, filter, deduplicate, split and tokenise the code into WebDataset shards, and stop there."""
+    _run_until(["prep"], recipe, out, overrides, dry_run)
+
+
+@app.command()
+def pretrain(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """Everything up to the pretrained model; begins or resumes its training."""
+    _run_until(["pretrain"], recipe, out, overrides, dry_run)
+
+
+@app.command()
+def finetune(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """Everything up to the two finetuning tasks, each with and without the pretrained weights."""
+    _run_until(["completion", "search"], recipe, out, overrides, dry_run)
+
+
+@app.command()
+def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """The summary and report.html of a finished run; never trains anything."""
+    if not dry_run:
+        with _exit_codes(out):
+            from pipeline.recipe import load_run_config
+            from pipeline.run import check_report_is_possible
+
+            check_report_is_possible(load_run_config(recipe, overrides or []), out)
+    _run_until(["report"], recipe, out, overrides, dry_run)
+
+
+@app.command()
+def submit(
+    recipe: Recipe,
+    out: Out,
+    address: Annotated[
+        str, typer.Option("--address", metavar="URL", help="Ray's job server: http://HEAD:8265.")
+    ],
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Run the same as a job of a Ray cluster and follow it; ends with the job's exit status.
+
+    DIR is a folder on the cluster that all its nodes see. A cluster with token authentication takes the token
+    from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. Repeated while the job runs, the command follows it.
+
+    \b
+    permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
+    """
+    with _exit_codes(out):
+        from pipeline.dry_run import config_lines
+        from pipeline.recipe import load_run_config
+        from pipeline.submit import submit_run
+
+        config = load_run_config(recipe, overrides or [])
+        reporter = Reporter()
+        if dry_run:
+            for line in config_lines(config):
+                reporter.line(line)
+            reporter.line(f"would be sent to {address}, to run there in {out.absolute()}")
+            return
+        raise typer.Exit(submit_run(config, out, address, reporter))
+
+
+@app.command()
+def doctor(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Check the disk of this folder.")
+    ] = None,
+    build: Annotated[
+        bool,
+        typer.Option("--build", help="Also compile DeepSpeed's CPU extension now, not in the first run."),
+    ] = False,
+) -> None:
+    """Check what a run needs on this machine, one line per check with the mend; exit code 1 if one fails."""
+    with _exit_codes(out):
+        from cluster.doctor import render, run_checks
+
+        raise typer.Exit(render(run_checks(out, build=build), Reporter()))
+
+
+def main() -> None:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    app(prog_name="permcode")
+
+
+def _run_until(
+    targets: list[str], recipe: str, out: Path, overrides: list[str] | None, dry_run: bool
+) -> None:
+    with _exit_codes(out):
+        from pipeline.dry_run import dry_run_lines
+        from pipeline.recipe import load_run_config
+        from pipeline.run import run_pipeline
+
+        config = load_run_config(recipe, overrides or [])
+        if not dry_run:
+            run_pipeline(config, out, targets, Reporter)
+            return
+        reporter = Reporter()
+        for line in dry_run_lines(config, out, targets):
+            reporter.line(line)
+
+
+@contextmanager
+def _exit_codes(out: Path | None) -> Iterator[None]:
+    """Turn what the block raises into one line on stderr and an exit code."""
+    try:
+        yield
+    except UserError as error:
+        _complain(f"error: {error}")
+        raise typer.Exit(EXIT_BAD_INPUT) from None
+    except KeyboardInterrupt:
+        _complain("interrupted: the same command continues")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        if isinstance(error, typer.Exit):
+            raise
+        log = _write_traceback(out)
+        first_line = (str(error).strip() or "no message").splitlines()[0]
+        _complain(f"failed: {type(error).__name__}: {first_line} (the traceback is in {log})")
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+def _complain(text: str) -> None:
+    sys.stdout.flush()
+    print(f"permcode: {text}", file=sys.stderr, flush=True)
+
+
+def _write_traceback(out: Path | None) -> Path:
+    """Write the exception in flight below `out`, or to the temporary folder where there is no `out` yet."""
+    folder = out / "logs" if out is not None and out.is_dir() else Path(tempfile.gettempdir())
+    path = folder / f"permcode-failed-{datetime.now():%Y%m%d-%H%M%S}.log"
+    try:
+        folder.mkdir(exist_ok=True)
+        path.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        traceback.print_exc()
+    return path
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

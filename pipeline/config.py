@@ -1,0 +1,31 @@
+"""What one run is: the resolved form of a recipe and its overrides."""
+
+from pydantic import Field
+
+from cluster.config import Config
+from cluster.ray_session import RayConfig
+from data_prep.config import PrepConfig
+from finetune.config import FinetuneConfig
+from pretrain.config import PretrainConfig
+
+# Where a run executes and where its numbers are shown change no output, so they may differ between two
+# commands on the same output folder.
+KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "tracking"})
+
+
+class TrackingConfig(Config):
+    """`store`: an MLflow tracking URI (`http://HOST:5000`); null is an SQLite file in the output folder."""
+
+    store: str | None = None
+    experiment: str = "permcode"
+
+
+class RunConfig(Config):
+    """One run. `seed` fixes every random choice of every stage."""
+
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    prep: PrepConfig
+    pretrain: PretrainConfig
+    finetune: FinetuneConfig
+    ray: RayConfig = Field(default_factory=RayConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)

@@ -1,0 +1,53 @@
+"""Training curves from a journal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.journal import JournalRecord
+
+_MAX_POINTS = 600
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values of one metric over the corpus tokens read so far."""
+
+    tokens: list[float]
+    values: list[float]
+
+
+def training_curves(records: Sequence[JournalRecord]) -> dict[str, Curve]:
+    """A curve per metric, by the metric's name, steps in order, thinned to what a picture can show.
+
+    After a resume a journal has some steps twice: the last record of a step's metric holds.
+    """
+    by_step: dict[int, dict[str, float]] = {}
+    for record in records:
+        if record.kind == "step" and record.step is not None:
+            by_step.setdefault(record.step, {}).update(record.metrics)
+    points: dict[str, list[tuple[float, float]]] = {}
+    tokens = 0.0
+    for _, metrics in sorted(by_step.items()):
+        # A validation written without its own token count belongs to the step before it.
+        tokens = metrics.get("tokens", tokens)
+        for name, value in metrics.items():
+            points.setdefault(name, []).append((tokens, value))
+    return {name: _thinned(found) for name, found in points.items()}
+
+
+def smoothed(values: Sequence[float], weight: float = 0.9) -> list[float]:
+    """Exponential moving average, corrected for its start: the first value is the first of `values`."""
+    result = []
+    total = norm = 0.0
+    for value in values:
+        total = weight * total + (1 - weight) * value
+        norm = weight * norm + (1 - weight)
+        result.append(total / norm)
+    return result
+
+
+def _thinned(points: list[tuple[float, float]]) -> Curve:
+    stride = -(-len(points) // _MAX_POINTS)
+    last = len(points) - 1
+    kept = [point for index, point in enumerate(points) if index % stride == 0 or index == last]
+    return Curve([tokens for tokens, _ in kept], [value for _, value in kept])

@@ -1,0 +1,124 @@
+"""From a recipe and dotted overrides to a checked config."""
+
+from collections.abc import Hashable, Sequence
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from cluster.config import Config
+from cluster.errors import UserError
+from pipeline.config import RunConfig
+from pipeline.config_errors import explain
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a key given twice, where PyYAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that ship with permcode, sorted."""
+    folder = files("pipeline") / "recipes"
+    return sorted(
+        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
+    )
+
+
+def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """The run that `recipe` and `overrides` describe; see `load_config`."""
+    return load_config(RunConfig, recipe, overrides)
+
+
+def load_config(config_class: type[AnyConfig], recipe: str, overrides: Sequence[str] = ()) -> AnyConfig:
+    """The config that `recipe` (a name, or the path of a YAML file) and `overrides` (`a.b=value`) describe.
+
+    Raises UserError with one line that names everything wrong with them.
+    """
+    values = _read_recipe(recipe)
+    for override in overrides:
+        apply_override(values, override)
+    try:
+        return config_class.model_validate(values)
+    except ValidationError as error:
+        raise UserError(explain(error, config_class)) from None
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `a.b=value` in nested `values`; the value is read as YAML.
+
+    Giving a mapping another `kind` starts it afresh: the keys of the old kind mean nothing to the new.
+    """
+    dotted, equals, text = override.partition("=")
+    keys = dotted.split(".")
+    if not equals or not all(keys):
+        raise UserError(
+            f"cannot read the override {override!r}: write key.subkey=value, e.g. pretrain.num_steps=100"
+        )
+    target = values
+    for depth, key in enumerate(keys[:-1], start=1):
+        below = target.get(key)
+        if below is None:
+            below = target[key] = {}
+        if not isinstance(below, dict):
+            above = ".".join(keys[:depth])
+            raise UserError(
+                f"cannot set {dotted}: {above} is {below!r} in the recipe and has no keys below it"
+            )
+        target = below
+    value = _parse(text, where=f"the override {override!r}")
+    if keys[-1] == "kind" and target.get("kind") != value:
+        target.clear()
+    target[keys[-1]] = value
+
+
+def _read_recipe(recipe: str) -> dict[str, Any]:
+    values = _parse(_recipe_text(recipe), where=f"recipe {recipe}")
+    if not isinstance(values, dict):
+        raise UserError(f"recipe {recipe} is not a mapping of config keys: see {_shipped()}")
+    return values
+
+
+def _recipe_text(recipe: str) -> str:
+    names = recipe_names()
+    if recipe in names:
+        return (files("pipeline") / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
+    path = Path(recipe)
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise UserError(f"recipe {recipe} is not a text file (UTF-8)") from None
+    near = get_close_matches(path.name.removesuffix(".yaml"), names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UserError(f"unknown recipe {recipe!r}: {hint}{_shipped()}, or give the path of a YAML file")
+
+
+def _shipped() -> str:
+    return f"the recipes are {', '.join(recipe_names())}"
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{where} is not YAML{place}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{where} is not YAML: {' '.join(str(error).split())}") from None

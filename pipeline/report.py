@@ -1,0 +1,84 @@
+"""report.html: one file that says what a run did, with pictures and without anything to fetch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.journal import read_journal
+from cluster.reporter import duration_text
+from cluster.storage import write_bytes
+from pipeline.charts import Chart
+from pipeline.curves import training_curves
+from pipeline.run_folder import config_text
+from pipeline.stage_record import StageRecord, read_record
+from pipeline.summary import facts
+
+REPORT_NAME = "report.html"
+_TEMPLATE_NAME = "report.html.j2"
+
+
+def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> dict[str, Any]:
+    """Write `folder`/report.html from the finished stages in `inputs` (stage name -> folder).
+
+    Returns the stage summary: the size of the file.
+    """
+    records = {name: _finished(path) for name, path in inputs.items()}
+    html = render_report(config, records, inputs["pretrain"] / "journal.jsonl").encode()
+    write_bytes(folder / REPORT_NAME, html)
+    return {"num_bytes": len(html)}
+
+
+def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord], journal: Path) -> str:
+    """The report as HTML; `journal` is the pretraining's."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("pipeline"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    prep = records["prep"].summary
+    return environment.get_template(_TEMPLATE_NAME).render(
+        facts=facts(records),
+        sections=_sections(records, journal),
+        splits=prep["splits"],
+        languages=prep["languages"],
+        resumes=records["pretrain"].summary["resumed_from"],
+        stages=[
+            (name, record.finished_at, duration_text(record.wall_s), record.resumed)
+            for name, record in records.items()
+        ],
+        config=config_text(config),
+        finished_at=max(record.finished_at for record in records.values()),
+    )
+
+
+def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[str, list[Chart]]]:
+    from pipeline import charts
+
+    prep = records["prep"].summary
+    pretrain = records["pretrain"].summary
+    curves = training_curves(read_journal(journal))
+    validation = pretrain["validation"]
+    data = [charts.funnel(prep), charts.packages(prep["repositories"])]
+    if len(prep["languages"]) > 1:
+        data.append(charts.languages(prep["languages"]))
+    training = [
+        charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
+        charts.loss(curves),
+        charts.speed(curves, pretrain["tokens_per_s_median"]),
+        charts.learning_rate(curves),
+    ]
+    tasks = [charts.completion(records["completion"].summary), charts.search(records["search"].summary)]
+    times = [charts.stage_times({name: record.wall_s for name, record in records.items()})]
+    return [("Data", data), ("Pretraining", training), ("Tasks", tasks), ("Time", times)]
+
+
+def _finished(folder: Path) -> StageRecord:
+    record = read_record(folder)
+    if record is None:
+        raise UserError(f"{folder} is not finished: `permcode run` with the same arguments finishes it")
+    return record

@@ -1,0 +1,158 @@
+"""Runs the stage graph in an output folder: skips what is finished, resumes what was begun, runs the rest."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.ray_session import ray_session
+from cluster.reporter import Reporter, duration_text
+from cluster.storage import write_bytes
+from pipeline.config import RunConfig
+from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
+from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of, store_uri
+from pipeline.run_folder import check_owner, working_folder
+from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
+from pipeline.stages import build_stages
+from pipeline.summary import summary_lines
+
+LOG_NAME = "logs/permcode.log"
+REPORT_NAME = "report.html"
+
+
+def run_pipeline(
+    config: RunConfig, out: Path, targets: Sequence[str], make_reporter: Callable[[Path], Reporter]
+) -> None:
+    """Bring the stages `targets` and all they need up to date in `out`, then say what came out.
+
+    `make_reporter` gets the path of the log once the folder is this run's. Raises UserError for anything the
+    user can mend; a folder that held nothing before is then gone again.
+    """
+    stages = needed_stages(build_stages(config), targets)
+    store = store_uri(out, config.tracking.store)
+    with working_folder(out, config.model_dump(mode="json")):
+        steps = plan(stages, out)
+        refuse_damage(steps)
+        reporter = make_reporter(out / LOG_NAME)
+        if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):
+            _execute(steps, config, out, reporter)
+        else:
+            for step in steps:
+                _say_skipped(step, reporter)
+            _publish_report(steps, out)
+        for line in summary_lines({step.stage.name: _record(step) for step in steps}, out, store):
+            reporter.line(line)
+
+
+def needed_stages(stages: Sequence[Stage], targets: Sequence[str]) -> list[Stage]:
+    """The stages that any of `targets` needs, themselves included, in the graph's order."""
+    names = {stage.name for target in targets for stage in ancestors(stages, target)}
+    return [stage for stage in stages if stage.name in names]
+
+
+def check_report_is_possible(config: RunConfig, out: Path) -> None:
+    """Raise UserError naming the stages that the report needs and that are not finished."""
+    check_owner(out, config.model_dump(mode="json"))
+    steps = plan(build_stages(config), out)
+    missing = [step.stage.name for step in steps if step.must_run and step.stage.name != "report"]
+    if missing:
+        raise UserError(
+            f"there is nothing to report on in {out} yet, not finished: {', '.join(missing)}; "
+            "`permcode run` with the same arguments does what is missing"
+        )
+
+
+def _execute(steps: Sequence[Step], config: RunConfig, out: Path, reporter: Reporter) -> None:
+    with ExitStack() as stack:
+        mlflow_run = stack.enter_context(_mlflow(config, out, steps, reporter))
+        has_ray = False
+        for step in steps:
+            if not step.must_run:
+                _say_skipped(step, reporter)
+            else:
+                if step.stage.needs_ray and not has_ray:
+                    stack.enter_context(ray_session(config.ray, out / "logs"))
+                    has_ray = True
+                folders = {other.stage.name: other.folder for other in steps}
+                _run_step(step, folders, mlflow_run, reporter)
+            mlflow_run.hand_in(step, _record(step))
+        _publish_report(steps, out)
+
+
+def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, reporter: Reporter) -> None:
+    stage = step.stage
+    reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
+    start_s = time.monotonic()
+    step.folder.mkdir(parents=True, exist_ok=True)
+    # Ray's workers have another working directory.
+    inputs = {name: folders[name].absolute() for name in stage.inputs}
+    with mlflow_run.stage(step), _disk_full_is_user_error(step.folder):
+        summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter))
+        record = StageRecord(
+            stage=stage.name,
+            key=step.key,
+            version=stage.version,
+            config=dict(stage.config),
+            inputs=dict(step.input_keys),
+            signature=step.signature,
+            files=hash_outputs(step.folder),
+            summary=summary,
+            wall_s=round(time.monotonic() - start_s, 1),
+            resumed=step.action == "resume",
+        )
+        write_record(step.folder, record)
+    reporter.line(f"{stage.name}: finished in {duration_text(record.wall_s)}")
+
+
+@contextmanager
+def _mlflow(config: RunConfig, out: Path, steps: Sequence[Step], reporter: Reporter) -> Iterator[MlflowRun]:
+    """The run's MLflow side around the block, ended with what became of the block."""
+    dumped = config.model_dump(mode="json")
+    mlflow_run = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
+    try:
+        yield mlflow_run
+    except BaseException as error:
+        mlflow_run.close(steps, status_of(error))
+        raise
+    mlflow_run.close(steps, "FINISHED")
+
+
+def _without_tracking(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in dumped.items() if key != "tracking"}
+
+
+@contextmanager
+def _disk_full_is_user_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"disk full while working in {folder}: free some space and run the same command again"
+            ) from error
+        raise
+
+
+def _say_skipped(step: Step, reporter: Reporter) -> None:
+    took = duration_text(_record(step).wall_s)
+    reporter.line(f"{step.stage.name}: skipped ({step.reason}; it took {took})")
+
+
+def _record(step: Step) -> StageRecord:
+    record = step.record or read_record(step.folder)
+    if record is None:
+        raise RuntimeError(f"stage {step.stage.name} has no record in {step.folder}")
+    return record
+
+
+def _publish_report(steps: Sequence[Step], out: Path) -> None:
+    """Put a copy of the report where people look first."""
+    for step in steps:
+        if step.stage.name == "report":
+            data = (step.folder / REPORT_NAME).read_bytes()
+            target = out / REPORT_NAME
+            if not target.is_file() or target.read_bytes() != data:
+                write_bytes(target, data)

@@ -1,0 +1,115 @@
+"""The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.errors import UserError
+from cluster.storage import exclusive_lock, write_bytes
+from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
+from pipeline.differences import describe_changes
+from pipeline.stage_record import RECORD_NAME
+
+CONFIG_NAME = "config.yaml"
+_LOCK_NAME = ".lock"
+_LOGS_NAME = "logs"
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """A resolved config as YAML, in the order of its classes."""
+    text: str = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def check_owner(out: Path, config: Mapping[str, Any]) -> None:
+    """Raise UserError unless `out` is free, or belongs to a config that makes the same outputs."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UserError(f"the output folder {out} is a file: give --out another name")
+    owner = out / CONFIG_NAME
+    if not owner.is_file():
+        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in (_LOCK_NAME, _LOGS_NAME))
+        if foreign:
+            raise UserError(
+                f"the output folder {out} holds something else ({foreign[0]}, no {CONFIG_NAME}): "
+                "give --out a new or an empty folder"
+            )
+        return
+    theirs = _owner_config(owner)
+    changes = describe_changes(_with_effect(theirs), _with_effect(config))
+    if changes:
+        raise UserError(
+            f"the output folder {out} belongs to another config: {changes}; give --out another folder, "
+            "or the config that made this one"
+        )
+
+
+@contextmanager
+def working_folder(out: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Make `out` this process's for the block: locked, marked with its config.
+
+    If a UserError ends the block before any stage is finished, in a folder that held nothing before, what was
+    written is removed again: bad input leaves nothing behind. UserError when another process works here.
+    """
+    first_missing = _first_missing(out)
+    check_owner(out, config)
+    was_free = not (out / CONFIG_NAME).exists()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(out / _LOCK_NAME))
+            check_owner(out, config)  # somebody may have come first
+            _write_config(out / CONFIG_NAME, config)
+        except OSError as error:
+            raise UserError(
+                f"cannot write in the output folder {out} ({error.strerror}): give another --out"
+            ) from error
+        try:
+            yield
+        except UserError:
+            if was_free and not any(out.glob(f"*/{RECORD_NAME}")):
+                _remove(out, first_missing)
+            raise
+
+
+def _owner_config(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{path} is damaged, so nobody can say whose the folder is: give --out another folder"
+        )
+    return values
+
+
+def _write_config(path: Path, config: Mapping[str, Any]) -> None:
+    data = config_text(config).encode()
+    if not path.exists() or path.read_bytes() != data:
+        write_bytes(path, data)
+
+
+def _with_effect(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in KEYS_WITHOUT_EFFECT_ON_OUTPUTS}
+
+
+def _first_missing(out: Path) -> Path | None:
+    """The topmost folder that making `out` will make."""
+    missing = [folder for folder in [out, *out.parents] if not folder.exists()]
+    return missing[-1] if missing else None
+
+
+def _remove(out: Path, first_missing: Path | None) -> None:
+    if first_missing is not None:
+        shutil.rmtree(first_missing, ignore_errors=True)
+        return
+    for entry in out.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)

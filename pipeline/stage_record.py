@@ -1,0 +1,96 @@
+"""STAGE.json: the mark of a finished stage, and the check that its files are still what they were."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.storage import read_json, sha256_file, write_json
+
+RECORD_NAME = "STAGE.json"
+FORMAT = 1
+
+# Reading a gibibyte keeps "nothing to do" under ten seconds; what is larger is checked by its sizes here
+# and by its own checksums where it is read.
+MAX_REHASHED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """What a finished stage leaves about itself. `files` maps relative paths to {"bytes", "sha256"}.
+
+    `wall_s` is the time of the command that finished the stage; `resumed` says that an earlier one began it.
+    """
+
+    stage: str
+    key: str
+    version: int
+    config: dict[str, Any]
+    inputs: dict[str, str]
+    signature: str
+    files: dict[str, dict[str, Any]]
+    summary: dict[str, Any]
+    wall_s: float
+    resumed: bool = False
+    format: int = FORMAT
+    finished_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def write_record(folder: Path, record: StageRecord) -> None:
+    """Declare the stage in `folder` finished: the last thing written there, atomically."""
+    write_json(folder / RECORD_NAME, asdict(record))
+
+
+def read_record(folder: Path) -> StageRecord | None:
+    """The record of a finished stage, None where it is not finished; a damaged one is a UserError."""
+    path = folder / RECORD_NAME
+    if not path.is_file():
+        return None
+    values = read_json(path)
+    try:
+        record = StageRecord(**values)
+    except TypeError:
+        record = None
+    if record is None or record.format != FORMAT:
+        raise UserError(f"{path} was written by another version of permcode: {_mend(folder)}")
+    return record
+
+
+def hash_outputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file of a stage by relative path; names with a leading dot are left out."""
+    return {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in _output_files(folder)
+    }
+
+
+def verify_outputs(folder: Path, record: StageRecord) -> None:
+    """Raise UserError naming the first file that is missing or is not what the stage wrote."""
+    for name, expected in record.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing since stage {record.stage} finished: {_mend(folder)}")
+        num_bytes = path.stat().st_size
+        if num_bytes != expected["bytes"]:
+            change = f"{num_bytes} bytes, {expected['bytes']} when stage {record.stage} wrote it"
+            raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+    if sum(expected["bytes"] for expected in record.files.values()) > MAX_REHASHED_BYTES:
+        return
+    for name, expected in record.files.items():
+        path = folder / name
+        if sha256_file(path) != expected["sha256"]:
+            change = f"its SHA-256 changed since stage {record.stage} wrote it"
+            raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+
+
+def _output_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and path.name != RECORD_NAME and not any(part.startswith(".") for part in parts):
+            yield path
+
+
+def _mend(folder: Path) -> str:
+    return f"remove the folder {folder} and run the same command again to make it anew"

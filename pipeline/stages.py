@@ -1,0 +1,111 @@
+"""The graph of a run: prep -> pretrain -> completion, search -> report.
+
+The stages' modules are imported when a stage runs: they bring torch and Ray, which a command that only looks
+(`--help`, `--dry-run`, a run with nothing left to do) does not need.
+"""
+
+from functools import partial
+from typing import Any
+
+from data_prep.config import PrepConfig
+from pipeline.config import RunConfig
+from pipeline.graph import Stage, StageContext
+
+FINETUNE_STAGES = ("completion", "search")
+_ARM_JOURNALS = {
+    "": "journal.jsonl",
+    "pretrained": "pretrained/journal.jsonl",
+    "scratch": "scratch/journal.jsonl",
+}
+
+
+def build_stages(config: RunConfig) -> list[Stage]:
+    """Every stage of a run, each after those it reads."""
+    finetune = config.finetune
+    finetune_inputs = ("prep", "pretrain")
+    return [
+        Stage(
+            name="prep",
+            config=_identity(config, config.prep),
+            run=partial(_prep, config),
+            signature=partial(_corpus_signature, config.prep),
+            artifacts=("manifest.json",),
+        ),
+        Stage(
+            name="pretrain",
+            config=_identity(config, config.pretrain),
+            run=partial(_pretrain, config),
+            inputs=("prep",),
+            journals={"": "journal.jsonl"},
+            artifacts=("model",),
+        ),
+        Stage(
+            name="completion",
+            config=_identity(config, finetune.completion),
+            run=partial(_completion, config),
+            inputs=finetune_inputs,
+            journals=_ARM_JOURNALS,
+            artifacts=("pretrained/model",),
+        ),
+        Stage(
+            name="search",
+            config=_identity(config, finetune.search),
+            run=partial(_search, config),
+            inputs=finetune_inputs,
+            journals=_ARM_JOURNALS,
+            artifacts=("pretrained/model",),
+        ),
+        Stage(
+            name="report",
+            config={"run": config.model_dump(mode="json", exclude={"ray", "tracking"})},
+            run=partial(_report, config),
+            inputs=("prep", "pretrain", *FINETUNE_STAGES),
+            needs_ray=False,
+        ),
+    ]
+
+
+def _identity(config: RunConfig, part: Any) -> dict[str, Any]:
+    return {"seed": config.seed, **part.model_dump(mode="json")}
+
+
+def _corpus_signature(config: PrepConfig) -> str:
+    from data_prep.sources.listing import input_signature
+
+    return input_signature(config.source)
+
+
+def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from data_prep.prepare import run_prep
+
+    return run_prep(config.prep, config.seed, context.folder, context.reporter)
+
+
+def _pretrain(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from pretrain.stage import run_pretrain
+
+    return run_pretrain(
+        config.pretrain, config.seed, context.inputs["prep"], context.folder, context.reporter
+    )
+
+
+def _completion(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from finetune.stage import run_completion
+
+    prep, pretrain = context.inputs["prep"], context.inputs["pretrain"]
+    return run_completion(
+        config.finetune.completion, config.seed, prep, pretrain, context.folder, context.reporter
+    )
+
+
+def _search(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from finetune.stage import run_search
+
+    prep, pretrain = context.inputs["prep"], context.inputs["pretrain"]
+    return run_search(config.finetune.search, config.seed, prep, pretrain, context.folder, context.reporter)
+
+
+def _report(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from pipeline.report import write_report
+
+    return write_report(config.model_dump(mode="json"), context.inputs, context.folder)

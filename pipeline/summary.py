@@ -1,0 +1,149 @@
+"""What came out of a run, in a few plain statements and a table for the terminal."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.reporter import count_text, duration_text
+from pipeline.stage_record import StageRecord
+
+UNIGRAM_GOAL = 0.25
+_TABLE_WIDTH_CHARS = 100
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One headline number. `is_good` is None where nothing was promised."""
+
+    label: str
+    value: str
+    detail: str
+    is_good: bool | None = None
+
+
+def facts(records: Mapping[str, StageRecord]) -> list[Fact]:
+    """The headline numbers of the finished stages among `records` (by stage name), in the order they ran."""
+    makers = {"prep": _prep, "pretrain": _pretrain, "completion": _completion, "search": _search}
+    return [fact for name, make in makers.items() if name in records for fact in make(records[name].summary)]
+
+
+def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
+    """The table of facts and where to look next, as lines for the terminal."""
+    table = Table(title=f"permcode: {out}", title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("what", "result", "how to read it"):
+        table.add_column(column)
+    for fact in facts(records):
+        mark = {True: "yes, ", False: "NO, ", None: ""}[fact.is_good]
+        table.add_row(fact.label, fact.value, mark + fact.detail)
+    wall_s = sum(record.wall_s for record in records.values())
+    table.add_row("stages", duration_text(wall_s), _stage_times(records))
+    text = StringIO()
+    Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
+    lines = ["", *(line.rstrip() for line in text.getvalue().rstrip().splitlines()), ""]
+    if "report" in records:
+        lines.append(f"report:  {out / 'report.html'}")
+    return [*lines, f"MLflow:  {mlflow_command(store)}"]
+
+
+def mlflow_command(store: str) -> str:
+    """The command line that shows the run in a browser."""
+    program = Path(sys.executable).parent / "mlflow"
+    shown = os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
+    return f"{shown if program.exists() else 'mlflow'} ui --backend-store-uri {store}"
+
+
+def _stage_times(records: Mapping[str, StageRecord]) -> str:
+    times = (
+        f"{name} {duration_text(record.wall_s)}{' (after a resume)' if record.resumed else ''}"
+        for name, record in records.items()
+    )
+    return ", ".join(times)
+
+
+def _prep(summary: Mapping[str, Any]) -> list[Fact]:
+    dropped = summary["num_files_listed"] - summary["num_files_kept"]
+    tokens = sum(split["num_tokens"] for split in summary["splits"].values())
+    return [
+        Fact(
+            "code read",
+            f"{summary['num_files_kept']:,} files, {summary['num_bytes_kept'] / 1e6:.1f} MB",
+            f"of {summary['num_files_listed']:,} listed ({summary['num_bytes_listed'] / 1e6:.1f} MB); "
+            f"{dropped:,} dropped by a rule, {len(summary['repositories']):,} packages kept",
+        ),
+        Fact(
+            "tokens",
+            count_text(tokens),
+            f"vocabulary {summary['vocab_size']:,}, {summary['bytes_per_token']:.2f} bytes per token",
+        ),
+    ]
+
+
+def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
+    validation = summary["validation"]
+    model, unigram = validation["model_bits_per_byte"], validation["unigram_bits_per_byte"]
+    bigram = validation["bigram_bits_per_byte"]
+    beats_unigram = summary["beats_unigram_by"] >= UNIGRAM_GOAL
+    return [
+        Fact(
+            "pretrained model",
+            f"{summary['num_parameters'] / 1e6:.1f}M parameters",
+            f"{count_text(summary['tokens_seen'])} tokens in {summary['num_steps']:,} steps on "
+            f"{summary['world_size']} workers ({summary['backend']}, ZeRO-{summary['zero_stage']}), "
+            f"{count_text(summary['tokens_per_s_median'])} tokens/s",
+        ),
+        Fact(
+            "validation",
+            f"{model:.3f} bits per byte",
+            f"left to right, on {validation['num_bytes'] / 1e6:.2f} MB of packages the model never saw",
+        ),
+        Fact(
+            f"beats the unigram by {UNIGRAM_GOAL:.0%}?",
+            f"{summary['beats_unigram_by']:+.1%}",
+            f"the unigram model needs {unigram:.3f} bits per byte",
+            beats_unigram,
+        ),
+        Fact(
+            "beats the bigram?",
+            f"{1 - model / bigram:+.1%}",
+            f"the smoothed bigram model needs {bigram:.3f} bits per byte",
+            bool(summary["beats_bigram"]),
+        ),
+    ]
+
+
+def _completion(summary: Mapping[str, Any]) -> list[Fact]:
+    pretrained, scratch = summary["pretrained"], summary["scratch"]
+    return [
+        Fact(
+            "completion accuracy",
+            f"{pretrained['accuracy']:.1%}",
+            f"next code token, {pretrained['num_lexemes']:,} scored; from scratch {scratch['accuracy']:.1%}, "
+            f"bigram of tokens {summary['baseline_bigram_accuracy']:.1%}",
+        ),
+        _gain("pretraining helps completion?", summary["gain"], 100, "points of accuracy"),
+    ]
+
+
+def _search(summary: Mapping[str, Any]) -> list[Fact]:
+    pretrained, scratch = summary["pretrained"], summary["scratch"]
+    return [
+        Fact(
+            "code search MRR",
+            f"{pretrained['mrr']:.3f}",
+            f"{pretrained['num_queries']:,} docstrings, {summary['num_candidates']} candidates each; "
+            f"from scratch {scratch['mrr']:.3f}, TF-IDF {summary['tfidf_mrr']:.3f}",
+        ),
+        _gain("pretraining helps search?", summary["gain"], 1, "of MRR"),
+    ]
+
+
+def _gain(label: str, gain: float, scale: float, unit: str) -> Fact:
+    shown = f"{gain * scale:+.1f}" if scale > 1 else f"{gain:+.3f}"
+    return Fact(label, shown, f"{unit} over the same training without the pretrained weights", gain > 0)
