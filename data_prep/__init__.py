@@ -1,1 +1,1 @@
-"""Corpora to shards: sources, filters, deduplication, split, tokenizer, shards, ledger."""
+"""Corpora to shards: sources, filters, duplicates, split, tokenizer, WebDataset tars, and their reader."""

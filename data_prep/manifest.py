@@ -1,0 +1,97 @@
+"""What lies beside the shards: the index of each tar and the manifest over all."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from cluster.config import Config
+from cluster.errors import UserError
+from cluster.storage import fingerprint, read_json, write_json
+
+MANIFEST_NAME = "manifest.json"
+TOKENIZER_NAME = "tokenizer.json"
+LEDGER_NAME = "ledger.parquet"
+# Raise it when the same config and files would give other bytes than before.
+FORMAT_VERSION: Literal[1] = 1
+
+TOKENS_MEMBER = "tokens.npy"
+DOCS_MEMBER = "docs.npy"
+META_MEMBER = "meta.json"
+
+
+class Member(Config):
+    """A range of bytes of the tar."""
+
+    offset: int
+    num_bytes: int
+    sha256: str
+
+
+class IndexedBlock(Config):
+    """One tar sample; `members` are keyed by what follows the key in the member's name."""
+
+    key: str
+    num_tokens: int
+    num_docs: int
+    num_text_bytes: int
+    members: dict[str, Member]
+
+
+class ShardIndex(Config):
+    """`NAME.index.json` beside `NAME.tar`."""
+
+    blocks: tuple[IndexedBlock, ...]
+
+
+class Shard(Config):
+    """A tar as the manifest knows it."""
+
+    name: str
+    num_blocks: int
+    num_docs: int
+    num_tokens: int
+    num_text_bytes: int
+    tar_bytes: int
+    tar_sha256: str
+    index_sha256: str
+
+
+class Manifest(Config):
+    """`manifest.json`, written last: a folder that has it is whole."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    config_sha256: str
+    seed: int
+    tokenizer_sha256: str
+    vocab_size: int
+    ledger_sha256: str
+    splits: dict[str, tuple[Shard, ...]]
+
+    def num_tokens(self, split: str) -> int:
+        """Tokens of a split, end-of-document tokens included."""
+        return sum(shard.num_tokens for shard in self.splits[split])
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest with a checksum of itself."""
+    content = manifest.model_dump(mode="json")
+    write_json(folder / MANIFEST_NAME, {**content, "sha256": fingerprint(content)})
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest. UserError when it is missing or damaged, or of another format."""
+    path = folder / MANIFEST_NAME
+    advice = f"remove {folder} and run prep again"
+    if not path.is_file():
+        raise UserError(f"{folder} has no {MANIFEST_NAME}: it is not a finished prep folder; run prep first")
+    content: Any = read_json(path)
+    expected = content.pop("sha256", None) if isinstance(content, dict) else None
+    if fingerprint(content) != expected:
+        raise UserError(f"{path} is damaged (its checksum differs): {advice}")
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path} has another format ({where}: {first['msg']}): {advice}") from error

@@ -1,0 +1,30 @@
+"""The tars are read by plain webdataset, with nothing of ours."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.prepared import open_prepared
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import webdataset
+
+
+def test_plain_webdataset_reads_the_tars(prepared: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = prepared
+    corpus = open_prepared(folder)
+    by_key = {entry.key: entry for entry in corpus.blocks("train")}
+    urls = [str(path) for path in sorted((folder / "shards").glob("train-*.tar"))]
+    dataset = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False).decode()
+    num_tokens = 0
+    for sample in dataset:
+        block = corpus.read_block(by_key.pop(sample["__key__"]))
+        assert np.array_equal(sample["tokens.npy"], block.tokens)
+        assert np.array_equal(sample["docs.npy"], block.doc_starts)
+        assert [meta["path"] for meta in sample["meta.json"]["documents"]] == [m.path for m in block.docs]
+        num_tokens += len(sample["tokens.npy"])
+    assert not by_key
+    assert num_tokens == summary["splits"]["train"]["num_tokens"]
