@@ -1,0 +1,26 @@
+"""What all tests need: a quiet environment and one local Ray for those that use it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before anything imports Ray, MLflow or tokenizers: they read these once.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AUTH_TOKEN", "permcode-tests-" + "0" * 32)
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("MPLBACKEND", "agg")
+# The tests' own Ray is the local one, whatever the caller's shell points at.
+os.environ.pop("RAY_ADDRESS", None)
+
+
+@pytest.fixture(scope="module")
+def ray_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A local Ray with two CPUs for the tests of one module; the value is its log folder."""
+    from cluster.ray_session import RayConfig, ray_session
+
+    log_folder = tmp_path_factory.mktemp("ray-logs")
+    with ray_session(RayConfig(num_cpus=2), log_folder):
+        yield log_folder

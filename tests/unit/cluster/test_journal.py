@@ -1,0 +1,98 @@
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.journal import Journal, JournalTail, last_of_each_step, read_journal
+
+WRITER = """
+import sys
+from pathlib import Path
+from cluster.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+for step in range(500):
+    journal.step(step, {"writer": float(sys.argv[2]), "filler": 1 / 3})
+"""
+
+
+def test_steps_and_events_come_back_in_order(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "new" / "journal.jsonl")
+    journal.step(1, {"loss": 2.5, "bad": math.nan})
+    journal.event("resumed at step 1\nsecond line", level="warning")
+    journal.close()
+    journal.close()
+    step, event = read_journal(tmp_path / "new" / "journal.jsonl")
+    assert (step.kind, step.step, step.metrics["loss"]) == ("step", 1, 2.5)
+    assert math.isnan(step.metrics["bad"])
+    assert (event.kind, event.text, event.level) == ("event", "resumed at step 1\nsecond line", "warning")
+    assert 0 <= event.time_s - step.time_s < 60
+
+
+def test_missing_journal_is_empty(tmp_path: Path) -> None:
+    assert read_journal(tmp_path / "none") == []
+    assert JournalTail(tmp_path / "none").new_records() == []
+
+
+@given(cut=st.integers(min_value=1, max_value=60))
+def test_torn_last_line_is_ignored_and_does_not_spoil_the_next(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    journal = Journal(path)
+    journal.step(1, {"loss": 1.0})
+    journal.step(2, {"loss": 2.0})
+    journal.close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert [record.step for record in read_journal(path)] == [1]
+    resumed = Journal(path)
+    resumed.step(3, {"loss": 3.0})
+    resumed.close()
+    steps = [record.step for record in read_journal(path)]
+    # A cut of exactly the newline leaves a whole record, which the next line's newline ends.
+    assert steps == ([1, 2, 3] if cut == 1 else [1, 3])
+
+
+def test_tail_gives_each_record_once_and_waits_for_the_newline(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    tail = JournalTail(path)
+    journal = Journal(path)
+    journal.step(1, {})
+    assert [record.step for record in tail.new_records()] == [1]
+    line = json.dumps({"kind": "step", "time_s": 0.0, "step": 2, "metrics": {}}) + "\n"
+    with path.open("a") as file:
+        file.write(line[:10])
+        file.flush()
+        assert tail.new_records() == []
+        file.write(line[10:])
+    assert [record.step for record in tail.new_records()] == [2]
+    assert tail.new_records() == []
+
+
+def test_concurrent_writers_never_mix_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    writers = [subprocess.Popen([*command, str(number)]) for number in range(3)]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+    records = read_journal(path)
+    assert len(records) == 1500
+    for number in range(3):
+        assert [r.step for r in records if r.metrics["writer"] == number] == list(range(500))
+
+
+def test_last_word_on_a_step_counts(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.step(1, {"loss": 9.0})
+    journal.step(2, {"loss": 8.0})
+    journal.event("resumed")
+    journal.step(1, {"loss": 1.0})
+    journal.step(1, {"val": 5.0})
+    merged = last_of_each_step(read_journal(tmp_path / "j"))
+    assert [(record.step, record.metrics) for record in merged] == [
+        (1, {"loss": 1.0, "val": 5.0}),
+        (2, {"loss": 8.0}),
+    ]

@@ -1,0 +1,73 @@
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from cluster.process_group import backend, chatter_to, configure_environment, extensions_folder
+
+
+def test_chatter_of_python_children_and_warnings_goes_to_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "logs" / "worker.log"
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with chatter_to(log):
+            os.write(1, b"from C++\n")
+            os.write(2, b"from C++ too\n")
+            subprocess.run(["sh", "-c", "echo from a child"], check=True)
+            warnings.warn("deprecated thing", UserWarning, stacklevel=1)
+            logging.getLogger("deepspeed").warning("loss scale")
+    os.write(1, b"afterwards\n")
+    text = log.read_text()
+    for part in (
+        "from C++\n",
+        "from C++ too\n",
+        "from a child\n",
+        "deprecated thing",
+        "deepspeed: loss scale",
+    ):
+        assert part in text
+    assert capfd.readouterr() == ("afterwards\n", "")
+
+
+def test_terminal_comes_back_after_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        with chatter_to(tmp_path / "log"):
+            os.write(1, b"hidden\n")
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        work()
+    os.write(1, b"shown\n")
+    assert capfd.readouterr().out == "shown\n"
+
+
+def test_environment_is_set_but_not_against_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("DS_ACCELERATOR", "LOCAL_SIZE", "TORCH_EXTENSIONS_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    configure_environment()
+    assert os.environ.get("DS_ACCELERATOR") == ("cpu" if backend() == "gloo" else None)
+    assert os.environ["LOCAL_SIZE"] == "2"
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert Path(os.environ["TORCH_EXTENSIONS_DIR"]).parent == tmp_path / "permcode" / "torch_extensions"
+    assert os.environ["PATH"] == f"/usr/bin:{Path(sys.executable).parent}"
+
+
+def test_extensions_go_elsewhere_when_home_is_not_writable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert extensions_folder().is_relative_to(tmp_path / f"permcode-{os.getuid()}")

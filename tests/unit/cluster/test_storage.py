@@ -1,0 +1,77 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import UserError
+from cluster.storage import (
+    atomic_file,
+    exclusive_lock,
+    fingerprint,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_bytes,
+    write_json,
+)
+
+
+def test_json_round_trip_and_damage(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "value.json"
+    write_json(path, {"b": [1, 2.5], "a": "Grüße"})
+    assert read_json(path) == {"a": "Grüße", "b": [1, 2.5]}
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"value\.json is damaged"):
+        read_json(path)
+
+
+def test_error_while_writing_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def write_half() -> None:
+        with atomic_file(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_full_disk_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("cluster.storage.os.fsync", full)
+    with pytest.raises(UserError, match="disk full while writing .*file"):
+        write_bytes(tmp_path / "file", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checksums_agree_and_fingerprints_ignore_key_order(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    write_bytes(tmp_path / "data", data)
+    assert sha256_file(tmp_path / "data") == sha256_bytes(data)
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+def test_lock_is_exclusive_and_dies_with_its_process(tmp_path: Path) -> None:
+    lock = tmp_path / "out" / ".lock"
+    code = (
+        "import sys, time; from pathlib import Path; from cluster.storage import exclusive_lock\n"
+        "with exclusive_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(lock)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match="in use by another permcode process"), exclusive_lock(lock):
+            pass
+        holder.kill()
+    with exclusive_lock(lock):
+        pass
