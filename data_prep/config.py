@@ -73,7 +73,7 @@ class PrepConfig(Config):
     block_tokens: int = Field(default=1 << 20, gt=0)
     shard_tokens: int = Field(default=1 << 22, gt=0)
     # Parts that the files are read in, each a task; at most as many as there are files.
-    num_partitions: int = Field(default=16, gt=0)
+    num_partitions: int = Field(default=32, gt=0)
 
     @model_validator(mode="after")
     def _blocks_fit_into_shards(self) -> "PrepConfig":

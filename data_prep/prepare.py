@@ -218,6 +218,11 @@ class _Preparation:
         self, label: str, function: Callable[..., None], tasks: Sequence[FileTask], sizes: Sequence[int]
     ) -> None:
         """Run the tasks under a bar that counts their bytes."""
+        num_found = sum(task.output.exists() for task in tasks)
+        if num_found:
+            self.reporter.line(
+                f"prep: {label}: going on, {num_found} of {len(tasks)} parts are already there"
+            )
         size_of: Mapping[str, int] = {task.name: size for task, size in zip(tasks, sizes, strict=True)}
         with self.reporter.bar(label, total=sum(sizes) / MB, unit="MB") as bar:
             run_file_tasks(function, tasks, lambda task: bar.advance(size_of[task.name] / MB))

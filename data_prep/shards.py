@@ -18,7 +18,7 @@ from data_prep.text_store import read_texts
 from data_prep.tokenizer import CodeTokenizer, TokenArray
 
 # Texts tokenised at a time: bounds memory, and gives the tokenizer enough to do per call.
-_BATCH_DOCUMENTS = 256
+_BATCH_DOCUMENTS = 64
 
 
 class WrittenShard(Config):

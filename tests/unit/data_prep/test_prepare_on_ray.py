@@ -10,8 +10,6 @@ from cluster.storage import sha256_file
 from data_prep.config import PrepConfig
 from data_prep.prepare import run_prep
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 
 def test_ray_workers_write_the_same_bytes(
     config: PrepConfig, tmp_path: Path, request: pytest.FixtureRequest
