@@ -209,10 +209,12 @@ class _Preparation:
         )
 
     def _remove_strangers(self, names: set[str]) -> None:
-        """Remove shards of an earlier call whose corpus changed before it was finished."""
+        """Remove what a killed call left half-written, and shards of a corpus that has changed since."""
         for path in (self.folder / "shards").iterdir():
             if path.name.split(".")[0] not in names:
                 path.unlink()
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink()
 
     def _run(
         self, label: str, function: Callable[..., None], tasks: Sequence[FileTask], sizes: Sequence[int]

@@ -110,6 +110,18 @@ def test_stopped_at_any_write_and_repeated_gives_the_same_bytes(
     assert sum(path.stat().st_mtime_ns != time_ns for path, time_ns in before.items()) <= 1
 
 
+@pytest.mark.usefixtures("in_process")
+def test_half_written_files_of_a_killed_run_are_removed(
+    prepared: Prepared, config: PrepConfig, tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
+    (killed / "shards").mkdir(parents=True)
+    for name in (".manifest.json.12.tmp", "shards/.train-00000.tar.12.tmp", "shards/train-00099.tar"):
+        (killed / name).write_bytes(b"half")
+    run_prep(config, 0, killed, Reporter())
+    assert digests(killed) == digests(prepared[0])
+
+
 def _fail_at_rename(patch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
     replace, calls = os.replace, iter(range(number))
 
