@@ -31,14 +31,14 @@ class TrainingConfig(Config):
 class CompletionConfig(Config):
     """Next code token given the previous ones of the file."""
 
-    training: TrainingConfig = TrainingConfig(steps=50, warmup_steps=5, learning_rate=5e-4)
+    training: TrainingConfig = TrainingConfig(steps=40, warmup_steps=4, learning_rate=5e-4)
     num_lanes: int = Field(default=4, gt=0)
     """Documents read side by side: the batch size."""
     segment_tokens: int = Field(default=256, gt=0)
     """Tokens of each lane per step; the model's memory carries the rest."""
     max_document_tokens: int = Field(default=1024, gt=1)
-    """A document is cut after so many tokens, so that no long file outweighs the others."""
-    max_eval_tokens: int = Field(default=24_000, gt=0)
+    """Of a longer document one part of so many tokens is read, so that no long file outweighs the others."""
+    max_eval_tokens: int = Field(default=20_000, gt=0)
     """Tokens of test documents that are scored."""
     max_baseline_bytes: int = Field(default=2_000_000, gt=0)
     """Text of task-train documents on which the bigram baseline is counted."""

@@ -5,8 +5,8 @@ ends and indentation are not scored. Two differences: comments stay in the text 
 scored), and literals keep their own text instead of becoming a placeholder, which makes them harder; the
 accuracy by class tells them apart. A lexeme is right when every tokenizer piece that overlaps its bytes is
 the model's first choice given the true text before the piece, which is when greedy decoding would write it.
-A piece may hold the white space before a lexeme, or two lexemes at once; it then counts for each. The first
-lexeme of a file has nothing before it and is not scored.
+A piece may hold the white space before a lexeme, or two lexemes at once; it then counts for each. Of a
+long file one part is read; the first lexeme of a part has nothing before it and is not scored.
 
 Shapes: B lanes, L segment, T lane, V vocabulary.
 """
@@ -35,7 +35,7 @@ from finetune.train import StepLoss, mixed_precision, train
 from pretrain.model.memory import UNFILLED_GROUP, SegmentMemory
 from pretrain.model.transformer import PermutationLM
 from pretrain.objective import left_to_right
-from pretrain.randomness import key_seed
+from pretrain.randomness import key_seed, keyed_generator
 
 _IGNORED = -100
 _MIN_SCORED_LEXEMES = 100
@@ -43,7 +43,7 @@ _MIN_SCORED_LEXEMES = 100
 
 @dataclass(frozen=True)
 class ScoredDocument:
-    """A test document cut to `tokens`; `lexemes[1:]` are scored. Lexeme i is made of the tokens
+    """The part `tokens` of a test document; `lexemes[1:]` are scored. Lexeme i is made of the tokens
     [first, end) that `pieces[i]` names.
     """
 
@@ -57,9 +57,10 @@ def scored_documents(corpus: PreparedCorpus, config: CompletionConfig, seed: int
 
     Raises UserError when they have fewer than 100 scored lexemes.
     """
-    documents = []
-    for document in held_out_documents(corpus, TEST_SPLIT, seed):
-        scored = align(document, corpus.tokenizer.token_bytes, config.max_document_tokens)
+    documents: list[ScoredDocument] = []
+    for number, document in enumerate(held_out_documents(corpus, TEST_SPLIT, seed)):
+        start = window_start(document, config.max_document_tokens, seed, number)
+        scored = align(document, corpus.tokenizer.token_bytes, start, config.max_document_tokens)
         if len(scored.lexemes) > 1:
             documents.append(scored)
         if sum(len(one.tokens) for one in documents) >= config.max_eval_tokens:
@@ -73,12 +74,25 @@ def scored_documents(corpus: PreparedCorpus, config: CompletionConfig, seed: int
     return documents
 
 
-def align(document: HeldOutDocument, token_bytes_V: npt.NDArray[np.int64], max_tokens: int) -> ScoredDocument:
-    """Which pieces overlap which lexeme, among the lexemes that end within the first `max_tokens` tokens."""
-    tokens = document.tokens[:max_tokens]
-    end_bytes = np.cumsum(token_bytes_V[tokens])
-    num_bytes = int(end_bytes[-1]) if len(tokens) else 0
-    lexemes = [one for one in python_lexemes(document.text) if one.end_byte <= num_bytes]
+def window_start(document: HeldOutDocument, max_tokens: int, seed: int, number: int) -> int:
+    """Where the part of a long document that is read begins: anywhere, as files begin with little code."""
+    latest = max(0, len(document.tokens) - max_tokens)
+    return int(keyed_generator(seed, "completion-window", number).integers(0, latest + 1))
+
+
+def align(
+    document: HeldOutDocument, token_bytes_V: npt.NDArray[np.int64], start: int, max_tokens: int
+) -> ScoredDocument:
+    """The part of a document from token `start` on, with the lexemes whole in it and their pieces."""
+    tokens = document.tokens[start : start + max_tokens]
+    first_byte = int(token_bytes_V[document.tokens[:start]].sum())
+    end_bytes = first_byte + np.cumsum(token_bytes_V[tokens])
+    last_byte = int(end_bytes[-1]) if len(tokens) else first_byte
+    lexemes = [
+        one
+        for one in python_lexemes(document.text)
+        if first_byte <= one.start_byte and one.end_byte <= last_byte
+    ]
     first = np.searchsorted(end_bytes, [one.start_byte for one in lexemes], side="right")
     last = np.searchsorted(end_bytes, [one.end_byte for one in lexemes], side="left")
     return ScoredDocument(tokens, lexemes, list(zip(first.tolist(), (last + 1).tolist(), strict=True)))
@@ -99,8 +113,9 @@ def _train_tokens(
     wanted = config.training.steps * config.num_lanes * config.segment_tokens
     documents: list[npt.NDArray[np.integer]] = []
     num_tokens = 0
-    for document in held_out_documents(corpus, TRAIN_SPLIT, seed):
-        documents.append(document.tokens[: config.max_document_tokens])
+    for number, document in enumerate(held_out_documents(corpus, TRAIN_SPLIT, seed)):
+        start = window_start(document, config.max_document_tokens, seed, number)
+        documents.append(document.tokens[start : start + config.max_document_tokens])
         num_tokens += len(documents[-1])
         if num_tokens >= wanted + config.num_lanes * config.max_document_tokens:
             break
@@ -123,7 +138,7 @@ class LaneLoss:
             # The documents begin again: what follows them must not be remembered as their past.
             self._memory = None
         tokens_BL, group_BL = self._lanes.segment(number, self._segment_tokens)
-        logits_BLV, self._memory = _predict(self._model, tokens_BL, group_BL, self._memory)
+        logits_BLV, self._memory = next_token_logits(self._model, tokens_BL, group_BL, self._memory)
         wanted_BL = tokens_BL.masked_fill(group_BL == UNFILLED_GROUP, _IGNORED).to(logits_BLV.device)
         loss = functional.cross_entropy(
             logits_BLV.float().flatten(0, 1), wanted_BL.flatten(), ignore_index=_IGNORED
@@ -131,7 +146,7 @@ class LaneLoss:
         return StepLoss(loss, tokens_BL.numel())
 
 
-def _predict(
+def next_token_logits(
     model: PermutationLM, tokens_BL: Tensor, group_BL: Tensor, memory: SegmentMemory | None
 ) -> tuple[Tensor, SegmentMemory]:
     """Every token's scores [B, L, V] from the tokens before it."""
@@ -151,7 +166,7 @@ def right_tokens(model: PermutationLM, lanes: PackedLanes, segment_tokens: int) 
     with torch.inference_mode(), mixed_precision(device):
         for number in range(lanes.num_segments(segment_tokens)):
             tokens_BL, group_BL = lanes.segment(number, segment_tokens)
-            logits_BLV, memory = _predict(model, tokens_BL, group_BL, memory)
+            logits_BLV, memory = next_token_logits(model, tokens_BL, group_BL, memory)
             right.append(logits_BLV.argmax(dim=-1).cpu() == tokens_BL)
     return torch.cat(right, dim=1).numpy()
 

@@ -1,0 +1,89 @@
+"""Prepared corpora written without Ray, of a few standard library modules, and a tiny model."""
+
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cluster.storage import sha256_bytes, sha256_file, write_bytes
+from data_prep.documents import DocumentMeta
+from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.shards import add_block
+from data_prep.tokenizer import CodeTokenizer
+from data_prep.tokenizer_training import train_tokenizer
+from pretrain.model.config import ModelConfig
+from pretrain.model.transformer import PermutationLM
+
+Packages = Mapping[str, Mapping[str, str]]
+
+_STDLIB = Path(tarfile.__file__).parent
+
+
+def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus:
+    """A prep folder with one block per split: {split: {package: {path: text}}}."""
+    texts = [text for split in splits.values() for files in split.values() for text in files.values()]
+    write_bytes(folder / "tokenizer.json", train_tokenizer(texts, 700).to_str().encode())
+    tokenizer = CodeTokenizer.load(folder / "tokenizer.json")
+    shards = {split: _write_shard(folder, split, packages, tokenizer) for split, packages in splits.items()}
+    manifest = Manifest(
+        config_sha256="0" * 64,
+        seed=0,
+        tokenizer_sha256=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        ledger_sha256="0" * 64,
+        splits={split: (shard,) for split, shard in shards.items()},
+    )
+    write_manifest(folder, manifest)
+    return open_prepared(folder)
+
+
+def _write_shard(folder: Path, split: str, packages: Packages, tokenizer: CodeTokenizer) -> Shard:
+    metas, arrays = [], []
+    for package, files in packages.items():
+        for path, text in files.items():
+            data = text.encode()
+            language = "Python" if path.endswith(".py") else "Markdown"
+            metas.append(
+                DocumentMeta(
+                    sha256_bytes(path.encode()),
+                    "here",
+                    package,
+                    path,
+                    language,
+                    None,
+                    sha256_bytes(data),
+                    len(data),
+                )
+            )
+            arrays.append(np.append(tokenizer.encode(text), np.uint16(tokenizer.eod_id)))
+    tar_path = folder / "shards" / f"{split}-00000.tar"
+    tar_path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(tar_path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        block = add_block(tar, f"{split}-00000-00000", arrays, metas)
+    index = ShardIndex(blocks=(block,)).model_dump_json().encode()
+    write_bytes(folder / "shards" / f"{split}-00000.index.json", index)
+    return Shard(
+        name=f"{split}-00000",
+        num_blocks=1,
+        num_docs=block.num_docs,
+        num_tokens=block.num_tokens,
+        num_text_bytes=block.num_text_bytes,
+        tar_bytes=tar_path.stat().st_size,
+        tar_sha256=sha256_file(tar_path),
+        index_sha256=sha256_bytes(index),
+    )
+
+
+def stdlib_packages(modules: Sequence[str]) -> Packages:
+    return {name: {f"{name}.py": (_STDLIB / f"{name}.py").read_text(encoding="utf-8")} for name in modules}
+
+
+def tiny_model(vocab_size: int, dropout: float = 0.0) -> PermutationLM:
+    torch.manual_seed(0)
+    shape = ModelConfig(
+        num_layers=2, model_dim=32, num_heads=2, head_dim=16, ffn_dim=64, memory_tokens=32, dropout=dropout
+    )
+    return PermutationLM(shape, vocab_size)
