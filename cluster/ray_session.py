@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ _MIN_CPUS = 2
 _TASKS_PER_CPU = 2
 """Enough in flight that a worker never waits for the driver."""
 _STALE_SESSION_S = 3600
+_PROBE_TIMEOUT_S = 10
 _KEPT_LOG_BYTES = 4 * MIB
 
 
@@ -62,6 +64,7 @@ def ray_session(config: RayConfig, log_folder: Path) -> Iterator[None]:
     try:
         with _startup_environment():
             if address:
+                _probe(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             else:
                 _start_local(config)
@@ -226,6 +229,13 @@ def _log_to_file(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.propagate = False
+
+
+def _probe(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for more than five minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "://" not in address:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()
 
 
 def _start_failure(address: str, error: Exception) -> str:
