@@ -69,7 +69,7 @@ DryRun = Annotated[
 
 @app.command()
 def run(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """All stages: source code to shards, a pretrained model, finetunes and the report.
+    """All stages, from source code to the report.
 
     \b
     permcode run --recipe demo --out runs/demo
@@ -81,25 +81,25 @@ def run(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun =
 
 @app.command()
 def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """Read, filter, deduplicate, split and tokenise the code into WebDataset shards, and stop there."""
+    """Source code to shards: read, filter, split, tokenise."""
     _run_until(["prep"], recipe, out, overrides, dry_run)
 
 
 @app.command()
 def pretrain(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """Everything up to the pretrained model; begins or resumes its training."""
+    """Everything up to the pretrained model."""
     _run_until(["pretrain"], recipe, out, overrides, dry_run)
 
 
 @app.command()
 def finetune(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """Everything up to the two finetuning tasks, each with and without the pretrained weights."""
+    """Everything up to the two tasks' finetunes."""
     _run_until(["completion", "search"], recipe, out, overrides, dry_run)
 
 
 @app.command()
 def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """The summary and report.html of a finished run; never trains anything."""
+    """The report of a finished run; never trains anything."""
     if not dry_run:
         with _exit_codes(out):
             from pipeline.recipe import load_run_config
@@ -119,7 +119,9 @@ def submit(
     overrides: Overrides = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run the same as a job of a Ray cluster and follow it; ends with the job's exit status.
+    """The same run as a job of a Ray cluster.
+
+    Follows the job and ends with its exit status.
 
     DIR is a folder on the cluster that all its nodes see. A cluster with token authentication takes the token
     from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. Repeated while the job runs, the command follows it.
@@ -152,7 +154,9 @@ def doctor(
         typer.Option("--build", help="Also compile DeepSpeed's CPU extension now, not in the first run."),
     ] = False,
 ) -> None:
-    """Check what a run needs on this machine, one line per check with the mend; exit code 1 if one fails."""
+    """Check what a run needs on this machine.
+
+    One line per check, with the mend; exit code 1 if one fails."""
     with _exit_codes(out):
         from cluster.doctor import render, run_checks
 

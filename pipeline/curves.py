@@ -35,7 +35,7 @@ def training_curves(records: Sequence[JournalRecord]) -> dict[str, Curve]:
     return {name: _thinned(found) for name, found in points.items()}
 
 
-def smoothed(values: Sequence[float], weight: float = 0.9) -> list[float]:
+def smoothed(values: Sequence[float], weight: float = 0.8) -> list[float]:
     """Exponential moving average, corrected for its start: the first value is the first of `values`."""
     result = []
     total = norm = 0.0

@@ -27,6 +27,11 @@ class Fact:
     detail: str
     is_good: bool | None = None
 
+    @property
+    def verdict(self) -> str:
+        """The value, behind a plain yes or no where the label asks."""
+        return self.value if self.is_good is None else f"{'yes' if self.is_good else 'NO'}: {self.value}"
+
 
 def facts(records: Mapping[str, StageRecord]) -> list[Fact]:
     """The headline numbers of the finished stages among `records` (by stage name), in the order they ran."""
@@ -40,8 +45,7 @@ def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> 
     for column in ("what", "result", "how to read it"):
         table.add_column(column)
     for fact in facts(records):
-        mark = {True: "yes, ", False: "NO, ", None: ""}[fact.is_good]
-        table.add_row(fact.label, fact.value, mark + fact.detail)
+        table.add_row(fact.label, fact.verdict, fact.detail)
     wall_s = sum(record.wall_s for record in records.values())
     table.add_row("stages", duration_text(wall_s), _stage_times(records))
     text = StringIO()
@@ -105,17 +109,21 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
         ),
         Fact(
             f"beats the unigram by {UNIGRAM_GOAL:.0%}?",
-            f"{summary['beats_unigram_by']:+.1%}",
+            _lower_by(summary["beats_unigram_by"]),
             f"the unigram model needs {unigram:.3f} bits per byte",
             beats_unigram,
         ),
         Fact(
             "beats the bigram?",
-            f"{1 - model / bigram:+.1%}",
+            _lower_by(1 - model / bigram),
             f"the smoothed bigram model needs {bigram:.3f} bits per byte",
             bool(summary["beats_bigram"]),
         ),
     ]
+
+
+def _lower_by(share: float) -> str:
+    return f"{abs(share):.1%} {'lower' if share >= 0 else 'higher'}"
 
 
 def _completion(summary: Mapping[str, Any]) -> list[Fact]:

@@ -1,0 +1,140 @@
+"""A finished run made of invented numbers, for tests of what is shown."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from cluster.journal import Journal
+from pipeline.stage_record import StageRecord
+
+RULES = {
+    "file_size": 412,
+    "line_length": 133,
+    "alphanumeric_share": 9,
+    "not_decodable": 3,
+    "parses": 41,
+    "duplicate": 780,
+}
+
+
+def prep_summary() -> dict[str, Any]:
+    split_of = {3: "validation", 7: "test", 11: "test"}
+    repositories = [
+        {
+            "name": f"package_{number}" if number else "python/<odd & name>",
+            "split": split_of.get(number, "train"),
+            "num_files": 300 - number,
+            "num_bytes": int(9e6 / (1 + number) ** 0.8),
+        }
+        for number in range(48)
+    ]
+    split = {
+        "num_docs": 100,
+        "num_tokens": 1_000_000,
+        "num_bytes": 3_400_000,
+        "num_shards": 1,
+        "num_blocks": 4,
+    }
+    return {
+        "num_files_listed": 8412,
+        "num_bytes_listed": 91_000_000,
+        "num_files_kept": 8412 - sum(RULES.values()),
+        "num_bytes_kept": 60_300_000,
+        "dropped_by_rule": RULES,
+        "repositories": repositories,
+        "splits": {
+            "train": {**split, "num_docs": 6400, "num_tokens": 15_700_000, "num_bytes": 53_400_000},
+            "validation": split,
+            "test": split,
+        },
+        "languages": {"Python": {"num_files": 7034, "num_bytes": 60_300_000}},
+        "vocab_size": 8192,
+        "bytes_per_token": 3.41,
+    }
+
+
+def pretrain_summary() -> dict[str, Any]:
+    return {
+        "num_parameters": 5_300_000,
+        "num_steps": 500,
+        "tokens_seen": 500 * 4096,
+        "final_loss": 3.7,
+        "validation": {
+            "model_bits_per_byte": 2.113,
+            "unigram_bits_per_byte": 3.402,
+            "bigram_bits_per_byte": 2.301,
+            "num_bytes": 880_000,
+        },
+        "beats_unigram_by": 0.379,
+        "beats_bigram": True,
+        "tokens_per_s_median": 7600.0,
+        "world_size": 2,
+        "zero_stage": 2,
+        "backend": "gloo",
+        "resumed_from": [200],
+    }
+
+
+def completion_summary() -> dict[str, Any]:
+    arm = {"num_lexemes": 8123, "by_class": {"identifier": 0.3, "operator": 0.6}}
+    return {
+        "pretrained": {"accuracy": 0.512, "accuracy_low": 0.498, "accuracy_high": 0.526, **arm},
+        "scratch": {"accuracy": 0.304, "accuracy_low": 0.292, "accuracy_high": 0.316, **arm},
+        "baseline_bigram_accuracy": 0.351,
+        "gain": 0.208,
+    }
+
+
+def search_summary() -> dict[str, Any]:
+    return {
+        "pretrained": {"mrr": 0.212, "num_queries": 600},
+        "scratch": {"mrr": 0.231, "num_queries": 600},
+        "tfidf_mrr": 0.612,
+        "num_candidates": 200,
+        "gain": -0.019,
+    }
+
+
+def record(stage: str, summary: dict[str, Any], wall_s: float) -> StageRecord:
+    return StageRecord(
+        stage=stage,
+        key=stage[0] * 64,
+        version=1,
+        config={},
+        inputs={},
+        signature="",
+        files={},
+        summary=summary,
+        wall_s=wall_s,
+        resumed=stage == "pretrain",
+        finished_at="2025-03-01T12:00:00+00:00",
+    )
+
+
+def records() -> dict[str, StageRecord]:
+    return {
+        "prep": record("prep", prep_summary(), 68.2),
+        "pretrain": record("pretrain", pretrain_summary(), 312.0),
+        "completion": record("completion", completion_summary(), 41.0),
+        "search": record("search", search_summary(), 47.5),
+    }
+
+
+def write_pretrain_journal(path: Path, num_steps: int = 500, tokens_per_step: int = 4096) -> None:
+    """A falling loss with a wobble; steps 201 to 230 twice, as after a kill."""
+    journal = Journal(path)
+    for step in [*range(1, 231), *range(201, num_steps + 1)]:
+        metrics = {
+            "loss": 3.6 + 5.4 * math.exp(-step / 90) + 0.15 * math.sin(step * 1.7),
+            "learning_rate": 1e-3
+            * min(1.0, step / 50)
+            * (0.55 + 0.45 * math.cos(math.pi * step / num_steps)),
+            "tokens_per_s": 7600 + 500 * math.sin(step * 0.9),
+            "tokens": float(step * tokens_per_step),
+            "grad_norm": 1.0,
+        }
+        if step % 100 == 0:
+            metrics["validation_bits_per_byte"] = 2.1 + 1.6 * math.exp(-step / 120)
+        journal.step(step, metrics)
+    journal.event("resumed from step 200")
+    journal.close()

@@ -1,0 +1,150 @@
+"""Recipes and overrides become a config, or one clear line."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import UserError
+from pipeline.recipe import apply_override, load_run_config, recipe_names
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_is_a_valid_config(name: str) -> None:
+    config = load_run_config(name)
+    assert config.pretrain.num_steps > 0
+
+
+def test_an_override_reaches_its_key_and_nothing_else() -> None:
+    plain = load_run_config("tiny").model_dump(mode="json")
+    changed = load_run_config("tiny", ["pretrain.schedule.peak_learning_rate=1e-3"]).model_dump(mode="json")
+    assert changed["pretrain"]["schedule"].pop("peak_learning_rate") == 0.001
+    plain["pretrain"]["schedule"].pop("peak_learning_rate")
+    assert changed == plain
+
+
+def test_a_recipe_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("seed: 7\nprep: {}\npretrain: {num_steps: 3}\nfinetune: {}\n")
+    assert load_run_config(str(path)).seed == 7
+
+
+def test_an_unknown_recipe_names_the_nearest_and_all() -> None:
+    with pytest.raises(UserError, match="unknown recipe 'dmeo': did you mean 'demo'.*demo, tiny"):
+        load_run_config("dmeo")
+
+
+def test_an_unknown_key_names_key_value_and_the_nearest() -> None:
+    with pytest.raises(
+        UserError, match=r"unknown key prep\.block_token = 5: did you mean prep\.block_tokens\?"
+    ):
+        load_run_config("tiny", ["prep.block_token=5"])
+
+
+def test_a_key_in_the_wrong_place_is_pointed_to_the_right_one() -> None:
+    with pytest.raises(
+        UserError, match=r"unknown key vocab_size = 5: did you mean prep\.tokenizer\.vocab_size"
+    ):
+        load_run_config("tiny", ["vocab_size=5"])
+
+
+def test_a_key_like_no_other_gets_the_list_of_allowed_ones() -> None:
+    with pytest.raises(
+        UserError, match="unknown key zzz = 5: allowed here are seed, prep, pretrain, finetune"
+    ):
+        load_run_config("tiny", ["zzz=5"])
+
+
+def test_a_wrong_type_names_key_value_and_what_is_allowed() -> None:
+    with pytest.raises(UserError, match=r"pretrain\.num_steps = 'many': input should be a valid integer"):
+        load_run_config("tiny", ["pretrain.num_steps=many"])
+
+
+def test_the_tag_of_a_union_is_not_part_of_the_key() -> None:
+    with pytest.raises(
+        UserError, match=r"unknown key prep\.source\.pth = 1: did you mean prep\.source\.path\?"
+    ):
+        load_run_config("tiny", ["prep.source.pth=1"])
+
+
+def test_an_unknown_kind_lists_the_kinds() -> None:
+    with pytest.raises(UserError, match="'installed_python', 'directory'"):
+        load_run_config("tiny", ["prep.source.kind=tape"])
+
+
+def test_a_rule_over_several_keys_is_told_without_the_whole_mapping() -> None:
+    with pytest.raises(UserError, match=r"^config: prep: block_tokens=9 must not exceed shard_tokens=3$"):
+        load_run_config("tiny", ["prep.block_tokens=9", "prep.shard_tokens=3"])
+
+
+def test_all_problems_are_named_in_one_line() -> None:
+    with pytest.raises(UserError) as caught:
+        load_run_config("tiny", ["seed=x", "prep.block_token=5", "pretrain.num_steps=0"])
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in ("3 problems", "seed = 'x'", "prep.block_token = 5", "pretrain.num_steps = 0"):
+        assert part in message
+
+
+def test_another_kind_drops_the_keys_of_the_old_one() -> None:
+    config = load_run_config("demo", ["prep.source.kind=directory", "prep.source.path=code"])
+    assert config.prep.source.model_dump(mode="json")["path"] == "code"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", "cannot read the override 'seed'"),
+        ("=1", "cannot read the override '=1'"),
+        ("prep..x=1", r"cannot read the override 'prep\.\.x=1'"),
+        ("seed.deep=1", "seed is 0 in the recipe and has no keys below it"),
+        ("seed=[1", r"the override 'seed=\[1' is not YAML, line 1"),
+    ],
+)
+def test_an_override_that_cannot_be_read_is_refused(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_run_config("tiny", [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: [1\n", "is not YAML, line 2"),
+        ("seed: 1\nseed: 2\n", "is not YAML, line 2, column 1: 'seed' is given twice"),
+        ("- 1\n", "is not a mapping"),
+        ("", "is not a mapping"),
+        ("seed: 2024-99-99\n", "is not YAML"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_run_config(str(path))
+
+
+def test_a_recipe_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="is not a text file"):
+        load_run_config(str(path))
+
+
+_KEYS = st.lists(st.text("abcxyz_", min_size=1, max_size=5), min_size=1, max_size=4)
+_VALUES = st.one_of(
+    st.integers(), st.booleans(), st.none(), st.lists(st.integers(), max_size=3), st.text("abc", min_size=1)
+)
+
+
+@given(keys=_KEYS, value=_VALUES)
+def test_what_an_override_sets_is_found_at_its_key(keys: list[str], value: object) -> None:
+    values: dict[str, object] = {}
+    apply_override(values, f"{'.'.join(keys)}={yaml.safe_dump(value, default_flow_style=True)}".rstrip())
+    found: object = values
+    for key in keys:
+        assert isinstance(found, dict)
+        assert list(found) == [key]
+        found = found[key]
+    assert found == value

@@ -1,0 +1,104 @@
+"""Whose an output folder is, and that bad input leaves nothing in it."""
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import UserError
+from pipeline.run_folder import check_owner, working_folder
+
+CONFIG: dict[str, Any] = {"seed": 0, "prep": {"block_tokens": 8}, "ray": {"num_cpus": None}, "tracking": {}}
+
+
+def fail_in(out: Path, config: dict[str, Any], error: BaseException, wrote: str = "half") -> None:
+    with working_folder(out, config):
+        (out / "prep-0").mkdir()
+        (out / "prep-0" / wrote).write_text("{}")
+        raise error
+
+
+def test_a_run_that_fails_on_its_input_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="bad corpus"):
+        fail_in(tmp_path / "deep" / "out", CONFIG, UserError("bad corpus"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_is_empty_again_after_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="bad corpus"):
+        fail_in(tmp_path, CONFIG, UserError("bad corpus"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a bug")])
+def test_an_interrupted_run_keeps_its_work(tmp_path: Path, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        fail_in(tmp_path / "out", CONFIG, error)
+    assert (tmp_path / "out" / "prep-0" / "half").is_file()
+
+
+def test_work_of_an_earlier_command_survives_a_failure(tmp_path: Path) -> None:
+    with working_folder(tmp_path, CONFIG):
+        (tmp_path / "earlier").mkdir()
+    with pytest.raises(UserError, match="disk full"):
+        fail_in(tmp_path, CONFIG, UserError("disk full"))
+    assert (tmp_path / "earlier").is_dir()
+
+
+def test_a_finished_stage_survives_a_failure_of_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="later"):
+        fail_in(out, CONFIG, UserError("later"), wrote="STAGE.json")
+    assert (out / "prep-0" / "STAGE.json").is_file()
+
+
+def test_another_config_is_refused_with_the_keys_that_differ(tmp_path: Path) -> None:
+    with working_folder(tmp_path, CONFIG):
+        pass
+    other = {**CONFIG, "seed": 1, "prep": {"block_tokens": 16}}
+    with pytest.raises(UserError, match=r"prep.block_tokens \(8 there, 16 here\), seed \(0 there, 1 here\)"):
+        check_owner(tmp_path, other)
+
+
+def test_where_a_run_executes_may_change(tmp_path: Path) -> None:
+    with working_folder(tmp_path, CONFIG):
+        pass
+    moved = {**CONFIG, "ray": {"num_cpus": 4}}
+    with working_folder(tmp_path, moved):
+        assert "num_cpus: 4" in (tmp_path / "config.yaml").read_text()
+
+
+def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with (
+        pytest.raises(UserError, match=r"holds something else \(thesis.tex"),
+        working_folder(tmp_path, CONFIG),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(UserError, match="is a file"):
+        check_owner(tmp_path / "out", CONFIG)
+    with pytest.raises(UserError, match="cannot write"), working_folder(tmp_path / "out" / "below", CONFIG):
+        pass
+
+
+def test_a_damaged_owner_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(b"\xff: [")
+    with pytest.raises(UserError, match="config.yaml is damaged"):
+        check_owner(tmp_path, CONFIG)
+
+
+def test_two_commands_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with (
+            pytest.raises(UserError, match="in use by another permcode process"),
+            working_folder(tmp_path, CONFIG),
+        ):
+            pass
+    assert not (tmp_path / "config.yaml").exists()
