@@ -1,0 +1,74 @@
+"""What a pretraining run is made of."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from cluster.config import Config
+from pretrain.model.config import ModelConfig
+from pretrain.objective import ObjectiveConfig
+from pretrain.schedule import ScheduleConfig
+
+
+class OptimizerConfig(Config):
+    """AdamW with gradients clipped to a global norm."""
+
+    weight_decay: NonNegativeFloat = 0.01
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    epsilon: PositiveFloat = 1e-6
+    clip_norm: PositiveFloat = 1.0
+
+
+class CheckpointConfig(Config):
+    """When a checkpoint is committed and how many are kept."""
+
+    every_steps: PositiveInt = 100
+    keep: PositiveInt = 2
+
+
+class ValidationConfig(Config):
+    """Left-to-right bits per byte on the validation split."""
+
+    every_steps: PositiveInt = 100
+    during_tokens: PositiveInt = 32_768
+    """Tokens scored during training; rounded up to whole segments of every lane."""
+    final_tokens: PositiveInt = 262_144
+    """Tokens scored at the end, the same for the model and the n-gram baselines."""
+
+
+class PretrainConfig(Config):
+    """A pretraining run. Batch shape: `lanes` segments of `segment_tokens` tokens per optimizer step."""
+
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    validation: ValidationConfig = ValidationConfig()
+    num_steps: PositiveInt
+    lanes: PositiveInt = 16
+    """L: parallel streams of the corpus, over all workers; must be a multiple of workers times micro batch."""
+    micro_batch_lanes: PositiveInt = 8
+    """Lanes per forward pass on one worker."""
+    segment_tokens: PositiveInt = 256
+    num_workers: PositiveInt = 2
+    zero_stage: Literal[1, 2] = 2
+    precision: Literal["bf16", "fp32"] = "bf16"
+    max_worker_restarts: NonNegativeInt = 2
+    """How often Ray Train may restart the workers from the last checkpoint before the run fails."""
+
+    @model_validator(mode="after")
+    def _lanes_divide(self) -> "PretrainConfig":
+        unit = self.num_workers * self.micro_batch_lanes
+        if self.lanes % unit:
+            raise ValueError(
+                f"lanes={self.lanes} must be a multiple of num_workers * micro_batch_lanes = "
+                f"{self.num_workers} * {self.micro_batch_lanes} = {unit}"
+            )
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Corpus tokens one optimizer step reads."""
+        return self.lanes * self.segment_tokens

@@ -1,0 +1,101 @@
+"""Lanes: the corpus as L parallel streams whose place is the step number.
+
+The blocks of an epoch stand in an order that is a pure function of (seed, epoch). The concatenated stream is cut
+into L equal slices; lane l at step t of the epoch reads tokens [t*S, (t+1)*S) of its slice. What does not fill a
+whole step of all lanes is left out of that epoch.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.errors import UserError
+from data_prep.prepared import Block, BlockEntry, PreparedCorpus
+from pretrain.randomness import keyed_generator
+
+_GROUPS_PER_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LaneSegment:
+    """S consecutive tokens of one lane and the document group of each; both int64 [S]."""
+
+    tokens_L: NDArray[np.int64]
+    group_L: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _OpenBlock:
+    """A block's tokens and where its document groups (runs of one repository) start."""
+
+    tokens: NDArray[np.unsignedinteger]
+    group_starts: NDArray[np.int64]
+
+
+class LaneReader:
+    """Reads any lane at any step; holds no position. Blocks are opened once, verified, and memory-mapped."""
+
+    def __init__(
+        self, corpus: PreparedCorpus, split: str, lanes: int, segment_tokens: int, seed: int, shuffle: bool = True
+    ) -> None:
+        self._corpus = corpus
+        self._entries: list[BlockEntry] = corpus.blocks(split)
+        self._seed, self._shuffle = seed, shuffle
+        self.lanes, self.segment_tokens = lanes, segment_tokens
+        self.num_tokens = sum(entry.num_tokens for entry in self._entries)
+        self.steps_per_epoch = self.num_tokens // (lanes * segment_tokens)
+        if self.steps_per_epoch == 0:
+            raise UserError(
+                f"{corpus.folder}: split '{split}' has {self.num_tokens} tokens, fewer than one step of {lanes} lanes x "
+                f"{segment_tokens} tokens: use a larger corpus, fewer lanes or shorter segments"
+            )
+        self._open_blocks: dict[int, _OpenBlock] = {}
+        self._epoch_starts: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def segment(self, step: int, lane: int) -> LaneSegment:
+        """What lane `lane` reads at step `step` (0-based, counted over all epochs)."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        order, starts = self._epoch_order(epoch)
+        begin = (lane * self.steps_per_epoch + step_in_epoch) * self.segment_tokens
+        end = begin + self.segment_tokens
+        tokens_parts, group_parts = [], []
+        place = int(np.searchsorted(starts, begin, side="right")) - 1
+        while begin < end:
+            number = int(order[place])
+            block = self._open(number)
+            offset = begin - int(starts[place])
+            take = min(end - begin, len(block.tokens) - offset)
+            tokens_parts.append(block.tokens[offset : offset + take].astype(np.int64))
+            local_group = np.searchsorted(block.group_starts, np.arange(offset, offset + take), side="right")
+            group_parts.append(local_group + (epoch * len(self._entries) + number) * _GROUPS_PER_BLOCK)
+            begin, place = begin + take, place + 1
+        return LaneSegment(np.concatenate(tokens_parts), np.concatenate(group_parts))
+
+    def lane_tokens(self, lane: int, num_steps: int) -> NDArray[np.int64]:
+        """Everything lane `lane` reads in steps [0, num_steps), at most one epoch."""
+        steps = range(min(num_steps, self.steps_per_epoch))
+        return np.concatenate([self.segment(step, lane).tokens_L for step in steps])
+
+    def _epoch_order(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if epoch not in self._epoch_starts:
+            order = np.arange(len(self._entries))
+            if self._shuffle:
+                order = keyed_generator(self._seed, "block order", epoch).permutation(len(self._entries))
+            sizes = np.array([self._entries[number].num_tokens for number in order], dtype=np.int64)
+            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+            self._epoch_starts = {epoch: (order, starts)}
+        return self._epoch_starts[epoch]
+
+    def _open(self, number: int) -> _OpenBlock:
+        if number not in self._open_blocks:
+            block = self._corpus.read_block(self._entries[number])
+            self._open_blocks[number] = _OpenBlock(block.tokens, _group_starts(block))
+        return self._open_blocks[number]
+
+
+def _group_starts(block: Block) -> NDArray[np.int64]:
+    """Token offsets in the block at which another repository begins."""
+    keys = [(document.source, document.repository) for document in block.docs]
+    first = [index for index, key in enumerate(keys) if index == 0 or key != keys[index - 1]]
+    return np.asarray(block.doc_starts, dtype=np.int64)[first]

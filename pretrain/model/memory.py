@@ -1,0 +1,66 @@
+"""Segment memory: what a lane carries from one segment to the next (XLNet section 2.4).
+
+Shapes: B lanes, M memory, L segment, D model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+UNFILLED_GROUP = -1
+
+
+@dataclass(frozen=True)
+class SegmentMemory:
+    """Inputs of every layer at the last M positions, without gradients, and the document group of each position.
+
+    `group_BM` is UNFILLED_GROUP where nothing was written yet; such positions are never attended to.
+    """
+
+    layers_BMD: tuple[Tensor, ...]
+    group_BM: Tensor
+
+    @classmethod
+    def empty(
+        cls, num_layers: int, lanes: int, memory_tokens: int, model_dim: int, device: torch.device, dtype: torch.dtype
+    ) -> "SegmentMemory":
+        """Memory before the first segment."""
+        layer = torch.zeros(lanes, memory_tokens, model_dim, device=device, dtype=dtype)
+        group = torch.full((lanes, memory_tokens), UNFILLED_GROUP, device=device, dtype=torch.int64)
+        return cls(tuple(layer.clone() for _ in range(num_layers)), group)
+
+    @property
+    def memory_tokens(self) -> int:
+        """M."""
+        return self.group_BM.shape[1]
+
+    def lanes(self, first: int, last: int) -> "SegmentMemory":
+        """The memory of lanes [first, last)."""
+        return SegmentMemory(tuple(layer[first:last] for layer in self.layers_BMD), self.group_BM[first:last])
+
+    def to(self, device: torch.device) -> "SegmentMemory":
+        """The same memory on `device`."""
+        return SegmentMemory(tuple(layer.to(device) for layer in self.layers_BMD), self.group_BM.to(device))
+
+    def without_past(self) -> "SegmentMemory":
+        """The same lanes and layers with no memory positions at all."""
+        return SegmentMemory(tuple(layer[:, :0] for layer in self.layers_BMD), self.group_BM[:, :0])
+
+    def advanced(self, inputs_BLD: Sequence[Tensor], group_BL: Tensor) -> "SegmentMemory":
+        """The memory after a segment: the last M positions of [memory; segment] of every layer's input."""
+        if self.memory_tokens == 0:
+            return self
+        keep = slice(-self.memory_tokens, None)
+        layers = tuple(
+            torch.cat([old_BMD, new_BLD.detach().to(old_BMD.dtype)], dim=1)[:, keep].contiguous()
+            for old_BMD, new_BLD in zip(self.layers_BMD, inputs_BLD, strict=True)
+        )
+        return SegmentMemory(layers, torch.cat([self.group_BM, group_BL], dim=1)[:, keep].contiguous())
+
+
+def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:
+    """Memories of consecutive lanes as one."""
+    layers = tuple(torch.cat(layer, dim=0) for layer in zip(*(part.layers_BMD for part in parts), strict=True))
+    return SegmentMemory(layers, torch.cat([part.group_BM for part in parts], dim=0))

@@ -1,0 +1,75 @@
+"""Unigram and smoothed bigram models: what a neural model must beat to be worth its time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class UnigramModel:
+    """Add-one smoothed token frequencies."""
+
+    log2_probability_V: NDArray[np.float64]
+
+    @classmethod
+    def count(cls, streams: list[IntArray], vocab_size: int) -> "UnigramModel":
+        """From token streams."""
+        counts = sum(np.bincount(stream, minlength=vocab_size) for stream in streams) + np.ones(vocab_size)
+        return cls(np.log2(counts / counts.sum()))
+
+    def bits(self, stream: IntArray) -> float:
+        """Bits of every token of the stream but its first."""
+        return float(-self.log2_probability_V[stream[1:]].sum())
+
+
+@dataclass(frozen=True)
+class BigramModel:
+    """Interpolated Kneser-Ney bigrams (Chen and Goodman 1999, section 2.8, one discount n1 / (n1 + 2 n2)).
+
+    `pair_keys` are `previous * V + token` of the seen pairs, sorted, `pair_counts` beside them.
+    """
+
+    vocab_size: int
+    pair_keys: IntArray
+    pair_counts: IntArray
+    previous_counts_V: IntArray
+    previous_kinds_V: IntArray
+    continuation_V: NDArray[np.float64]
+    discount: float
+
+    @classmethod
+    def count(cls, streams: list[IntArray], vocab_size: int) -> "BigramModel":
+        """From token streams; pairs do not cross from one stream to the next."""
+        keys = np.concatenate([stream[:-1] * vocab_size + stream[1:] for stream in streams])
+        pair_keys, pair_counts = np.unique(keys, return_counts=True)
+        previous, token = np.divmod(pair_keys, vocab_size)
+        once, twice = int((pair_counts == 1).sum()), int((pair_counts == 2).sum())
+        # Add-one on the continuation counts: a token never seen after anything still gets probability.
+        continuation = np.bincount(token, minlength=vocab_size) + 1.0
+        return cls(
+            vocab_size=vocab_size,
+            pair_keys=pair_keys,
+            pair_counts=pair_counts,
+            previous_counts_V=np.bincount(previous, weights=pair_counts, minlength=vocab_size).astype(np.int64),
+            previous_kinds_V=np.bincount(previous, minlength=vocab_size),
+            continuation_V=continuation / continuation.sum(),
+            discount=once / max(1, once + 2 * twice),
+        )
+
+    def probability(self, previous: IntArray, token: IntArray) -> NDArray[np.float64]:
+        """p(token | previous), elementwise."""
+        key = previous * self.vocab_size + token
+        place = np.minimum(np.searchsorted(self.pair_keys, key), len(self.pair_keys) - 1)
+        count = np.where(self.pair_keys[place] == key, self.pair_counts[place], 0)
+        total = self.previous_counts_V[previous]
+        seen = np.maximum(total, 1)
+        kept = np.maximum(count - self.discount, 0.0) / seen
+        left_over = np.where(total > 0, self.discount * self.previous_kinds_V[previous] / seen, 1.0)
+        return kept + left_over * self.continuation_V[token]
+
+    def bits(self, stream: IntArray) -> float:
+        """Bits of every token of the stream but its first."""
+        return float(-np.log2(self.probability(stream[:-1], stream[1:])).sum())

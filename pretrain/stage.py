@@ -1,0 +1,131 @@
+"""The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
+
+import statistics
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.journal import JournalRecord, JournalTail, read_journal
+from cluster.process_group import backend
+from cluster.reporter import Bar, Reporter
+from cluster.storage import read_json
+from data_prep.prepared import open_prepared
+from pretrain.config import PretrainConfig
+from pretrain.loop import RESULT_NAME, Run
+from pretrain.worker import ERROR_NAME, work
+
+_POLL_S = 0.5
+
+
+def run_pretrain(
+    config: PretrainConfig, seed: int, prep_folder: Path, folder: Path, reporter: Reporter
+) -> dict[str, Any]:
+    """Pretrain to `config.num_steps` in `folder`, going on from its newest valid checkpoint; returns the summary.
+
+    Needs an open Ray session. Leaves `journal.jsonl`, `checkpoints/`, `model/` and `result.json`. Raises UserError
+    for damaged data, damaged checkpoints, a loss that is not finite, or workers that failed more often than
+    `max_worker_restarts`.
+    """
+    open_prepared(prep_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ERROR_NAME).unlink(missing_ok=True)
+    run = Run(config, seed, prep_folder.absolute(), folder.absolute())
+    if not (folder / RESULT_NAME).exists():
+        with _shown(folder / "journal.jsonl", config, reporter):
+            _fit(run)
+    return _summary(folder)
+
+
+def _fit(run: Run) -> None:
+    import ray.train
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    chosen = backend()
+    trainer = TorchTrainer(
+        work,
+        train_loop_config={"run": run, "log_folder": str(run.folder.parent / "logs")},
+        torch_config=TorchConfig(backend=chosen),
+        scaling_config=ray.train.ScalingConfig(num_workers=run.config.num_workers, use_gpu=chosen == "nccl"),
+        run_config=ray.train.RunConfig(
+            name="ray-train",
+            storage_path=str(run.folder),
+            failure_config=ray.train.FailureConfig(max_failures=run.config.max_worker_restarts),
+        ),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        if (run.folder / ERROR_NAME).exists():
+            raise UserError(read_json(run.folder / ERROR_NAME)["message"]) from error
+        raise UserError(
+            f"pretraining workers failed ({_last_line(error)}): see {run.folder.parent / 'logs'}, then run the same "
+            "command again to go on from the last checkpoint"
+        ) from error
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+@contextmanager
+def _shown(journal: Path, config: PretrainConfig, reporter: Reporter) -> Iterator[None]:
+    """Follow the journal on the terminal until the block ends."""
+    stop = threading.Event()
+    tail = JournalTail(journal)
+    tail.new_records()  # what an earlier attempt wrote has been shown
+
+    def follow() -> None:
+        with reporter.bar("pretrain", config.num_steps * config.tokens_per_step, "tokens") as bar:
+            while not stop.wait(_POLL_S):
+                for record in tail.new_records():
+                    _show(record, config, bar, reporter)
+            for record in tail.new_records():
+                _show(record, config, bar, reporter)
+
+    thread = threading.Thread(target=follow, name="pretrain-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Reporter) -> None:
+    if record.kind == "event":
+        (reporter.warn if record.level == "warning" else reporter.line)(f"pretrain: {record.text}")
+        return
+    metrics = record.metrics
+    bar.update(metrics["tokens"], f"loss {metrics['loss']:.2f}")
+    if "validation_bits_per_byte" in metrics:
+        reporter.line(
+            f"pretrain: step {record.step} of {config.num_steps}, loss {metrics['loss']:.3f}, "
+            f"validation {metrics['validation_bits_per_byte']:.3f} bits per byte"
+        )
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = read_json(folder / RESULT_NAME)
+    records = read_journal(folder / "journal.jsonl")
+    steps = [record for record in records if record.kind == "step"]
+    validation = result["validation"]
+    unigram = validation["unigram_bits_per_byte"]
+    return result | {
+        "final_loss": steps[-1].metrics["loss"],
+        "tokens_per_s_median": statistics.median(record.metrics["tokens_per_s"] for record in steps),
+        "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
+        "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
+        "resumed_from": _resumed_from(records),
+    }
+
+
+def _resumed_from(records: list[JournalRecord]) -> list[int]:
+    """The steps at which the run went on after an interruption."""
+    marker = "checkpoint step-"
+    texts = [record.text for record in records if record.text.startswith("resuming from")]
+    return [int(text.split(marker)[1][:8]) for text in texts]

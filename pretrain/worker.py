@@ -1,0 +1,34 @@
+"""What Ray Train runs in every pretraining worker."""
+
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.process_group import chatter_to, configure_environment
+from cluster.storage import write_json
+from pretrain.loop import Run, train
+
+ERROR_NAME = "error.json"
+"""A user's error in a worker, for the process that started it."""
+
+
+def work(settings: dict[str, Any]) -> None:
+    """Join the process group Ray set up, train, leave it in order."""
+    import ray.train
+    from ray.train.torch import get_device
+
+    run: Run = settings["run"]
+    rank = ray.train.get_context().get_world_rank()
+    configure_environment()
+    with chatter_to(Path(settings["log_folder"]) / f"pretrain-worker-{rank}.log"):
+        import deepspeed
+        import torch.distributed as dist
+
+        if (run.folder / ERROR_NAME).exists():
+            raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
+        deepspeed.init_distributed(dist_backend=dist.get_backend())
+        try:
+            train(run, get_device())
+        except UserError as error:
+            write_json(run.folder / ERROR_NAME, {"message": str(error)})
+            raise
