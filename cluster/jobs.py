@@ -7,6 +7,7 @@ entrypoint again and belongs beside this module.
 
 import asyncio
 import importlib.util
+import logging
 import os
 import shlex
 import shutil
@@ -25,6 +26,12 @@ PACKAGES = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
 
 INTERRUPTED_EXIT_CODE = 130
 _KEY_CHARS = 12
+_CHATTY_LOGGERS = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
+"""They set their own level at import and tell the terminal of every upload."""
 _NUM_RECONNECTS = 10
 _RECONNECT_S = 3.0
 
@@ -40,6 +47,7 @@ def submit_job(
 ) -> int:
     """Run `entrypoint` on the cluster at `address` (http://HEAD:8265) and follow it; its exit status.
 
+    The entrypoint's `python` is the one first on the PATH that the cluster's Ray was started with.
     The job is called permcode-KEY-ATTEMPT after the first 12 characters of `submission_key`. If a job
     of this key is waiting or running it is followed instead of submitting a second. Each process of the
     job starts in a copy of `working_folder`. Ctrl-C ends the following, not the job. UserError when the
@@ -93,6 +101,8 @@ def _connect(address: str) -> Any:
 
     if not address.startswith(("http://", "https://")):
         raise UserError(f"--address {address} is not a Ray dashboard: give http://HEAD:8265")
+    for name in _CHATTY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else None
     try:

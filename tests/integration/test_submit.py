@@ -1,0 +1,168 @@
+"""Jobs on a cluster that the tests start: submitted once, followed, ended with their own status."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cluster.errors import UserError
+from cluster.jobs import packed_code, submit_job
+from cluster.reporter import Reporter
+from tests.integration.conftest import RayHead
+
+# Ray's client passes it to aiohttp while it follows a log.
+pytestmark = pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+
+JOB = """
+import os, sys
+from pathlib import Path
+import cluster
+from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
+from cluster.storage import read_json, write_json
+
+def work(value, output):
+    write_json(output, [value * value, cluster.__file__])
+
+folder = Path(sys.argv[1])
+with ray_session(RayConfig(), folder / "logs"):
+    run_file_tasks(work, [FileTask("six", folder / "six.json", (6,))], lambda task: None)
+answer, where = read_json(folder / "six.json")
+here = Path(cluster.__file__)
+print("answer", answer, "packed", Path("job.py").exists() and Path(where) == here, flush=True)
+print(here.is_relative_to(Path.cwd()), os.environ["GREETING"])
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def head(ray_head: RayHead, monkeypatch: pytest.MonkeyPatch) -> RayHead:
+    """The head, with its token where a user would put it."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", ray_head.token)
+    return ray_head
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """What a job works in: packed code with a small program of ours."""
+    program = tmp_path / "program.py"
+    program.write_text(JOB)
+    with packed_code({"job.py": program}) as packed:
+        yield packed
+
+
+def submit(head: RayHead, folder: Path, entrypoint: list[str], key: str) -> tuple[int, str]:
+    """The exit status and what the terminal showed."""
+    console = Console(file=io.StringIO(), width=200)
+    code = submit_job(
+        entrypoint=entrypoint,
+        working_folder=folder,
+        address=head.address,
+        submission_key=key,
+        reporter=Reporter(console=console),
+        environment={"GREETING": "hello with spaces"},
+    )
+    assert isinstance(console.file, io.StringIO)
+    return code, console.file.getvalue()
+
+
+def test_job_runs_our_packed_code_and_ends_with_its_status(
+    head: RayHead, folder: Path, tmp_path: Path
+) -> None:
+    code, text = submit(head, folder, ["python", "job.py", str(tmp_path / "out"), "0"], "0123456789abcdef")
+    lines = text.splitlines()
+    assert code == 0, text
+    assert lines[-1] == "job permcode-0123456789ab-1 succeeded"
+    assert "answer 36 packed True" in lines
+    assert "True hello with spaces" in lines
+
+    code, text = submit(head, folder, ["python", "job.py", str(tmp_path / "out"), "3"], "0123456789abcdef")
+    assert code == 3
+    assert "job permcode-0123456789ab-2 failed" in text
+    assert "answer 36 packed True" in text.splitlines()
+
+
+def test_running_job_is_followed_not_doubled(head: RayHead, folder: Path, tmp_path: Path) -> None:
+    marker, program = tmp_path / "starts", "echo started >> $0; echo begin; sleep 8; printf 'no newline'"
+    entrypoint = ["sh", "-c", program, str(marker)]
+    first: list[tuple[int, str]] = []
+    thread = threading.Thread(target=lambda: first.append(submit(head, folder, entrypoint, "twice" * 4)))
+    thread.start()
+    deadline_s = time.monotonic() + 60
+    while not marker.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    code, text = submit(head, folder, entrypoint, "twice" * 4)
+    thread.join(timeout=60)
+    assert code == 0
+    assert "job permcode-twicetwicetw-1 already does this: following it" in text
+    for shown in (text, first[0][1]):
+        lines = shown.splitlines()
+        assert (lines.count("begin"), lines.count("no newline")) == (1, 1)
+    assert marker.read_text() == "started\n"
+
+
+def test_interrupt_ends_the_following_and_the_job_goes_on(
+    head: RayHead, folder: Path, tmp_path: Path
+) -> None:
+    marker = tmp_path / "finished"
+    code = (
+        "import sys; from pathlib import Path; from cluster.jobs import submit_job\n"
+        "from cluster.reporter import Reporter\n"
+        "sys.exit(submit_job(entrypoint=['sh', '-c', 'echo begin; sleep 6; touch $0', sys.argv[3]],\n"
+        "  working_folder=Path(sys.argv[1]), address=sys.argv[2], submission_key='interrupted-job',\n"
+        "  reporter=Reporter()))"
+    )
+    command = [sys.executable, "-c", code, str(folder), head.address, str(marker)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as follower:
+        assert follower.stdout is not None
+        for line in follower.stdout:
+            if line == "begin\n":
+                break
+        follower.send_signal(signal.SIGINT)
+        rest = follower.stdout.read()
+    assert follower.returncode == 130
+    assert "the job goes on" in rest
+    assert f"ray job stop --address {head.address} permcode-interrupted--1" in rest
+    assert "Traceback" not in rest
+    deadline_s = time.monotonic() + 30
+    while not marker.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("token", "message"), [("wrong" * 10, "refuses the token"), ("", "asks for a token: set RAY_AUTH_TOKEN")]
+)
+def test_wrong_or_missing_token_is_one_clear_line(
+    ray_head: RayHead, folder: Path, monkeypatch: pytest.MonkeyPatch, token: str, message: str
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(UserError, match=message) as caught:
+        submit(ray_head, folder, ["true"], "token")
+    assert "\n" not in str(caught.value)
+
+
+def test_address_without_a_dashboard_is_one_clear_line(folder: Path) -> None:
+    nobody = RayHead("http://127.0.0.1:1", "")
+    with pytest.raises(UserError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:1") as caught:
+        submit(nobody, folder, ["true"], "nobody")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="give http://HEAD:8265"):
+        submit(RayHead("127.0.0.1:6379", ""), folder, ["true"], "nobody")
+
+
+def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", os.path.join(folder, "none"))
+    with pytest.raises(UserError, match=r"RAY_AUTH_TOKEN_PATH=.*none cannot be read"):
+        submit(RayHead("http://127.0.0.1:1", ""), folder, ["true"], "nobody")
