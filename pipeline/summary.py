@@ -97,7 +97,7 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
     return [
         Fact(
             "pretrained model",
-            f"{summary['num_parameters'] / 1e6:.1f}M parameters",
+            f"{count_text(summary['num_parameters'])} parameters",
             f"{count_text(summary['tokens_seen'])} tokens in {summary['num_steps']:,} steps on "
             f"{summary['world_size']} workers ({summary['backend']}, ZeRO-{summary['zero_stage']}), "
             f"{count_text(summary['tokens_per_s_median'])} tokens/s",
@@ -105,7 +105,7 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
         Fact(
             "validation",
             f"{model:.3f} bits per byte",
-            f"left to right, on {validation['num_bytes'] / 1e6:.2f} MB of packages the model never saw",
+            f"left to right, on {count_text(validation['num_bytes'])} bytes of packages the model never saw",
         ),
         Fact(
             f"beats the unigram by {UNIGRAM_GOAL:.0%}?",

@@ -1,0 +1,118 @@
+"""The command line: exit codes, one line for bad input, nothing left behind, nothing heavy at its start."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipeline import run as run_module
+from pipeline.cli import app
+
+HEAVY = ("torch", "ray", "mlflow", "deepspeed", "sklearn", "matplotlib", "pandas", "pyarrow")
+
+
+def permcode(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--recipe", "dmeo"), "unknown recipe 'dmeo': did you mean 'demo'"),
+        (("--recipe", "tiny", "prep.source.path=/no/such"), "/no/such"),
+        (("--recipe", "tiny", "prep.block_token=1"), "did you mean prep.block_tokens?"),
+        (("--recipe", "tiny", "seed=x"), "seed = 'x'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "prep", "pretrain", "finetune", "report"])
+def test_bad_input_is_one_line_and_leaves_nothing(
+    command: str, arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    result = permcode(command, "--out", str(tmp_path / "out"), *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("permcode: error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_config_and_graph_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = permcode("run", "--recipe", "tiny", "--out", str(out), f"prep.source.path={corpus}", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "block_tokens: 16384" in result.stdout
+    for stage in ("prep", "pretrain", "completion", "search", "report"):
+        assert f"{out}/{stage}-" in result.stdout
+    assert "reads the corpus; no output yet" in result.stdout
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "permcode: interrupted: the same command continues\n"),
+        (
+            ZeroDivisionError("by nought"),
+            1,
+            "permcode: failed: ZeroDivisionError: by nought (the traceback is in ",
+        ),
+    ],
+)
+def test_other_ends_of_a_run_have_their_exit_codes(
+    failure: BaseException, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(run_module, "run_pipeline", fail)
+    result = permcode("run", "--recipe", "tiny", "--out", str(tmp_path))
+    assert result.exit_code == code
+    assert result.stderr.startswith(message)
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_log_of_a_failure_holds_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(run_module, "run_pipeline", fail)
+    permcode("run", "--recipe", "tiny", "--out", str(tmp_path))
+    (log,) = (tmp_path / "logs").iterdir()
+    assert "in fail\n" in log.read_text()
+
+
+def test_every_command_explains_itself() -> None:
+    text = permcode("--help").stdout
+    for command in ("run", "prep", "pretrain", "finetune", "report", "submit", "doctor"):
+        assert f"\n  {command} " in text
+        assert "Usage" in permcode(command, "--help").stdout
+    assert "permcode run --recipe demo --out runs/demo" in text
+
+
+def test_a_command_that_only_looks_imports_nothing_heavy(corpus: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pipeline.cli import app\n"
+        "app(standalone_mode=False)\n"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    arguments = [
+        "run",
+        "--recipe",
+        "tiny",
+        "--out",
+        str(tmp_path / "out"),
+        f"prep.source.path={corpus}",
+        "--dry-run",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.stdout.splitlines()[-1] == "heavy: []"

@@ -1,0 +1,217 @@
+"""A run with toy stages: skips, resumes, fails and reports to MLflow as promised."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import UserError
+from cluster.journal import Journal
+from pipeline import run as run_module
+from pipeline.config import RunConfig
+from pipeline.graph import Stage, StageContext
+from pipeline.mlflow_run import store_uri
+from pipeline.recipe import load_run_config
+from pipeline.run import check_report_is_possible, needed_stages, run_pipeline
+from tests.unit.pipeline.recording_reporter import RecordingReporter
+
+# MLflow's own SQLAlchemy models and its SQLite pools, not ours.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class ToyRun:
+    """Two stages without Ray; the second one may fail. `said` is what the last command said."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.config: RunConfig = load_run_config("tiny")
+        self.ran: list[str] = []
+        self.failure: BaseException | None = None
+        self.said: list[str] = []
+        self.warned: list[str] = []
+
+    def stages(self, _config: RunConfig) -> list[Stage]:
+        journals = {"": "journal.jsonl", "arm": "arm/journal.jsonl"}
+        return [
+            Stage("first", {}, self._first, needs_ray=False),
+            Stage(
+                "second",
+                {},
+                self._second,
+                ("first",),
+                needs_ray=False,
+                journals=journals,
+                artifacts=("model",),
+            ),
+        ]
+
+    def command(self) -> None:
+        made: list[RecordingReporter] = []
+
+        def make_reporter(path: Path) -> RecordingReporter:
+            made.append(RecordingReporter(path))
+            return made[-1]
+
+        try:
+            run_pipeline(self.config, self.out, ["second"], make_reporter)
+        finally:
+            self.said = [line for reporter in made for line in reporter.lines]
+            self.warned = [line for reporter in made for line in reporter.warnings]
+
+    def runs(self) -> dict[str, Any]:
+        """MLflow's runs by name."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(store_uri(self.out, None))
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        return {found.info.run_name: found for found in client.search_runs(experiments)}
+
+    def _first(self, context: StageContext) -> dict[str, Any]:
+        self.ran.append("first")
+        (context.folder / "data").write_text("data")
+        return {"num_files": 3, "names": ["a"], "nested": {"is_good": True}}
+
+    def _second(self, context: StageContext) -> dict[str, Any]:
+        self.ran.append("second")
+        assert (context.inputs["first"] / "data").read_text() == "data"
+        for name in ("journal.jsonl", "arm/journal.jsonl"):
+            journal = Journal(context.folder / name)
+            for step in range(1, 6):
+                journal.step(step, {"loss": 1.0 / step})
+            journal.close()
+        if self.failure is not None:
+            raise self.failure
+        (context.folder / "model").mkdir(exist_ok=True)
+        (context.folder / "model" / "weights").write_bytes(b"12")
+        return {"arm": {"accuracy": 0.5}, "gain": 0.25}
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyRun:
+    toy = ToyRun(tmp_path / "out")
+    monkeypatch.setattr(run_module, "build_stages", toy.stages)
+    return toy
+
+
+def test_a_run_is_done_once_and_then_skipped(toy: ToyRun) -> None:
+    toy.command()
+    assert [line.split(":")[0] for line in toy.said[:4]] == ["first", "first", "second", "second"]
+    toy.command()
+    assert toy.ran == ["first", "second"]
+    assert toy.said[0].startswith("first: skipped (finished ")
+
+
+def test_mlflow_sees_parent_stages_arms_metrics_and_artifacts(toy: ToyRun) -> None:
+    toy.command()
+    runs = toy.runs()
+    assert set(runs) == {"out", "first", "second", "second-arm"}
+    assert {found.info.status for found in runs.values()} == {"FINISHED"}
+    assert runs["second"].data.tags["mlflow.parentRunId"] == runs["out"].info.run_id
+    assert runs["second-arm"].data.tags["mlflow.parentRunId"] == runs["second"].info.run_id
+    assert runs["first"].data.metrics["num_files"] == 3
+    assert runs["first"].data.metrics["nested.is_good"] == 1
+    assert runs["second"].data.metrics["loss"] == pytest.approx(0.2)
+    assert runs["second-arm"].data.metrics == {"loss": pytest.approx(0.2), "accuracy": 0.5}
+    assert list((toy.out / "mlartifacts").rglob("weights"))
+    assert list((toy.out / "mlartifacts").rglob("config.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [(KeyboardInterrupt(), "KILLED"), (RuntimeError("a bug"), "FAILED"), (UserError("damaged"), "FAILED")],
+)
+def test_a_failed_stage_is_resumed_in_the_same_mlflow_run(
+    toy: ToyRun, failure: BaseException, status: str
+) -> None:
+    toy.failure = failure
+    with pytest.raises(type(failure)):
+        toy.command()
+    before = toy.runs()
+    assert {before[name].info.status for name in ("out", "second", "second-arm")} == {status}
+    assert before["first"].info.status == "FINISHED"
+    toy.failure = None
+    toy.command()
+    after = toy.runs()
+    assert toy.ran == ["first", "second", "second"]
+    assert any(line.startswith("second: resumes (unfinished work") for line in toy.said)
+    assert {name: found.info.run_id for name, found in after.items()} == {
+        name: found.info.run_id for name, found in before.items()
+    }
+    assert {found.info.status for found in after.values()} == {"FINISHED"}
+
+
+def test_what_mlflow_missed_is_handed_in_by_the_next_command(
+    toy: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cluster.tracking import Tracking
+
+    def broken(*_arguments: object, **_named: object) -> None:
+        raise ConnectionError("the store is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracking, "log_metrics", broken)
+        toy.command()
+    assert [line for line in toy.warned if "the store is gone" in line]
+    assert "gain" not in toy.runs()["second"].data.metrics
+    toy.command()
+    assert toy.runs()["second"].data.metrics["gain"] == 0.25
+    assert toy.ran == ["first", "second"]
+
+
+def test_a_full_disk_is_a_clear_line_and_a_fresh_folder_is_gone(
+    toy: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_context: StageContext) -> dict[str, Any]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(toy, "_first", full)
+    with pytest.raises(UserError, match="disk full while working in .*: free some space"):
+        toy.command()
+    assert not toy.out.exists()
+
+
+def test_a_damaged_output_stops_the_run_and_is_kept(toy: ToyRun) -> None:
+    toy.command()
+    (data,) = toy.out.glob("first-*/data")
+    data.write_text("dada")
+    with pytest.raises(UserError, match="data is damaged"):
+        toy.command()
+    assert data.read_text() == "dada"
+    assert toy.ran == ["first", "second"]
+
+
+def test_a_store_that_cannot_be_used_stops_before_any_work(toy: ToyRun) -> None:
+    (toy.out.parent / "file").write_text("in the way")
+    store = f"sqlite:///{toy.out.parent}/file/mlflow.db"
+    toy.config = load_run_config("tiny", [f"tracking.store={store}"])
+    with pytest.raises(UserError, match="MLflow store.*file/mlflow.db"):
+        toy.command()
+    assert toy.ran == []
+    assert not toy.out.exists()
+
+
+def test_a_report_without_its_stages_names_them(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_run_config("tiny", [f"prep.source.path={corpus}"])
+    with pytest.raises(UserError, match="not finished: prep, pretrain, completion, search"):
+        check_report_is_possible(config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("targets", "names"),
+    [
+        (["prep"], ["prep"]),
+        (["completion", "search"], ["prep", "pretrain", "completion", "search"]),
+        (["report"], ["prep", "pretrain", "completion", "search", "report"]),
+    ],
+)
+def test_a_command_needs_the_stages_below_its_targets(targets: list[str], names: list[str]) -> None:
+    from pipeline.stages import build_stages
+
+    assert [stage.name for stage in needed_stages(build_stages(load_run_config("tiny")), targets)] == names
