@@ -1,6 +1,5 @@
 """The command line. Nothing heavy is imported before a command needs it."""
 
-import signal
 import sys
 import tempfile
 import traceback
@@ -8,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from pipeline.interrupts import interrupt_on_sigterm
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -165,7 +164,7 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     app(prog_name="permcode")
 
 
@@ -194,7 +193,7 @@ def _exit_codes(out: Path | None) -> Iterator[None]:
     except UserError as error:
         _complain(f"error: {error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ray Train answers Ctrl-C with sys.exit
         _complain("interrupted: the same command continues")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except Exception as error:
@@ -221,10 +220,6 @@ def _write_traceback(out: Path | None) -> Path:
     except OSError:
         traceback.print_exc()
     return path
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
+from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of, store_uri
 from pipeline.run_folder import check_owner, working_folder
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
@@ -75,6 +76,7 @@ def _execute(steps: Sequence[Step], config: RunConfig, out: Path, reporter: Repo
             else:
                 if step.stage.needs_ray and not has_ray:
                     stack.enter_context(ray_session(config.ray, out / "logs"))
+                    interrupt_on_sigterm()
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}
                 _run_step(step, folders, mlflow_run, reporter)

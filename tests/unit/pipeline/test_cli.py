@@ -54,6 +54,7 @@ def test_a_dry_run_shows_config_and_graph_and_writes_nothing(corpus: Path, tmp_p
     ("failure", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "permcode: interrupted: the same command continues\n"),
+        (SystemExit(1), 130, "permcode: interrupted: the same command continues\n"),
         (
             ZeroDivisionError("by nought"),
             1,
