@@ -89,7 +89,9 @@ def problem_of(folder: Path) -> str | None:
         for name, entry in listed.items():
             if not (folder / name).is_file():
                 return f"{name} is missing"
-            if (folder / name).stat().st_size != entry["bytes"] or sha256_file(folder / name) != entry["sha256"]:
+            if (folder / name).stat().st_size != entry["bytes"] or sha256_file(folder / name) != entry[
+                "sha256"
+            ]:
                 return f"{name} is damaged (checksum differs)"
     except (OSError, UserError, KeyError, TypeError, AttributeError):
         return f"{COMMIT_NAME} is missing or damaged"
@@ -110,7 +112,8 @@ def newest_valid(checkpoints: Path, on_damaged: Callable[[str], None]) -> Path |
         on_damaged(f"checkpoint {folder.name}: {problem}; trying the one before it")
     if folders:
         raise UserError(
-            f"{checkpoints}: none of {len(folders)} checkpoints is valid: restore one, or remove the folder to start from step 0"
+            f"{checkpoints}: none of {len(folders)} checkpoints is valid: "
+            "restore one, or remove the folder to start from step 0"
         )
     return None
 
@@ -119,14 +122,18 @@ def load(folder: Path, run_fingerprint: str) -> Checkpoint:
     """Read a commit that `newest_valid` returned; UserError when it belongs to another run."""
     state = read_json(folder / "state.json")
     if state["run_fingerprint"] != run_fingerprint:
-        raise UserError(f"{folder} belongs to another config or corpus: use another --out or remove the folder")
+        raise UserError(
+            f"{folder} belongs to another config or corpus: use another --out or remove the folder"
+        )
     parts = []
     for path in sorted(folder.glob("memory-*.safetensors")):
         tensors = load_file(path)
         group_BM = tensors.pop("group")
         parts.append(SegmentMemory(tuple(tensors[name] for name in sorted(tensors)), group_BM))
     engine = EngineState(
-        load_file(folder / "weights.safetensors"), load_file(folder / "optimizer.safetensors"), state["adam_steps"]
+        load_file(folder / "weights.safetensors"),
+        load_file(folder / "optimizer.safetensors"),
+        state["adam_steps"],
     )
     return Checkpoint(state["step"], engine, concatenate(parts))
 
@@ -146,7 +153,7 @@ def _step_folders(checkpoints: Path) -> list[Path]:
 
 def _remove(folder: Path) -> None:
     """A kill in the middle leaves a folder that is no checkpoint, not a damaged one."""
-    doomed = folder.with_name(f".{folder.name}.tmp")
+    doomed = folder.with_name(f".{folder.name}.old.tmp")
     shutil.rmtree(doomed, ignore_errors=True)
     os.rename(folder, doomed)
     shutil.rmtree(doomed)

@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from cluster.config import Config
 from pretrain.model.config import ModelConfig
-from pretrain.objective import ObjectiveConfig
+from pretrain.orders import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
 
 

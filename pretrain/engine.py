@@ -42,7 +42,10 @@ def _optimizer(model: PermutationLM, config: PretrainConfig) -> torch.optim.Adam
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     settings = config.optimizer
     return torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        [
+            {"params": matrices, "weight_decay": settings.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ],
         lr=config.schedule.peak_learning_rate,
         betas=(settings.beta1, settings.beta2),
         eps=settings.epsilon,
@@ -99,7 +102,9 @@ def restore_state(engine: Any, state: EngineState) -> None:
             safe_set_full_fp32_param(parameter, master)
             parameter.copy_(master)
             for kind in _MOMENTS:
-                safe_set_full_optimizer_state(parameter, state.moments[f"{kind}.{name}"].to(parameter.device), kind)
+                safe_set_full_optimizer_state(
+                    parameter, state.moments[f"{kind}.{name}"].to(parameter.device), kind
+                )
 
 
 def _link_moments(zero: Any) -> None:

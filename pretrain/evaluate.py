@@ -3,6 +3,7 @@
 Shapes: B lanes, L segment, V vocabulary.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,6 @@ from pretrain.data.batch import left_to_right_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.model.transformer import PermutationLM
 from pretrain.ngram import BigramModel, UnigramModel
-
-_BITS_PER_NAT = 1.0 / np.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,9 @@ class ValidationText:
         available = sum(entry.num_tokens for entry in corpus.blocks(split))
         lanes = min(max_lanes, available // segment_tokens)
         if lanes == 0:
-            raise UserError(f"{corpus.folder}: split '{split}' has {available} tokens, fewer than one segment: use a larger corpus")
+            raise UserError(
+                f"{corpus.folder}: split '{split}' has {available} tokens, fewer than one segment: use a larger corpus"
+            )
         reader = LaneReader(corpus, split, lanes, segment_tokens, seed=0, shuffle=False)
         num_segments = min(-(-wanted_tokens // (lanes * segment_tokens)), reader.steps_per_epoch)
         return cls(reader, num_segments, corpus.tokenizer.token_bytes)
@@ -72,7 +73,7 @@ def model_bits(model: PermutationLM, text: ValidationText, lanes: range, device:
         scored_from = 1 if step == 0 else 0
         total_nats += float(nats_BL[:, scored_from:].double().sum())
     model.train(was_training)
-    return total_nats * _BITS_PER_NAT
+    return total_nats / math.log(2.0)
 
 
 def ngram_bits(

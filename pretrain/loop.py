@@ -97,7 +97,9 @@ def _start(run: Run, corpus: PreparedCorpus, device: torch.device, journal: Jour
         state.step = loaded.step
     if journal:
         where = f"resuming from checkpoint {commit.name}" if commit else "starting at step 0"
-        journal.event(f"{where}: {world_size} workers, {config.precision}, ZeRO stage {config.zero_stage}, {dist.get_backend()}")
+        journal.event(
+            f"{where}: {world_size} workers, {config.precision}, ZeRO stage {config.zero_stage}, {dist.get_backend()}"
+        )
     return state
 
 
@@ -127,7 +129,9 @@ def _save(run: Run, state: TrainState) -> None:
 
 
 def _validation_text(run: Run, corpus: PreparedCorpus, wanted_tokens: int) -> ValidationText:
-    return ValidationText.of_split(corpus, "validation", run.config.lanes, run.config.segment_tokens, wanted_tokens)
+    return ValidationText.of_split(
+        corpus, "validation", run.config.lanes, run.config.segment_tokens, wanted_tokens
+    )
 
 
 def _model_bits(state: TrainState, text: ValidationText) -> float:

@@ -27,7 +27,8 @@ class UnigramModel:
 
 @dataclass(frozen=True)
 class BigramModel:
-    """Interpolated Kneser-Ney bigrams (Chen and Goodman 1999, section 2.8, one discount n1 / (n1 + 2 n2)).
+    """Interpolated Kneser-Ney bigrams (Chen and Goodman 1999, section 2.8, one discount n1 / (n1 + 2 n2),
+    with n1 and n2 raised by one half so that it is never 0 or 1).
 
     `pair_keys` are `previous * V + token` of the seen pairs, sorted, `pair_counts` beside them.
     """
@@ -53,10 +54,12 @@ class BigramModel:
             vocab_size=vocab_size,
             pair_keys=pair_keys,
             pair_counts=pair_counts,
-            previous_counts_V=np.bincount(previous, weights=pair_counts, minlength=vocab_size).astype(np.int64),
+            previous_counts_V=np.bincount(previous, weights=pair_counts, minlength=vocab_size).astype(
+                np.int64
+            ),
             previous_kinds_V=np.bincount(previous, minlength=vocab_size),
             continuation_V=continuation / continuation.sum(),
-            discount=once / max(1, once + 2 * twice),
+            discount=(once + 0.5) / (once + 0.5 + 2 * (twice + 0.5)),
         )
 
     def probability(self, previous: IntArray, token: IntArray) -> NDArray[np.float64]:

@@ -7,7 +7,6 @@ numbers.
 import hashlib
 
 import numpy as np
-import torch
 
 
 def key_seed(seed: int, purpose: str, *integers: int) -> int:
@@ -23,4 +22,6 @@ def keyed_generator(seed: int, purpose: str, *integers: int) -> np.random.Genera
 
 def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
     """Set torch's generators for one micro-batch of one step, named by its place in the global batch."""
+    import torch
+
     torch.manual_seed(key_seed(seed, "dropout", step, micro_batch))

@@ -59,7 +59,8 @@ def train_step(state: TrainState) -> dict[str, float]:
     mean_loss = float(loss_sum) / dist.get_world_size()
     if not math.isfinite(mean_loss):
         raise UserError(
-            f"loss is {mean_loss} at step {state.step + 1}: lower pretrain.schedule.peak_learning_rate and use another --out"
+            f"loss is {mean_loss} at step {state.step + 1}: "
+            "lower pretrain.schedule.peak_learning_rate and use another --out"
         )
     state.memory = concatenate(new_memory)
     state.step += 1

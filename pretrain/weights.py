@@ -13,7 +13,9 @@ from pretrain.model.transformer import PermutationLM
 _FORMAT = 1
 
 
-def save_model(model: PermutationLM, folder: Path, tokenizer: Path, weights: dict[str, Tensor] | None = None) -> None:
+def save_model(
+    model: PermutationLM, folder: Path, tokenizer: Path, weights: dict[str, Tensor] | None = None
+) -> None:
     """Write `config.json` (last), `model.safetensors` (float32) and `tokenizer.json`.
 
     `weights` replaces the model's own parameters, e.g. by an optimizer's float32 masters.
@@ -43,7 +45,9 @@ def load_pretrained(folder: Path) -> PermutationLM:
     stored = read_json(folder / "config.json")
     for name, expected in stored["sha256"].items():
         if not (folder / name).is_file() or sha256_file(folder / name) != expected:
-            raise UserError(f"{folder / name} is missing or damaged (checksum differs): restore it or pretrain again")
+            raise UserError(
+                f"{folder / name} is missing or damaged (checksum differs): restore it or pretrain again"
+            )
     model = PermutationLM(ModelConfig.model_validate(stored["model"]), stored["vocab_size"])
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
-from cluster.process_group import chatter_to, configure_environment
+from cluster.process_group import chatter_to, configure_environment, load_cpu_extension
 from cluster.storage import write_json
 from pretrain.loop import Run, train
 
@@ -26,6 +26,7 @@ def work(settings: dict[str, Any]) -> None:
 
         if (run.folder / ERROR_NAME).exists():
             raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
+        load_cpu_extension()
         deepspeed.init_distributed(dist_backend=dist.get_backend())
         try:
             train(run, get_device())

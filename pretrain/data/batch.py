@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pretrain.data.lanes import LaneReader
-from pretrain.objective import ObjectiveConfig, lane_order, left_to_right
+from pretrain.objective import left_to_right
+from pretrain.orders import ObjectiveConfig, lane_order
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,14 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on `device`."""
-        return Batch(*(part.to(device) for part in (self.tokens_BL, self.rank_BL, self.group_BL, self.target_BP)))
+        return Batch(
+            *(part.to(device) for part in (self.tokens_BL, self.rank_BL, self.group_BL, self.target_BP))
+        )
 
 
-def training_batch(reader: LaneReader, objective: ObjectiveConfig, seed: int, step: int, lanes: range) -> Batch:
+def training_batch(
+    reader: LaneReader, objective: ObjectiveConfig, seed: int, step: int, lanes: range
+) -> Batch:
     """The segments of `lanes` at `step`, in the orders that (seed, step, lane) give."""
     segments = [reader.segment(step, lane) for lane in lanes]
     orders = [lane_order(objective, seed, step, lane, reader.segment_tokens) for lane in lanes]

@@ -37,7 +37,13 @@ class LaneReader:
     """Reads any lane at any step; holds no position. Blocks are opened once, verified, and memory-mapped."""
 
     def __init__(
-        self, corpus: PreparedCorpus, split: str, lanes: int, segment_tokens: int, seed: int, shuffle: bool = True
+        self,
+        corpus: PreparedCorpus,
+        split: str,
+        lanes: int,
+        segment_tokens: int,
+        seed: int,
+        shuffle: bool = True,
     ) -> None:
         self._corpus = corpus
         self._entries: list[BlockEntry] = corpus.blocks(split)
@@ -47,8 +53,8 @@ class LaneReader:
         self.steps_per_epoch = self.num_tokens // (lanes * segment_tokens)
         if self.steps_per_epoch == 0:
             raise UserError(
-                f"{corpus.folder}: split '{split}' has {self.num_tokens} tokens, fewer than one step of {lanes} lanes x "
-                f"{segment_tokens} tokens: use a larger corpus, fewer lanes or shorter segments"
+                f"{corpus.folder}: split '{split}' has {self.num_tokens} tokens, fewer than one step of "
+                f"{lanes} lanes x {segment_tokens} tokens: use a larger corpus, fewer lanes or shorter segments"
             )
         self._open_blocks: dict[int, _OpenBlock] = {}
         self._epoch_starts: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}

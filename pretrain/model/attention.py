@@ -20,11 +20,15 @@ class Visibility:
     one document group. Memory comes before every rank. Boolean masks with a head dimension of 1.
     """
 
-    def __init__(self, rank_BL: Tensor, group_BL: Tensor, memory_group_BM: Tensor, target_BP: Tensor | None) -> None:
+    def __init__(
+        self, rank_BL: Tensor, group_BL: Tensor, memory_group_BM: Tensor, target_BP: Tensor | None
+    ) -> None:
         before_all_BM = torch.full_like(memory_group_BM, torch.iinfo(rank_BL.dtype).min)
         rank_BK = torch.cat([before_all_BM.to(rank_BL.dtype), rank_BL], dim=1)
         # A padding or unfilled key must match no query's group, so it gets a group no query can have.
-        filled_BM = torch.where(memory_group_BM == UNFILLED_GROUP, torch.iinfo(torch.int64).min, memory_group_BM)
+        filled_BM = torch.where(
+            memory_group_BM == UNFILLED_GROUP, torch.iinfo(torch.int64).min, memory_group_BM
+        )
         group_BK = torch.cat([filled_BM, group_BL], dim=1)
         same_BLK = group_BL[:, :, None] == group_BK[:, None, :]
         self.content_B1LK = (same_BLK & (rank_BK[:, None, :] <= rank_BL[:, :, None]))[:, None]
@@ -54,7 +58,7 @@ class TwoStreamAttention(nn.Module):
         self.position_bias_NH = nn.Parameter(torch.empty(config.num_heads, config.head_dim))
 
     def _heads(self, flat: Tensor) -> Tensor:
-        return flat.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+        return flat.view(*flat.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
 
     def keys_values(self, context_BKD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, N, K, H] over [memory; segment], shared by both streams."""
@@ -62,7 +66,8 @@ class TwoStreamAttention(nn.Module):
 
     def distance_keys(self, table_RD: Tensor) -> Tensor:
         """Projected relative positions [N, H, R], shared by all lanes."""
-        return self.position(table_RD).unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0)
+        projected_RNH: Tensor = self.position(table_RD).view(-1, self.num_heads, self.head_dim)
+        return projected_RNH.permute(1, 2, 0)
 
     def _scores(self, stream_BQD: Tensor, key_BNKH: Tensor, distance_NHR: Tensor) -> tuple[Tensor, Tensor]:
         query_BNQH = self._heads(self.query(stream_BQD)) * self.head_dim**-0.5
@@ -80,7 +85,12 @@ class TwoStreamAttention(nn.Module):
         return self.output(mixed_BNQH.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
     def content(
-        self, content_BLD: Tensor, key_BNKH: Tensor, value_BNKH: Tensor, distance_NHR: Tensor, visibility: Visibility
+        self,
+        content_BLD: Tensor,
+        key_BNKH: Tensor,
+        value_BNKH: Tensor,
+        distance_NHR: Tensor,
+        visibility: Visibility,
     ) -> Tensor:
         """Attention of the content stream [B, L, D]."""
         by_key_BNLK, by_distance_BNLR = self._scores(content_BLD, key_BNKH, distance_NHR)

@@ -37,11 +37,15 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def _before(self, norm: nn.LayerNorm, stream_BQD: Tensor) -> Tensor:
-        return norm(stream_BQD) if self.pre_norm else stream_BQD
+        if self.pre_norm:
+            stream_BQD = norm(stream_BQD)
+        return stream_BQD
 
     def _add(self, norm: nn.LayerNorm, stream_BQD: Tensor, update_BQD: Tensor) -> Tensor:
-        total_BQD = stream_BQD + self.dropout(update_BQD)
-        return total_BQD if self.pre_norm else norm(total_BQD)
+        stream_BQD = stream_BQD + self.dropout(update_BQD)
+        if not self.pre_norm:
+            stream_BQD = norm(stream_BQD)
+        return stream_BQD
 
     def _finish(self, stream_BQD: Tensor, attended_BQD: Tensor) -> Tensor:
         stream_BQD = self._add(self.attention_norm, stream_BQD, attended_BQD)

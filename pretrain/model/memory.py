@@ -24,7 +24,13 @@ class SegmentMemory:
 
     @classmethod
     def empty(
-        cls, num_layers: int, lanes: int, memory_tokens: int, model_dim: int, device: torch.device, dtype: torch.dtype
+        cls,
+        num_layers: int,
+        lanes: int,
+        memory_tokens: int,
+        model_dim: int,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> "SegmentMemory":
         """Memory before the first segment."""
         layer = torch.zeros(lanes, memory_tokens, model_dim, device=device, dtype=dtype)
@@ -62,5 +68,7 @@ class SegmentMemory:
 
 def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:
     """Memories of consecutive lanes as one."""
-    layers = tuple(torch.cat(layer, dim=0) for layer in zip(*(part.layers_BMD for part in parts), strict=True))
+    layers = tuple(
+        torch.cat(layer, dim=0) for layer in zip(*(part.layers_BMD for part in parts), strict=True)
+    )
     return SegmentMemory(layers, torch.cat([part.group_BM for part in parts], dim=0))

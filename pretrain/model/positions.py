@@ -12,10 +12,10 @@ _BASE = 10_000.0
 
 
 def sinusoid_table(segment_tokens: int, memory_tokens: int, model_dim: int, device: torch.device) -> Tensor:
-    """float32 [R, D]: sines then cosines of every distance a query of the segment can have to a key."""
+    """float64 [R, D]: sines then cosines of every distance a query of the segment can have to a key."""
     farthest = memory_tokens + segment_tokens - 1
-    distance_R = torch.arange(farthest, -segment_tokens, -1.0, device=device)
-    frequency = _BASE ** (-torch.arange(0.0, model_dim, 2.0, device=device) / model_dim)
+    distance_R = torch.arange(farthest, -segment_tokens, -1.0, device=device, dtype=torch.float64)
+    frequency = _BASE ** (-torch.arange(0.0, model_dim, 2.0, device=device, dtype=torch.float64) / model_dim)
     angle = distance_R[:, None] * frequency[None, :]
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from pretrain.model.attention import Visibility
 from pretrain.model.block import Block
 from pretrain.model.config import ModelConfig
-from pretrain.model.init import EMBEDDING_DEVIATION, initialise
+from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.positions import sinusoid_table
 
@@ -42,7 +42,7 @@ class PermutationLM(nn.Module):
         self.final_norm = nn.LayerNorm(config.model_dim) if config.norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
-        nn.init.normal_(self.query_start_D, std=EMBEDDING_DEVIATION)
+        nn.init.normal_(self.query_start_D, std=QUERY_START_DEVIATION)
         initialise(self, config.model_dim)
 
     def empty_memory(self, lanes: int) -> SegmentMemory:

@@ -1,0 +1,96 @@
+"""kill -9 and go on: the same bits as the run nobody touched (dropout on, memory carried)."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.journal import read_journal
+from data_prep.prepared import open_prepared
+from pretrain.data.lanes import LaneReader
+from pretrain.evaluate import ValidationText, model_bits, ngram_bits
+from pretrain.weights import load_pretrained
+from tests.distributed.workers import Workers, final_state, small_config
+
+_STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def untouched(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("untouched") / "run"
+    Workers(small_config(), prep_folder, folder, world_size=2).wait()
+    return folder
+
+
+def kill_after(workers: Workers, step: int) -> None:
+    deadline_s = time.monotonic() + 240
+    while workers.last_step() < step:
+        assert time.monotonic() < deadline_s, "training did not get that far"
+        assert any(process.poll() is None for process in workers.processes), (
+            "training ended before it was killed"
+        )
+        time.sleep(0.005)
+    workers.kill()
+
+
+def test_killed_and_repeated_ends_with_the_same_bits(
+    untouched: Path, prep_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    kill_after(Workers(small_config(), prep_folder, folder, world_size=2), 6)
+    assert not (folder / "result.json").exists()
+    Workers(small_config(), prep_folder, folder, world_size=2).wait()
+    assert final_state(folder, _STEPS) == final_state(untouched, _STEPS)
+    texts = [record.text for record in read_journal(folder / "journal.jsonl") if record.kind == "event"]
+    assert "starting at step 0" in texts[0]
+    assert "resuming from checkpoint step-0000000" in texts[1]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits(
+    untouched: Path, prep_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    kill_after(Workers(small_config(), prep_folder, folder, world_size=2), 9)
+    weights = folder / "checkpoints" / "step-00000008" / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 4
+    weights.write_bytes(data)
+    Workers(small_config(), prep_folder, folder, world_size=2).wait()
+    assert final_state(folder, _STEPS) == final_state(untouched, _STEPS)
+    warnings = [record.text for record in read_journal(folder / "journal.jsonl") if record.level == "warning"]
+    assert len(warnings) == 1
+    assert "step-00000008: weights.safetensors is damaged" in warnings[0]
+
+
+def test_one_worker_sees_the_same_data_and_nearly_the_same_losses(
+    untouched: Path, prep_folder: Path, tmp_path: Path
+) -> None:
+    """The data cursor, the orders and the dropout do not depend on the world size; sums differ in the last bits."""
+    folder = tmp_path / "run"
+    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1).wait()
+    losses = [
+        [record.metrics["loss"] for record in read_journal(run / "journal.jsonl") if record.kind == "step"]
+        for run in (untouched, folder)
+    ]
+    assert len(losses[0]) == _STEPS
+    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+
+
+def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, prep_folder: Path) -> None:
+    config = small_config()
+    corpus = open_prepared(prep_folder)
+    text = ValidationText.of_split(
+        corpus, "validation", config.lanes, config.segment_tokens, config.validation.final_tokens
+    )
+    told = json.loads((untouched / "result.json").read_text())["validation"]
+    assert told["num_bytes"] == text.num_bytes()
+    model = load_pretrained(untouched / "model")
+    bits = model_bits(model, text, range(text.reader.lanes), torch.device("cpu"))
+    # float32 masters here, their bf16 copies there
+    assert bits / text.num_bytes() == pytest.approx(told["model_bits_per_byte"], rel=1e-2)
+    reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=3)
+    unigram_bits, bigram_bits = ngram_bits(reader, _STEPS, text, model.vocab_size)
+    assert told["unigram_bits_per_byte"] == pytest.approx(unigram_bits / text.num_bytes())
+    assert told["bigram_bits_per_byte"] == pytest.approx(bigram_bits / text.num_bytes())

@@ -1,0 +1,31 @@
+"""One rank of a training run: `python -m tests.distributed.train_main SETTINGS`."""
+
+import json
+import sys
+from pathlib import Path
+
+from cluster.process_group import configure_environment, load_cpu_extension
+
+
+def main() -> None:
+    configure_environment()
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+
+    from pretrain.config import PretrainConfig
+    from pretrain.loop import Run, train
+
+    torch.set_num_threads(1)
+    config, prep_folder, folder = json.loads(sys.argv[1])
+    load_cpu_extension()
+    deepspeed.init_distributed(dist_backend="gloo")
+    run = Run(
+        PretrainConfig.model_validate(config), seed=3, prep_folder=Path(prep_folder), folder=Path(folder)
+    )
+    train(run, torch.device("cpu"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Real training processes over gloo, without Ray: started, watched, killed."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.journal import read_journal
+from pretrain.config import PretrainConfig
+
+_REPOSITORY = Path(__file__).parents[2]
+
+
+def small_config(**changes: object) -> PretrainConfig:
+    """Seconds of training with dropout on, a checkpoint every 4 steps, memory longer than a segment."""
+    values: dict[str, object] = {
+        "model": {
+            "num_layers": 2, "model_dim": 16, "num_heads": 2, "head_dim": 8, "ffn_dim": 32,
+            "memory_tokens": 48, "dropout": 0.1,
+        },
+        "schedule": {"peak_learning_rate": 3e-3, "warmup_steps": 2},
+        "checkpoint": {"every_steps": 4},
+        "validation": {"every_steps": 100, "during_tokens": 128, "final_tokens": 256},
+        "num_steps": 12,
+        "lanes": 4,
+        "micro_batch_lanes": 2,
+        "segment_tokens": 32,
+        "num_workers": 2,
+    }  # fmt: skip
+    return PretrainConfig.model_validate({**values, **changes})
+
+
+class Workers:
+    """One process per rank running `pretrain.loop.train`."""
+
+    def __init__(self, config: PretrainConfig, prep_folder: Path, folder: Path, world_size: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = json.dumps([config.model_dump(mode="json"), str(prep_folder), str(folder)])
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        self.folder = folder
+        self.processes = []
+        for rank in range(world_size):
+            environment = {
+                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            }  # fmt: skip
+            command = [sys.executable, "-m", "tests.distributed.train_main", settings]
+            with (folder.parent / f"{folder.name}-{rank}.log").open("ab") as log:
+                self.processes.append(
+                    subprocess.Popen(
+                        command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
+                    )
+                )
+
+    def last_step(self) -> int:
+        """The newest step in the journal."""
+        steps = [
+            record.step or 0
+            for record in read_journal(self.folder / "journal.jsonl")
+            if record.kind == "step"
+        ]
+        return max(steps, default=0)
+
+    def kill(self) -> None:
+        """SIGKILL to every process."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+    def wait(self) -> None:
+        """Until all have ended; an unsuccessful one fails the test with its log."""
+        codes = [process.wait(timeout=300) for process in self.processes]
+        for rank, code in enumerate(codes):
+            log = (self.folder.parent / f"{self.folder.name}-{rank}.log").read_text(errors="replace")
+            assert code == 0, f"rank {rank} ended with {code}:\n{log[-3000:]}"
+
+
+def final_state(folder: Path, num_steps: int) -> dict[str, str]:
+    """SHA-256 of every file of the last commit: weights, moments, memory, cursor."""
+    commit = json.loads((folder / "checkpoints" / f"step-{num_steps:08d}" / "COMMIT.json").read_text())
+    return {name: entry["sha256"] for name, entry in commit["files"].items()}

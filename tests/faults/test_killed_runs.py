@@ -1,0 +1,61 @@
+"""kill -9 of the whole process group in every stage, then the same command."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.journal import read_journal
+from cluster.storage import sha256_file
+from tests.integration.tiny_run import command, copy_corpus, only, run
+
+_PATIENCE_S = 200
+_MORE_STEPS = "pretrain.num_steps=60"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def kill_when(arguments: list[str], reached: Callable[[], bool], log: Path) -> None:
+    """Start the command in a process group of its own and kill it all once `reached`."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(arguments, start_new_session=True, stdout=output, stderr=output)
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not reached():
+        assert process.poll() is None, f"ended before it could be killed:\n{log.read_text()}"
+        assert time.monotonic() < deadline_s, f"never got there:\n{log.read_text()}"
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, tmp_path: Path) -> None:
+    untouched, out, log = tmp_path / "untouched", tmp_path / "killed", tmp_path / "log"
+    run(command("pretrain", untouched, corpus, _MORE_STEPS))
+    arguments = command("run", out, corpus, _MORE_STEPS)
+
+    def steps_done() -> int:
+        journals = list(out.glob("pretrain-*/journal.jsonl"))
+        return max((record.step or 0 for path in journals for record in read_journal(path)), default=0)
+
+    kill_when(arguments, lambda: any(out.glob("prep-*/work/*")), log)
+    kill_when(arguments, lambda: steps_done() >= 14, log)
+    kill_when(arguments, lambda: any(out.glob("completion-*/scratch/journal.jsonl")), log)
+    kill_when(arguments, lambda: any(out.glob("search-*/scratch/journal.jsonl")), log)
+    printed = run(arguments).stdout
+
+    assert "pretrain: skipped" in printed
+    for name in ("shards/train-00000.tar", "tokenizer.json", "ledger.parquet"):
+        killed, whole = (only(folder, "prep-*") / name for folder in (out, untouched))
+        assert sha256_file(killed) == sha256_file(whole), name
+    weights = "pretrain-*/model/model.safetensors"
+    assert sha256_file(only(out, weights)) == sha256_file(only(untouched, weights))
+    journal = read_journal(only(out, "pretrain-*/journal.jsonl"))
+    assert any("resuming from checkpoint" in record.text for record in journal)
+    assert (out / "report.html").exists()

@@ -1,0 +1,118 @@
+"""One command from source trees to tracked finetunes, then what a user does next."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.tiny_run import command, copy_corpus, only, run
+
+_AGAIN_S = 10
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a finished run, and what the command printed."""
+    out = tmp_path_factory.mktemp("runs") / "tiny"
+    return out, run(command("run", out, corpus)).stdout
+
+
+@contextmanager
+def flipped_bit(path: Path, offset: int) -> Iterator[None]:
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[offset] ^= 1
+    path.write_bytes(damaged)
+    try:
+        yield
+    finally:
+        path.write_bytes(whole)
+
+
+def test_every_stage_leaves_a_record_and_the_report_stands_alone(finished: tuple[Path, str]) -> None:
+    out, printed = finished
+    for stage in ("prep", "pretrain", "completion", "search", "report"):
+        record = json.loads((only(out, f"{stage}-*") / "STAGE.json").read_text())
+        assert record["summary"], stage
+    html = (out / "report.html").read_text()
+    assert html.count("<svg") >= 4
+    assert 'src="http' not in html
+    assert "mlflow ui --backend-store-uri sqlite:///" in printed
+    assert "unigram" in printed
+    assert "bigram" in printed
+
+
+def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    with sqlite3.connect(out / "mlflow.db") as store:
+        runs = dict(store.execute("select run_uuid, status from runs"))
+        steps = [
+            row[0] for row in store.execute("select step from metrics where key = 'grad_norm' order by step")
+        ]
+        parents = list(store.execute("select value from tags where key = 'mlflow.parentRunId'"))
+    store.close()
+    assert set(runs.values()) == {"FINISHED"}
+    assert len(parents) >= 4
+    assert all(parent in runs for (parent,) in parents)
+    assert steps == list(range(1, 13))
+    assert list(out.glob("mlartifacts/**/model.safetensors"))
+    assert list(out.glob("mlartifacts/**/report.html"))
+    assert list(out.glob("mlartifacts/**/config.yaml"))
+
+
+def test_again_nothing_is_computed(finished: tuple[Path, str], corpus: Path) -> None:
+    out, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*-*/**/*") if path.is_file()}
+    start_s = time.monotonic()
+    printed = run(command("run", out, corpus)).stdout
+    assert time.monotonic() - start_s < _AGAIN_S
+    assert printed.count("skipped") == 5
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*-*/**/*") if path.is_file()} == before
+
+
+def test_another_config_is_refused_by_key(finished: tuple[Path, str], corpus: Path) -> None:
+    out, _ = finished
+    error = run(command("run", out, corpus, "pretrain.num_steps=13"), expect=2).stderr
+    assert "pretrain.num_steps" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("pattern", ["prep-*/shards/train-00000.tar", "prep-*/tokenizer.json"])
+def test_damage_since_it_was_written_is_named(finished: tuple[Path, str], corpus: Path, pattern: str) -> None:
+    out, _ = finished
+    path = only(out, pattern)
+    with flipped_bit(path, path.stat().st_size // 2):
+        error = run(command("pretrain", out, corpus), expect=2).stderr
+    assert path.name in error
+    assert error.count("\n") == 1
+    run(command("pretrain", out, corpus))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["prep.source.path=/nowhere/at/all"], "/nowhere/at/all"),
+        (["prep.filters.min_file_bytes=900000"], "file_size"),
+        (["pretrain.modle.num_layers=3"], "pretrain.modle"),
+        (["pretrain.num_steps=many"], "pretrain.num_steps"),
+        (["pretrain.lanes=3"], "lanes=3"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    corpus: Path, tmp_path: Path, overrides: list[str], told: str
+) -> None:
+    out = tmp_path / "run"
+    error = run(command("prep", out, corpus, *overrides), expect=2).stderr
+    assert told in error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+    assert not out.exists()

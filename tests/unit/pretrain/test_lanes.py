@@ -1,0 +1,76 @@
+"""Lanes: every token once an epoch, in an order nobody's rank decides."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from pretrain.data.lanes import LaneReader
+from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+
+LANES, SEGMENT = 3, 32
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    splits = {"train": ["string", "heapq", "fnmatch"], "validation": ["csv"], "test": ["bisect"]}
+    folder = tmp_path_factory.mktemp("prep")
+    return write_corpus(folder, {split: stdlib_packages(modules) for split, modules in splits.items()})
+
+
+def whole_split(corpus: PreparedCorpus, split: str) -> np.ndarray:
+    return np.concatenate([corpus.read_block(entry).tokens for entry in corpus.blocks(split)]).astype(
+        np.int64
+    )
+
+
+def test_the_lanes_are_slices_of_the_stream_and_each_token_comes_once(corpus: PreparedCorpus) -> None:
+    reader = LaneReader(corpus, "train", LANES, SEGMENT, seed=0)
+    lanes = [reader.lane_tokens(lane, reader.steps_per_epoch) for lane in range(LANES)]
+    stream = whole_split(corpus, "train")  # one block: no order to undo
+    read = np.concatenate(lanes)
+    assert np.array_equal(read, stream[: len(read)])
+    assert len(stream) - len(read) < LANES * SEGMENT
+
+
+def test_any_reader_at_any_step_reads_the_same(corpus: PreparedCorpus) -> None:
+    first, second = (LaneReader(corpus, "train", LANES, SEGMENT, seed=7) for _ in range(2))
+    steps = range(3 * first.steps_per_epoch)
+    forwards = [first.segment(step, 1) for step in steps]
+    for step in reversed(steps):
+        segment = second.segment(step, 1)
+        assert np.array_equal(segment.tokens_L, forwards[step].tokens_L)
+        assert np.array_equal(segment.group_L, forwards[step].group_L)
+
+
+def test_groups_are_repositories_and_change_with_the_epoch(corpus: PreparedCorpus) -> None:
+    reader = LaneReader(corpus, "train", 1, SEGMENT, seed=0)
+    groups = np.concatenate([reader.segment(step, 0).group_L for step in range(reader.steps_per_epoch)])
+    block = corpus.read_block(corpus.blocks("train")[0])
+    repositories = [document.repository for document in block.docs]
+    assert len(np.unique(groups)) == len(set(repositories)) == 3
+    boundary = int(
+        block.doc_starts[repositories.index(repositories[0]) + repositories.count(repositories[0])]
+    )
+    assert groups[boundary - 1] != groups[boundary]
+    next_epoch = reader.segment(reader.steps_per_epoch, 0).group_L
+    assert not np.isin(next_epoch, groups).any(), "memory of one epoch must not reach into the next"
+
+
+def test_too_small_a_split_is_a_clear_error(corpus: PreparedCorpus) -> None:
+    with pytest.raises(UserError, match="fewer than one step of 64 lanes x 4096 tokens"):
+        LaneReader(corpus, "train", 64, 4096, seed=0)
+
+
+def test_a_damaged_block_is_named(corpus: PreparedCorpus, tmp_path: Path) -> None:
+    splits = {split: stdlib_packages(["bisect"]) for split in ("train", "validation", "test")}
+    damaged = write_corpus(tmp_path, splits)
+    tar = tmp_path / "shards" / "train-00000.tar"
+    data = bytearray(tar.read_bytes())
+    data[damaged.blocks("train")[0].members["tokens.npy"].offset + 200] ^= 1
+    tar.write_bytes(data)
+    reader = LaneReader(damaged, "train", 1, SEGMENT, seed=0)
+    with pytest.raises(UserError, match=r"train-00000\.tar is damaged"):
+        reader.segment(0, 0)
