@@ -10,9 +10,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
+
+from cluster.storage import write_bytes
 
 Level = Literal["info", "warning"]
+_HEAD_BYTES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +34,12 @@ class JournalRecord:
 class Journal:
     """Appends records. What a call has returned from survives a kill of the process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fresh: bool = False) -> None:
+        """Open `path` to append; `fresh` first puts an empty file in the place of what was there."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        if fresh:
+            # Replaced, not shortened: a reader has the old records or none, never half of one.
+            write_bytes(path, b"")
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end_torn_line()
 
@@ -62,23 +69,35 @@ class Journal:
 
 
 class JournalTail:
-    """Reads a growing journal piece by piece; a journal that does not exist yet is empty."""
+    """Reads a growing journal piece by piece; a journal that does not exist yet is empty.
+
+    A journal begun anew at the same path is read from its beginning.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset_bytes = 0
+        self._head = b""
+        """How the file read so far begins; records carry times, so two journals begin differently."""
 
     def new_records(self) -> list[JournalRecord]:
         """The whole lines written since the last call, in file order."""
         try:
             with self._path.open("rb") as file:
+                # A freed inode may come back with the new file, so the inode alone tells nothing.
+                if file.read(len(self._head)) != self._head or _size_bytes(file) < self._offset_bytes:
+                    self._offset_bytes = 0
+                    self._head = b""
                 file.seek(self._offset_bytes)
                 data = file.read()
         except FileNotFoundError:
             return []
         # What follows the last newline may still be in the writing.
         whole, newline, _ = data.rpartition(b"\n")
-        self._offset_bytes += len(whole) + len(newline)
+        read = whole + newline
+        if self._offset_bytes == 0:
+            self._head = read[:_HEAD_BYTES]
+        self._offset_bytes += len(read)
         return [record for line in whole.split(b"\n") if (record := _parse(line)) is not None]
 
 
@@ -102,6 +121,10 @@ def last_of_each_step(records: list[JournalRecord]) -> list[JournalRecord]:
             kind="step", time_s=record.time_s, step=record.step, metrics=metrics
         )
     return [merged[step] for step in sorted(merged)]
+
+
+def _size_bytes(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:

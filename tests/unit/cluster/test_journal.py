@@ -96,3 +96,27 @@ def test_last_word_on_a_step_counts(tmp_path: Path) -> None:
         (1, {"loss": 1.0, "val": 5.0}),
         (2, {"loss": 8.0}),
     ]
+
+
+@pytest.mark.parametrize("way", ["fresh", "unlinked", "shortened"])
+def test_tail_reads_a_journal_begun_anew_from_its_beginning(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.step(1, {"loss": 1.0})
+    journal.step(2, {"loss": 2.0})
+    tail = JournalTail(path)
+    assert len(tail.new_records()) == 2
+    journal.close()
+    if way == "unlinked":
+        path.unlink()
+    if way == "shortened":
+        path.write_bytes(b"")
+    again = Journal(path, fresh=way == "fresh")
+    assert read_journal(path) == []
+    # As long as the old one: only what it says shows that it is another journal.
+    again.step(11, {"loss": 1.0})
+    again.step(12, {"loss": 2.0})
+    assert [record.step for record in tail.new_records()] == [11, 12]
+    again.step(13, {})
+    assert [record.step for record in tail.new_records()] == [13]
+    again.close()
