@@ -94,8 +94,6 @@ def _run_arms(
     arguments = {arm: (config, seed, arm, prep_folder, pretrain_folder) for arm in ARMS}
     tasks = [FileTask(f"{task} {arm}", _result_path(folder, arm), arguments[arm]) for arm in ARMS]
     unfinished = [one for one in tasks if not one.output.exists()]
-    for one in unfinished:
-        one.output.with_name("journal.jsonl").unlink(missing_ok=True)
     with _followed(unfinished, num_steps, reporter):
         run_file_tasks(function, tasks, lambda _: None)
 

@@ -68,6 +68,14 @@ class PretrainConfig(Config):
             )
         return self
 
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> "PretrainConfig":
+        if self.schedule.warmup_steps >= self.num_steps:
+            raise ValueError(
+                f"schedule.warmup_steps={self.schedule.warmup_steps} must be less than num_steps={self.num_steps}"
+            )
+        return self
+
     @property
     def tokens_per_step(self) -> int:
         """Corpus tokens one optimizer step reads."""

@@ -72,16 +72,26 @@ def set_learning_rate(engine: Any, rate: float) -> None:
 
 def gather_state(engine: Any) -> EngineState:
     """The whole state on every worker. Collective: every worker must call it."""
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    from deepspeed.utils import safe_get_full_optimizer_state
 
     _link_moments(engine.optimizer)
-    masters, moments = {}, {}
-    for name, parameter in engine.module.named_parameters():
-        masters[name] = safe_get_full_fp32_param(parameter).cpu()
-        for kind in _MOMENTS:
-            moments[f"{kind}.{name}"] = safe_get_full_optimizer_state(parameter, kind).cpu()
+    moments = {
+        f"{kind}.{name}": safe_get_full_optimizer_state(parameter, kind).cpu()
+        for name, parameter in engine.module.named_parameters()
+        for kind in _MOMENTS
+    }
     base = engine.optimizer.optimizer
-    return EngineState(masters, moments, int(next(iter(base.state.values()))["step"]))
+    return EngineState(gather_masters(engine), moments, int(next(iter(base.state.values()))["step"]))
+
+
+def gather_masters(engine: Any) -> dict[str, Tensor]:
+    """The float32 weights by parameter name, on every worker. Collective."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    return {
+        name: safe_get_full_fp32_param(parameter).cpu()
+        for name, parameter in engine.module.named_parameters()
+    }
 
 
 def restore_state(engine: Any, state: EngineState) -> None:

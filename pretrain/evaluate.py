@@ -4,6 +4,7 @@ Shapes: B lanes, L segment, V vocabulary.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +81,10 @@ def ngram_bits(
     training: LaneReader, num_steps: int, text: ValidationText, vocab_size: int
 ) -> tuple[float, float]:
     """(unigram, bigram) bits of the scored tokens, counted on what `num_steps` training steps read."""
-    streams = [training.lane_tokens(lane, num_steps) for lane in range(training.lanes)]
-    unigram, bigram = UnigramModel.count(streams, vocab_size), BigramModel.count(streams, vocab_size)
+
+    def streams() -> Iterator[NDArray[np.int64]]:
+        return (training.lane_tokens(lane, num_steps) for lane in range(training.lanes))
+
+    unigram, bigram = UnigramModel.count(streams(), vocab_size), BigramModel.count(streams(), vocab_size)
     scored = [text.stream(lane) for lane in range(text.reader.lanes)]
     return sum(map(unigram.bits, scored)), sum(map(bigram.bits, scored))

@@ -13,7 +13,7 @@ from data_prep.prepared import PreparedCorpus, open_prepared
 from pretrain import checkpoint
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
-from pretrain.engine import build_engine, gather_state, restore_state
+from pretrain.engine import build_engine, gather_masters, gather_state, restore_state
 from pretrain.evaluate import ValidationText, model_bits, ngram_bits
 from pretrain.model.transformer import PermutationLM
 from pretrain.randomness import key_seed
@@ -148,7 +148,7 @@ def _finish(run: Run, corpus: PreparedCorpus, state: TrainState) -> None:
     """The final figures and the model folder; collective."""
     text = _validation_text(run, corpus, run.config.validation.final_tokens)
     bits = _model_bits(state, text)
-    masters = gather_state(state.engine).masters
+    masters = gather_masters(state.engine)
     if dist.get_rank() == 0:
         unigram_bits, bigram_bits = ngram_bits(state.reader, state.step, text, corpus.tokenizer.vocab_size)
         num_bytes = text.num_bytes()

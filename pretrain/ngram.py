@@ -1,5 +1,6 @@
 """Unigram and smoothed bigram models: what a neural model must beat to be worth its time."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,11 @@ class UnigramModel:
     log2_probability_V: NDArray[np.float64]
 
     @classmethod
-    def count(cls, streams: list[IntArray], vocab_size: int) -> "UnigramModel":
-        """From token streams."""
-        counts = sum(np.bincount(stream, minlength=vocab_size) for stream in streams) + np.ones(vocab_size)
+    def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "UnigramModel":
+        """From token streams, one in memory at a time."""
+        counts = np.ones(vocab_size)
+        for stream in streams:
+            counts += np.bincount(stream, minlength=vocab_size)
         return cls(np.log2(counts / counts.sum()))
 
     def bits(self, stream: IntArray) -> float:
@@ -42,10 +45,9 @@ class BigramModel:
     discount: float
 
     @classmethod
-    def count(cls, streams: list[IntArray], vocab_size: int) -> "BigramModel":
-        """From token streams; pairs do not cross from one stream to the next."""
-        keys = np.concatenate([stream[:-1] * vocab_size + stream[1:] for stream in streams])
-        pair_keys, pair_counts = np.unique(keys, return_counts=True)
+    def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "BigramModel":
+        """From token streams, one in memory at a time; pairs do not cross from one stream to the next."""
+        pair_keys, pair_counts = _pair_counts(streams, vocab_size)
         previous, token = np.divmod(pair_keys, vocab_size)
         once, twice = int((pair_counts == 1).sum()), int((pair_counts == 2).sum())
         # Add-one on the continuation counts: a token never seen after anything still gets probability.
@@ -76,3 +78,13 @@ class BigramModel:
     def bits(self, stream: IntArray) -> float:
         """Bits of every token of the stream but its first."""
         return float(-np.log2(self.probability(stream[:-1], stream[1:])).sum())
+
+
+def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> tuple[IntArray, IntArray]:
+    """Keys `previous * V + token` of the seen pairs, sorted, and how often each was seen."""
+    keys, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    for stream in streams:
+        new_keys, new_counts = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
+        keys, place = np.unique(np.concatenate([keys, new_keys]), return_inverse=True)
+        counts = np.bincount(place, weights=np.concatenate([counts, new_counts])).astype(np.int64)
+    return keys, counts

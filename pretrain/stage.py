@@ -51,7 +51,7 @@ def _fit(run: Run) -> None:
         torch_config=TorchConfig(backend=chosen),
         scaling_config=ray.train.ScalingConfig(num_workers=run.config.num_workers, use_gpu=chosen == "nccl"),
         run_config=ray.train.RunConfig(
-            name="ray-train",
+            name=".ray-train",
             storage_path=str(run.folder),
             failure_config=ray.train.FailureConfig(max_failures=run.config.max_worker_restarts),
         ),

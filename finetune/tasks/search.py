@@ -93,9 +93,10 @@ def _usable(pairs: list[SearchPair], config: SearchConfig, seen: Sequence[Search
 
 
 class BiEncoder:
-    """Unit vectors of texts: the mean of the model's content stream, read in both directions.
+    """Unit vectors of texts, from the content stream read in both directions; queries and codes share the weights.
 
-    Queries and codes share the weights.
+    A text's vector is the mean over its tokens of the normalised inputs of all layers, side by side: the lowest
+    one matches words, the higher ones what they mean here.
     """
 
     def __init__(self, model: PermutationLM, tokenizer: CodeTokenizer) -> None:
@@ -104,7 +105,7 @@ class BiEncoder:
         self.device = next(model.parameters()).device
 
     def __call__(self, texts: Sequence[str], max_tokens: int) -> tuple[Tensor, int]:
-        """Vectors [B, D] in float32 of the texts' first `max_tokens` tokens, and how many tokens went in."""
+        """Vectors [B, layers * D] in float32 of the texts' first `max_tokens` tokens, and how many tokens went in."""
         rows = [self._tokenizer.encode(text)[:max_tokens] for text in texts]
         tokens_BL = torch.zeros(len(rows), max(1, *map(len, rows)), dtype=torch.int64)
         group_BL = torch.full_like(tokens_BL, UNFILLED_GROUP)
@@ -113,10 +114,14 @@ class BiEncoder:
             group_BL[row, : len(tokens)] = 0
         rank_BL = torch.zeros_like(tokens_BL)
         inputs = (tensor.to(self.device) for tensor in (tokens_BL, rank_BL, group_BL))
-        content_BLD = self._model.encode(*inputs).float()
         weight_BL1 = (group_BL == 0).to(self.device, torch.float32)[:, :, None]
-        mean_BD = (content_BLD * weight_BL1).sum(dim=1) / weight_BL1.sum(dim=1).clamp(min=1)
-        return functional.normalize(mean_BD, dim=-1), tokens_BL.numel()
+        num_tokens_B1 = weight_BL1.sum(dim=1).clamp(min=1)
+        means_BD = [
+            (functional.layer_norm(layer_BLD.float(), layer_BLD.shape[-1:]) * weight_BL1).sum(dim=1)
+            / num_tokens_B1
+            for layer_BLD in self._model.read(*inputs)
+        ]
+        return functional.normalize(torch.cat(means_BD, dim=-1), dim=-1), tokens_BL.numel()
 
 
 class ContrastiveLoss:

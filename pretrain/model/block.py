@@ -64,8 +64,7 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Both streams one layer up.
 
-        With `advance_content=False` the content stream is returned as it came: the last layer's is needed only by
-        `PermutationLM.encode`.
+        With `advance_content=False` the content stream is returned as it came: nobody reads the last layer's.
         """
         context_BKD = self._before(self.attention_norm, torch.cat([memory_BMD, content_BLD], dim=1))
         key_BNKH, value_BNKH = self.attention.keys_values(context_BKD)

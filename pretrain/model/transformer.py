@@ -92,15 +92,22 @@ class PermutationLM(nn.Module):
         logits_BPV = functional.linear(query_BPD, self.embedding.weight, self.output_bias_V)
         return PermutationOutput(logits_BPV, memory.advanced(inputs_BLD, group_BL))
 
-    def encode(self, tokens_BL: Tensor, rank_BL: Tensor, group_BL: Tensor) -> Tensor:
-        """The top content stream [B, L, D] without memory; rank 0 everywhere reads in both directions."""
+    def read(self, tokens_BL: Tensor, rank_BL: Tensor, group_BL: Tensor) -> list[Tensor]:
+        """The content stream [B, L, D] at the input of every layer, without memory.
+
+        Rank 0 everywhere reads in both directions. These are the states that pretraining shapes; what the last
+        layer would make of the content stream feeds no loss.
+        """
         memory = self.empty_memory(tokens_BL.shape[0]).without_past()
         visibility = Visibility(rank_BL, group_BL, memory.group_BM, None)
         table_RD = self._table(tokens_BL, memory)
-        content_BLD = self.dropout(self.embedding(tokens_BL))
-        for number, block in enumerate(self.blocks):
-            content_BLD, _ = block(content_BLD, None, memory.layers_BMD[number], None, table_RD, visibility)
-        return self.final_norm(content_BLD)  # type: ignore[no-any-return]
+        inputs_BLD = [self.dropout(self.embedding(tokens_BL))]
+        for number, block in enumerate(list(self.blocks)[:-1]):
+            content_BLD, _ = block(
+                inputs_BLD[-1], None, memory.layers_BMD[number], None, table_RD, visibility
+            )
+            inputs_BLD.append(content_BLD)
+        return inputs_BLD
 
     def _table(self, tokens_BL: Tensor, memory: SegmentMemory) -> Tensor:
         table_RD = sinusoid_table(
