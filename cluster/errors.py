@@ -1,4 +1,4 @@
-"""The one exception a user may see."""
+"""The one exception a user may see, and how other exceptions are told in it."""
 
 
 class UserError(Exception):
@@ -7,3 +7,9 @@ class UserError(Exception):
     The message is one line that says what is wrong, where, and what to do. The command line prints it
     and exits with code 2; no traceback is shown.
     """
+
+
+def first_line(error: BaseException) -> str:
+    """What `error` says, in one line; its type if it says nothing."""
+    text = str(error).strip()
+    return text.splitlines()[0].strip() if text else type(error).__name__

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 
 PACKAGES = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
@@ -70,7 +70,7 @@ def submit_job(
         return INTERRUPTED_EXIT_CODE
     except (RuntimeError, OSError) as error:
         raise UserError(
-            f"lost the cluster at {address} while following job {submission_id} ({_first_line(error)}): "
+            f"lost the cluster at {address} while following job {submission_id} ({first_line(error)}): "
             "the same command follows it again"
         ) from error
 
@@ -119,7 +119,7 @@ def _connect(address: str) -> Any:
         ) from error
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"no Ray dashboard answers at {address} ({_first_line(error)}): check the address, and that the "
+            f"no Ray dashboard answers at {address} ({first_line(error)}): check the address, and that the "
             "head was started with --include-dashboard=true and a --dashboard-host you can reach"
         ) from error
 
@@ -131,14 +131,16 @@ def _token() -> str:
     if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return token
     named = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    path = Path(named) if named else Path("~/.ray/auth_token").expanduser()
     try:
+        path = Path(named) if named else Path.home() / ".ray" / "auth_token"
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         if named:
             raise UserError(
                 f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): set it right"
             ) from error
+        return ""
+    except RuntimeError:  # no home folder
         return ""
 
 
@@ -168,7 +170,7 @@ def _submit_once(
         # Somebody may have submitted the same in this moment; then that job is ours too.
         if _known_jobs(client, prefix)[0] == wanted:
             return wanted
-        raise UserError(f"the cluster refused job {wanted}: {_first_line(error)}") from error
+        raise UserError(f"the cluster refused job {wanted}: {first_line(error)}") from error
 
 
 def _known_jobs(client: Any, prefix: str) -> tuple[str, int]:
@@ -243,8 +245,3 @@ def _exit_code(client: Any, submission_id: str, reporter: Reporter) -> int:
     code = info.driver_exit_code
     # A negative code is the signal that ended the driver; shells tell it as 128 + signal.
     return 1 if code in (None, 0) else int(code) if code > 0 else 128 - int(code)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

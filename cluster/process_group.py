@@ -12,20 +12,50 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
+from cluster.storage import is_private_folder
+
+Backend = Literal["nccl", "gloo"]
 
 
-def backend() -> Literal["nccl", "gloo"]:
-    """The collectives' library: nccl where this process sees GPUs, gloo elsewhere."""
+def choose_backend(num_workers: int) -> Backend:
+    """The collectives' library of a run: nccl where the cluster has a GPU per worker, gloo elsewhere.
+
+    For the driver, inside an open Ray session; workers are told through `configure_environment`. UserError
+    when the cluster has fewer CPUs than workers, which would wait for one for ever.
+    """
+    import ray
+
+    resources = ray.cluster_resources()
+    num_cpus = int(resources.get("CPU", 0))
+    if num_cpus < num_workers:
+        raise UserError(
+            f"{num_workers} training workers do not fit on the {num_cpus} CPUs Ray has: "
+            "raise ray.num_cpus (or add nodes to the cluster) or lower pretrain.num_workers"
+        )
+    return "nccl" if resources.get("GPU", 0) >= num_workers else "gloo"
+
+
+def local_backend() -> Backend:
+    """The collectives' library for processes of this machine alone: nccl where they see GPUs."""
     import torch
 
     return "nccl" if torch.cuda.is_available() else "gloo"
 
 
-def configure_environment() -> None:
-    """Set what DeepSpeed and torch read from the environment at import; values the user set stay."""
+backend = local_backend
+
+
+def configure_environment(backend: Backend | None = None) -> None:
+    """Set what DeepSpeed and torch read from the environment at import; values the user set stay.
+
+    `backend` is what was chosen for the run; then DeepSpeed's accelerator follows it whatever this machine
+    has. None chooses by this machine.
+    """
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if backend() == "gloo":
+    if backend is not None:
+        os.environ["DS_ACCELERATOR"] = "cpu" if backend == "gloo" else "cuda"
+    elif local_backend() == "gloo":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_SIZE", str(local_size))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // local_size)))
@@ -58,10 +88,9 @@ def load_cpu_extension() -> None:
         try:
             builder.load(verbose=False)
         except (RuntimeError, ImportError, OSError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(
-                f"DeepSpeed's CPU extension does not compile ({reason}): install a C++ compiler (g++) "
-                "and run `permcode doctor --build`"
+                f"DeepSpeed's CPU extension does not compile ({first_line(error)}): install a C++ compiler "
+                "(g++) and run `permcode doctor --build`"
             ) from error
 
 
@@ -72,19 +101,26 @@ def is_extension_built() -> bool:
 
 
 def extensions_folder() -> Path:
-    """Where compiled extensions are kept: per user, and per version of what they are compiled for."""
+    """Where compiled extensions are kept: per user, and per version of what they are compiled for.
+
+    UserError when neither the user's cache nor a folder of the user's own for temporary files can be used.
+    """
     torch_version, deepspeed_version = (importlib.metadata.version(name) for name in ("torch", "deepspeed"))
     python_version = f"{sys.version_info.major}{sys.version_info.minor}"
     name = f"py{python_version}-torch{torch_version}-deepspeed{deepspeed_version}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "permcode" / "torch_extensions" / name
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: no home folder
         pass
-    return Path(tempfile.gettempdir()) / f"permcode-{os.getuid()}" / "torch_extensions" / name
+    own = Path(tempfile.gettempdir()) / f"permcode-{os.getuid()}"
+    if not is_private_folder(own):
+        # Compiled code is loaded from there: nobody else may put some.
+        raise UserError(f"{own} belongs to somebody else: set XDG_CACHE_HOME to a folder of your own")
+    return own / "torch_extensions" / name
 
 
 @contextmanager

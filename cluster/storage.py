@@ -5,6 +5,8 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +52,22 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_private_folder(folder: Path) -> bool:
+    """Make `folder` if it is not there, and say whether it is this user's own and closed to all others.
+
+    For names that anybody could take first, such as those below /tmp.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return False
+        folder.chmod(0o700)
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes `path` when the block ends without an error.
@@ -58,7 +76,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     is left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Random, because writers of the same file may be threads of a process or on different machines.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file

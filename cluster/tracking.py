@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
 from cluster.journal import JournalTail, last_of_each_step
 
 KEY_TAG = "permcode.key"
@@ -172,6 +172,7 @@ def _set_up_client(store_uri: str) -> Any:
         client = MlflowClient(tracking_uri=store_uri)
         client.search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"the MLflow store {store_uri} cannot be used ({reason}): mend or move it") from error
+        raise UserError(
+            f"the MLflow store {store_uri} cannot be used ({first_line(error)}): mend or move it"
+        ) from error
     return client
