@@ -1,8 +1,9 @@
 """The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from pipeline.differences import describe_changes
 from pipeline.stage_record import RECORD_NAME
 
 CONFIG_NAME = "config.yaml"
+REPORT_NAME = "report.html"
 _LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
+# What `cluster.storage` writes before it renames.
+_TEMPORARY_PATTERN = ".*.tmp"
 
 
 def config_text(config: Mapping[str, Any]) -> str:
@@ -33,7 +37,7 @@ def check_owner(out: Path, config: Mapping[str, Any]) -> None:
         raise UserError(f"the output folder {out} is a file: give --out another name")
     owner = out / CONFIG_NAME
     if not owner.is_file():
-        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in (_LOCK_NAME, _LOGS_NAME))
+        foreign = sorted(entry.name for entry in out.iterdir() if not _may_lie_in_a_free_folder(entry.name))
         if foreign:
             raise UserError(
                 f"the output folder {out} holds something else ({foreign[0]}, no {CONFIG_NAME}): "
@@ -53,27 +57,42 @@ def check_owner(out: Path, config: Mapping[str, Any]) -> None:
 def working_folder(out: Path, config: Mapping[str, Any]) -> Iterator[None]:
     """Make `out` this process's for the block: locked, marked with its config.
 
-    If a UserError ends the block before any stage is finished, in a folder that held nothing before, what was
+    If a UserError ends the block before any stage is finished, in a folder that held no run before, what was
     written is removed again: bad input leaves nothing behind. UserError when another process works here.
     """
     first_missing = _first_missing(out)
     check_owner(out, config)
-    was_free = not (out / CONFIG_NAME).exists()
+    had_lock = (out / _LOCK_NAME).exists()
     with ExitStack() as stack:
-        try:
+        with _must_be_writable(out, first_missing):
             stack.enter_context(exclusive_lock(out / _LOCK_NAME))
-            check_owner(out, config)  # somebody may have come first
-            _write_config(out / CONFIG_NAME, config)
-        except OSError as error:
-            raise UserError(
-                f"cannot write in the output folder {out} ({error.strerror}): give another --out"
-            ) from error
+        # Only the holder of the lock can tell what was here before it.
+        was_free = not (out / CONFIG_NAME).exists()
+        earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != _LOCK_NAME}
         try:
+            check_owner(out, config)
+            with _must_be_writable(out, first_missing):
+                for leftover in out.glob(_TEMPORARY_PATTERN):
+                    leftover.unlink()
+                _write_config(out / CONFIG_NAME, config)
             yield
         except UserError:
             if was_free and not any(out.glob(f"*/{RECORD_NAME}")):
-                _remove(out, first_missing)
+                _remove_new_entries(out, earlier)
+                _remove_empty_folders(out, first_missing)
             raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that atomic writes of a killed process left anywhere below `folder`."""
+    for path in folder.rglob(_TEMPORARY_PATTERN):
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+
+
+def _may_lie_in_a_free_folder(name: str) -> bool:
+    """What a command may leave that was killed before it had marked the folder."""
+    return name in (_LOCK_NAME, _LOGS_NAME) or fnmatch(name, f".{CONFIG_NAME}.*.tmp")
 
 
 def _owner_config(path: Path) -> dict[str, Any]:
@@ -104,12 +123,37 @@ def _first_missing(out: Path) -> Path | None:
     return missing[-1] if missing else None
 
 
-def _remove(out: Path, first_missing: Path | None) -> None:
-    if first_missing is not None:
-        shutil.rmtree(first_missing, ignore_errors=True)
-        return
+@contextmanager
+def _must_be_writable(out: Path, first_missing: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _remove_empty_folders(out, first_missing)
+        raise UserError(
+            f"cannot write in the output folder {out} ({error.strerror}): give another --out"
+        ) from error
+
+
+def _remove_new_entries(out: Path, earlier: Collection[str]) -> None:
     for entry in out.iterdir():
+        if entry.name in earlier:
+            continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)
+
+
+def _remove_empty_folders(out: Path, first_missing: Path | None) -> None:
+    """Remove `out` and the folders made above it, up to the first that somebody put something into."""
+    if first_missing is None:
+        return
+    for folder in [out, *out.parents]:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:  # it was never made
+            pass
+        except OSError:
+            return
+        if folder == first_missing:
+            return

@@ -1,5 +1,6 @@
 """Whose an output folder is, and that bad input leaves nothing in it."""
 
+import errno
 import fcntl
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import UserError
-from pipeline.run_folder import check_owner, working_folder
+from pipeline import run_folder
+from pipeline.run_folder import check_owner, remove_leftovers, working_folder
 
 CONFIG: dict[str, Any] = {"seed": 0, "prep": {"block_tokens": 8}, "ray": {"num_cpus": None}, "tracking": {}}
 
@@ -29,6 +31,69 @@ def test_an_empty_folder_is_empty_again_after_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="bad corpus"):
         fail_in(tmp_path, CONFIG, UserError("bad corpus"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_made_beside_a_failed_run_survives(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+
+    def fail_beside_another() -> None:
+        with working_folder(runs / "deep" / "out", CONFIG):
+            (runs / "sibling").mkdir()
+            raise UserError("bad corpus")
+
+    with pytest.raises(UserError, match="bad corpus"):
+        fail_beside_another()
+    assert [path.name for path in runs.iterdir()] == ["sibling"]
+
+
+def test_logs_of_earlier_commands_survive_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "earlier.log").write_text("what went wrong")
+    with pytest.raises(UserError, match="bad corpus"):
+        fail_in(tmp_path, CONFIG, UserError("bad corpus"))
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert (tmp_path / "logs" / "earlier.log").read_text() == "what went wrong"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("exclusive_lock", OSError(errno.ENOSPC, "No space left on device")),
+        ("write_bytes", OSError(errno.EIO, "Input/output error")),
+        ("write_bytes", UserError("disk full")),
+    ],
+)
+def test_a_folder_that_cannot_be_marked_is_gone_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: Exception
+) -> None:
+    def fail(path: Path, *_data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raise error
+
+    monkeypatch.setattr(run_folder, name, fail)
+    with (
+        pytest.raises(UserError, match="No space left|Input/output error|disk full"),
+        working_folder(tmp_path / "deep" / "out", CONFIG),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_killed_while_it_marked_the_folder_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / ".config.yaml.123.tmp").write_text("se")
+    (tmp_path / ".lock").touch()
+    with working_folder(tmp_path, CONFIG):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.yaml"]
+
+
+def test_leftovers_are_files_of_atomic_writes_only(tmp_path: Path) -> None:
+    for name in ("sub/.data.tar.77.tmp", ".x.json.1.tmp", "sub/kept.tmp", ".hidden", ".folder.tmp/kept"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [".folder.tmp/kept", ".hidden", "sub/kept.tmp"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a bug")])
