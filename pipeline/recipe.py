@@ -24,6 +24,10 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} cannot be a key", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} is given twice", key_node.start_mark
@@ -99,11 +103,16 @@ def _recipe_text(recipe: str) -> str:
     if recipe in names:
         return (files("pipeline") / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
     path = Path(recipe)
-    if path.is_file():
-        try:
+    try:
+        if path.is_file():
             return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise UserError(f"recipe {recipe} is not a text file (UTF-8)") from None
+        is_folder = recipe != "" and path.is_dir()
+    except UnicodeDecodeError:
+        raise UserError(f"recipe {recipe} is not a text file (UTF-8)") from None
+    except OSError as error:
+        raise UserError(f"recipe {recipe} cannot be read ({error.strerror}): {_shipped()}") from error
+    if is_folder:
+        raise UserError(f"recipe {recipe} is a folder: give the path of a YAML file, or a name: {_shipped()}")
     near = get_close_matches(path.name.removesuffix(".yaml"), names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise UserError(f"unknown recipe {recipe!r}: {hint}{_shipped()}, or give the path of a YAML file")

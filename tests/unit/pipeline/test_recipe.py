@@ -1,5 +1,6 @@
 """Recipes and overrides become a config, or one clear line."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def test_an_override_reaches_its_key_and_nothing_else() -> None:
 
 def test_a_recipe_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("seed: 7\nprep: {}\npretrain: {num_steps: 3}\nfinetune: {}\n")
+    path.write_text(
+        "seed: 7\nprep: {}\npretrain: {num_steps: 3, schedule: {warmup_steps: 1}}\nfinetune: {}\n"
+    )
     assert load_run_config(str(path)).seed == 7
 
 
@@ -116,6 +119,8 @@ def test_an_override_that_cannot_be_read_is_refused(override: str, message: str)
         ("- 1\n", "is not a mapping"),
         ("", "is not a mapping"),
         ("seed: 2024-99-99\n", "is not YAML"),
+        ("prep: {source: {path: {{ corpus }}}}\n", "is not YAML, line 1, column 24: .* cannot be a key"),
+        ("1: 2\n", "keys should be strings"),
     ],
 )
 def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -130,6 +135,30 @@ def test_a_recipe_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="is not a text file"):
         load_run_config(str(path))
+
+
+def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"recipe .* is a folder: give the path of a YAML file"):
+        load_run_config(str(tmp_path))
+
+
+def test_a_recipe_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.yaml"
+    path.write_text("seed: 1\n")
+
+    def refuse(self: Path, **_named: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UserError, match=r"recipe .*secret.yaml cannot be read \(Permission denied\)"):
+        load_run_config(str(path))
+
+
+def test_a_name_that_no_file_can_have_is_an_unknown_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read .File name too long"):
+        load_run_config("x" * 5000)
+    with pytest.raises(UserError, match="unknown recipe ''"):
+        load_run_config("")
 
 
 _KEYS = st.lists(st.text("abcxyz_", min_size=1, max_size=5), min_size=1, max_size=4)
