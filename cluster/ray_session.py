@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from pydantic import Field
 
 import cluster
 from cluster.config import Config
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
+from cluster.storage import is_private_folder
 
 MIB = 1 << 20
 _MIN_CPUS = 2
@@ -190,9 +191,10 @@ def _temp_folder() -> Path:
     folder = Path(tempfile.gettempdir())
     if len(str(folder)) > 30:
         folder = Path("/tmp")
-    folder = folder / f"permcode-ray-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    own = folder / f"permcode-ray-{os.getuid()}"
+    if not is_private_folder(own):  # somebody else was there first
+        own = Path(tempfile.mkdtemp(prefix="permcode-", dir=folder))
+    return own
 
 
 def _sweep_stale_sessions(temp_folder: Path) -> None:
@@ -201,22 +203,31 @@ def _sweep_stale_sessions(temp_folder: Path) -> None:
         pid = session.name.rpartition("_")[2]
         if not pid.isdigit() or Path(f"/proc/{pid}").exists():
             continue
-        if time.time() - session.stat().st_mtime > _STALE_SESSION_S:
-            shutil.rmtree(session, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another driver may be sweeping too
+            if time.time() - session.stat().st_mtime > _STALE_SESSION_S:
+                shutil.rmtree(session, ignore_errors=True)
 
 
 def _keep_logs(session_folder: Path, target: Path) -> None:
-    """Move the session's logs (their tails, if long) to `target`; drop the rest of the session."""
+    """Move the session's logs (their tails, if long) to `target`; drop the rest of the session.
+
+    Logs that cannot be kept, as on a full disk, are given up: what ended the session matters more.
+    """
+    with suppress(OSError):
+        _copy_logs(session_folder / "logs", target)
+    shutil.rmtree(session_folder, ignore_errors=True)
+
+
+def _copy_logs(logs: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
-    for log in sorted((session_folder / "logs").rglob("*")):
+    for log in sorted(logs.rglob("*")):
         if not log.is_file() or log.is_symlink() or log.stat().st_size == 0:
             continue
-        kept = target / log.relative_to(session_folder / "logs")
+        kept = target / log.relative_to(logs)
         kept.parent.mkdir(parents=True, exist_ok=True)
         with log.open("rb") as source, kept.open("wb") as destination:
             source.seek(max(0, log.stat().st_size - _KEPT_LOG_BYTES))
             shutil.copyfileobj(source, destination)
-    shutil.rmtree(session_folder, ignore_errors=True)
 
 
 def _log_to_file(path: Path) -> None:
@@ -239,7 +250,7 @@ def _probe(address: str) -> None:
 
 
 def _start_failure(address: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = first_line(error)
     if address:
         return f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it or unset RAY_ADDRESS"
     return f"the local Ray did not start ({reason}): `permcode doctor` checks what it needs"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,7 @@ class Bar(Protocol):
 
 
 class Reporter:
-    """Says facts, warnings and progress; `line` and `warn` are also appended to `log_path`."""
+    """Says facts, warnings and progress; `line` and `warn` are also appended to `log_path` if that can be."""
 
     def __init__(self, log_path: Path | None = None, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -61,9 +61,11 @@ class Reporter:
     def _print(self, text: str, style: str) -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
         if self._log_path is not None:
-            self._log_path.parent.mkdir(parents=True, exist_ok=True)
-            with self._log_path.open("a", encoding="utf-8") as log:
-                log.write(f"{datetime.now().isoformat(timespec='seconds')} {text}\n")
+            # A log that cannot be written, as on a full disk, must not hide why the run ends.
+            with suppress(OSError):
+                self._log_path.parent.mkdir(parents=True, exist_ok=True)
+                with self._log_path.open("a", encoding="utf-8") as log:
+                    log.write(f"{datetime.now().isoformat(timespec='seconds')} {text}\n")
 
     def _start_progress(self) -> Progress:
         """Bars open at the same time share one display: a terminal has one bottom."""

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.process_group import backend, chatter_to, configure_environment, extensions_folder
+from cluster.errors import UserError
+from cluster.process_group import (
+    Backend,
+    chatter_to,
+    choose_backend,
+    configure_environment,
+    extensions_folder,
+    local_backend,
+)
 
 
 def test_chatter_of_python_children_and_warnings_goes_to_the_file(
@@ -56,11 +64,52 @@ def test_environment_is_set_but_not_against_the_user(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("PATH", "/usr/bin")
     configure_environment()
-    assert os.environ.get("DS_ACCELERATOR") == ("cpu" if backend() == "gloo" else None)
+    assert os.environ.get("DS_ACCELERATOR") == ("cpu" if local_backend() == "gloo" else None)
     assert os.environ["LOCAL_SIZE"] == "2"
     assert os.environ["OMP_NUM_THREADS"] == "3"
     assert Path(os.environ["TORCH_EXTENSIONS_DIR"]).parent == tmp_path / "permcode" / "torch_extensions"
     assert os.environ["PATH"] == f"/usr/bin:{Path(sys.executable).parent}"
+
+
+@pytest.mark.parametrize(("backend", "accelerator"), [("gloo", "cpu"), ("nccl", "cuda")])
+def test_accelerator_follows_the_backend_chosen_for_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: Backend, accelerator: str
+) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr("torch.cuda.is_available", lambda: backend == "gloo")
+    monkeypatch.setenv("DS_ACCELERATOR", "inherited")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    configure_environment(backend)
+    assert os.environ["DS_ACCELERATOR"] == accelerator
+
+
+@pytest.mark.parametrize(("num_gpus", "chosen"), [(0, "gloo"), (3, "gloo"), (4, "nccl"), (8, "nccl")])
+def test_backend_is_chosen_from_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, num_gpus: int, chosen: Backend
+) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 4.0, "GPU": float(num_gpus)})
+    assert choose_backend(4) == chosen
+
+
+def test_more_workers_than_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(UserError, match=r"^3 training workers do not fit on the 2 CPUs .*ray\.num_cpus"):
+        choose_backend(3)
+
+
+def test_extensions_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert extensions_folder().is_relative_to(tmp_path / f"permcode-{os.getuid()}")
+    (tmp_path / f"permcode-{os.getuid()}").rmdir()
+    (tmp_path / f"permcode-{os.getuid()}").symlink_to("/")
+    with pytest.raises(UserError, match="belongs to somebody else: set XDG_CACHE_HOME"):
+        extensions_folder()
 
 
 def test_extensions_go_elsewhere_when_home_is_not_writable(

@@ -1,7 +1,9 @@
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import psutil
 import pytest
 
 from cluster.errors import UserError
-from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
+from cluster.ray_session import FileTask, RayConfig, _temp_folder, ray_session, run_file_tasks
 from cluster.storage import read_json, write_json
 
 DRIVER = """
@@ -42,6 +44,34 @@ def die_once(marker: Path, output: Path) -> None:
         marker.write_text("died")
         os._exit(1)
     write_json(output, "made in the end")
+
+
+def end_in_a_user_error(log_folder: Path) -> None:
+    """Open a session whose logs then cannot be kept."""
+    with ray_session(RayConfig(num_cpus=1), log_folder):
+        # No folder can be made or opened below a file.
+        (log_folder / "ray").write_text("in the way")
+        raise UserError("disk full while writing x")
+
+
+def test_logs_that_cannot_be_kept_do_not_hide_the_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="disk full while writing x"):
+        end_in_a_user_error(tmp_path)
+    assert (tmp_path / "ray").read_text() == "in the way"
+
+
+def test_session_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        own = _temp_folder()
+        assert own == _temp_folder() == Path(folder) / f"permcode-ray-{os.getuid()}"
+        own.rmdir()
+        own.symlink_to(tmp_path)
+        other = _temp_folder()
+        assert other.parent == Path(folder)
+        assert other != own
+        assert stat.S_IMODE(other.stat().st_mode) == 0o700
 
 
 def test_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

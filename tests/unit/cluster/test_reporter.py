@@ -99,3 +99,9 @@ def test_rate_and_duration_text() -> None:
     assert rate_text(1234.5, "tokens") == "1230 tokens/s"
     assert rate_text(0.25, "steps") == "4 s per step"
     assert [duration_text(s) for s in (5.4, 59.6, 125, 7500)] == ["5s", "1m00s", "2m05s", "2h05m"]
+
+
+def test_log_on_a_full_disk_does_not_end_the_work() -> None:
+    console = plain_console()
+    Reporter(Path("/dev/full"), console).line("a fact")
+    assert output_of(console) == "a fact\n"

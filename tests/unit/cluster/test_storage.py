@@ -1,11 +1,14 @@
 import errno
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from cluster.config import Config
 from cluster.errors import UserError
 from cluster.storage import (
     atomic_file,
@@ -41,6 +44,23 @@ def test_error_while_writing_keeps_the_old_file_and_leaves_nothing(tmp_path: Pat
         write_half()
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_writers_of_one_file_in_two_threads_do_not_meet(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "file") as first, atomic_file(tmp_path / "file") as second:
+        first.write(b"first")
+        second.write(b"second")
+        assert len(list(tmp_path.glob(".file.*.tmp"))) == 2
+    assert (tmp_path / "file").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_config_takes_finite_numbers_only(value: float) -> None:
+    class Rate(Config):
+        rate: float
+
+    with pytest.raises(ValidationError, match="finite"):
+        Rate(rate=value)
 
 
 def test_full_disk_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
