@@ -6,18 +6,18 @@ exactly. Both functions need an open Ray session and return the stage's summary.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
-from cluster.journal import JournalTail
+from cluster.follow import followed
+from cluster.journal import JournalRecord
 from cluster.ray_session import FileTask, run_file_tasks
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from finetune.config import CompletionConfig, SearchConfig
 
 ARMS = ("pretrained", "scratch")
-_POLL_S = 0.5
 
 
 def run_completion(
@@ -94,7 +94,7 @@ def _run_arms(
     arguments = {arm: (config, seed, arm, prep_folder, pretrain_folder) for arm in ARMS}
     tasks = [FileTask(f"{task} {arm}", _result_path(folder, arm), arguments[arm]) for arm in ARMS]
     unfinished = [one for one in tasks if not one.output.exists()]
-    with _followed(unfinished, num_steps, reporter):
+    with _shown(unfinished, num_steps, reporter):
         run_file_tasks(function, tasks, lambda _: None)
 
 
@@ -112,37 +112,19 @@ def _results(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _followed(tasks: Sequence[FileTask], num_steps: int, reporter: Reporter) -> Iterator[None]:
+def _shown(tasks: Sequence[FileTask], num_steps: int, reporter: Reporter) -> Iterator[None]:
     """A bar per task that follows its journal while the block runs."""
     with ExitStack() as stack:
-        followed = [
-            (
-                JournalTail(task.output.with_name("journal.jsonl")),
-                stack.enter_context(reporter.bar(task.name, num_steps, "steps")),
+        for task in tasks:
+            bar = stack.enter_context(reporter.bar(task.name, num_steps, "steps"))
+            stack.enter_context(
+                followed(task.output.with_name("journal.jsonl"), partial(_show, bar, num_steps))
             )
-            for task in tasks
-        ]
-        stopped = Event()
-        thread = Thread(target=_follow, args=(followed, stopped), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopped.set()
-            thread.join()
+        yield
 
 
-def _follow(followed: Sequence[tuple[JournalTail, Bar]], stopped: Event) -> None:
-    """Move the bars until told to stop, and once more for what was written last."""
-    done = [0] * len(followed)
-    while True:
-        is_last = stopped.wait(_POLL_S)
-        for index, (tail, bar) in enumerate(followed):
-            for record in tail.new_records():
-                if record.step is not None and "loss" in record.metrics:
-                    done[index] = record.step
-                    bar.update(done[index], f"loss {record.metrics['loss']:.2f}")
-                elif record.kind == "event":
-                    bar.update(done[index], record.text)
-        if is_last:
-            return
+def _show(bar: Bar, num_steps: int, record: JournalRecord) -> None:
+    if record.step is not None and "loss" in record.metrics:
+        bar.update(record.step, f"loss {record.metrics['loss']:.2f}")
+    elif record.kind == "event":  # the only one an arm writes: its training is over
+        bar.update(num_steps, record.text)

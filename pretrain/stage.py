@@ -1,15 +1,15 @@
 """The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
 
 import statistics
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
-from cluster.journal import JournalRecord, JournalTail, read_journal
-from cluster.process_group import backend
+from cluster.follow import followed
+from cluster.journal import JournalRecord, read_journal
+from cluster.process_group import choose_backend
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from data_prep.prepared import open_prepared
@@ -17,7 +17,7 @@ from pretrain.config import PretrainConfig
 from pretrain.loop import RESULT_NAME, Run
 from pretrain.worker import ERROR_NAME, work
 
-_POLL_S = 0.5
+_MAX_START_FAILURES = 3
 
 
 def run_pretrain(
@@ -44,16 +44,20 @@ def _fit(run: Run) -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
-    chosen = backend()
+    backend = choose_backend(run.config.num_workers)
     trainer = TorchTrainer(
         work,
-        train_loop_config={"run": run, "log_folder": str(run.folder.parent / "logs")},
-        torch_config=TorchConfig(backend=chosen),
-        scaling_config=ray.train.ScalingConfig(num_workers=run.config.num_workers, use_gpu=chosen == "nccl"),
+        train_loop_config={"run": run, "backend": backend, "log_folder": str(run.folder.parent / "logs")},
+        torch_config=TorchConfig(backend=backend),
+        scaling_config=ray.train.ScalingConfig(num_workers=run.config.num_workers, use_gpu=backend == "nccl"),
         run_config=ray.train.RunConfig(
             name=".ray-train",
             storage_path=str(run.folder),
-            failure_config=ray.train.FailureConfig(max_failures=run.config.max_worker_restarts),
+            failure_config=ray.train.FailureConfig(
+                max_failures=run.config.max_worker_restarts,
+                # Ray counts workers that cannot start here, and by default tries for ever without a word.
+                controller_failure_limit=_MAX_START_FAILURES,
+            ),
         ),
     )
     try:
@@ -74,26 +78,12 @@ def _last_line(error: Exception) -> str:
 
 @contextmanager
 def _shown(journal: Path, config: PretrainConfig, reporter: Reporter) -> Iterator[None]:
-    """Follow the journal on the terminal until the block ends."""
-    stop = threading.Event()
-    tail = JournalTail(journal)
-    tail.new_records()  # what an earlier attempt wrote has been shown
-
-    def follow() -> None:
-        with reporter.bar("pretrain", config.num_steps * config.tokens_per_step, "tokens") as bar:
-            while not stop.wait(_POLL_S):
-                for record in tail.new_records():
-                    _show(record, config, bar, reporter)
-            for record in tail.new_records():
-                _show(record, config, bar, reporter)
-
-    thread = threading.Thread(target=follow, name="pretrain-progress", daemon=True)
-    thread.start()
-    try:
+    """Follow the journal on the terminal until the block ends; what an earlier attempt wrote has been shown."""
+    with (
+        reporter.bar("pretrain", config.num_steps * config.tokens_per_step, "tokens") as bar,
+        followed(journal, lambda record: _show(record, config, bar, reporter), skip_existing=True),
+    ):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Reporter) -> None:

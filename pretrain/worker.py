@@ -19,17 +19,19 @@ def work(settings: dict[str, Any]) -> None:
 
     run: Run = settings["run"]
     rank = ray.train.get_context().get_world_rank()
-    configure_environment()
+    configure_environment(settings["backend"])
     with chatter_to(Path(settings["log_folder"]) / f"pretrain-worker-{rank}.log"):
         import deepspeed
-        import torch.distributed as dist
+        import torch
 
         if (run.folder / ERROR_NAME).exists():
             raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
         load_cpu_extension()
-        deepspeed.init_distributed(dist_backend=dist.get_backend())
+        deepspeed.init_distributed(dist_backend=settings["backend"])
+        # A worker may see GPUs that the run does not use.
+        device = get_device() if settings["backend"] == "nccl" else torch.device("cpu")
         try:
-            train(run, get_device())
+            train(run, device)
         except UserError as error:
             write_json(run.folder / ERROR_NAME, {"message": str(error)})
             raise
