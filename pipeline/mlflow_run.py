@@ -15,29 +15,41 @@ from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_json, write_json
 from pipeline.differences import flatten
 from pipeline.graph import Step
-from pipeline.run_folder import CONFIG_NAME
-from pipeline.stage_record import StageRecord
+from pipeline.run_folder import CONFIG_NAME, REPORT_NAME
+from pipeline.stage_record import StageRecord, output_files
 
 if TYPE_CHECKING:
     from cluster.tracking import JournalFeed, RunStatus, Tracking
 
 _PUMP_INTERVAL_S = 3.0
 _HANDED_IN_NAME = ".tracked.json"
+_SERVER_SCHEMES = ("http://", "https://", "databricks")
+_SQLITE_SCHEME = "sqlite:///"
 
 
 def store_uri(out: Path, configured: str | None) -> str:
     """The MLflow store of a run: the configured one, or the SQLite file in its folder."""
-    return configured or f"sqlite:///{out.resolve()}/mlflow.db"
+    return configured or f"{_SQLITE_SCHEME}{out.resolve()}/mlflow.db"
+
+
+def artifact_root(out: Path, store: str) -> Path | None:
+    """Where artifacts go: beside an SQLite file, which several runs may share, or else into the run's folder.
+
+    None for a tracking server, which keeps them where it was told to.
+    """
+    if store.startswith(_SERVER_SCHEMES):
+        return None
+    file_name = (
+        store.removeprefix(_SQLITE_SCHEME).partition("?")[0] if store.startswith(_SQLITE_SCHEME) else ""
+    )
+    folder = Path(file_name).resolve().parent if file_name else out.resolve()
+    return folder / "mlartifacts"
 
 
 def is_handed_in(out: Path, steps: Sequence[Step], store: str) -> bool:
     """Whether MLflow has everything about these finished steps; needs no MLflow."""
-    path = out / _HANDED_IN_NAME
-    try:
-        known = read_json(path) if path.is_file() else {}
-    except UserError:
-        known = {}
-    return known == _hand_in_mark(steps, store)
+    known = _handed_in(out, store)
+    return all(known.get(step.stage.name) == step.key for step in steps)
 
 
 class MlflowRun:
@@ -86,7 +98,7 @@ class MlflowRun:
                 )
                 self._tracking.log_metrics(run_id, summary_numbers(numbers), 0)
             for artifact in step.stage.artifacts:
-                self._tracking.log_artifact(ids[""], step.folder / artifact, None)
+                self._log_artifact(ids[""], step.folder / artifact)
             self._finish(ids.values(), "FINISHED")
         except Exception as error:  # every store fails in its own way; none may cost a finished stage
             self._warn(error)
@@ -95,14 +107,21 @@ class MlflowRun:
         """End the parent run; when all is finished, note that nothing is left to hand in."""
         try:
             if status == "FINISHED":
-                for name in (CONFIG_NAME, "report.html"):
+                for name in (CONFIG_NAME, REPORT_NAME):
                     if (self._out / name).is_file():
                         self._tracking.log_artifact(self._parent_id, self._out / name, None)
         except Exception as error:  # as above
             self._warn(error)
         self._finish([self._parent_id], status)
         if status == "FINISHED" and not self._has_failed:
-            write_json(self._out / _HANDED_IN_NAME, _hand_in_mark(steps, self._store))
+            stages = {**_handed_in(self._out, self._store), **{step.stage.name: step.key for step in steps}}
+            write_json(self._out / _HANDED_IN_NAME, {"store": self._store, "stages": stages})
+
+    def _log_artifact(self, run_id: str, path: Path) -> None:
+        """A file, or what a folder holds but hidden files: those are no outputs."""
+        for file in output_files(path) if path.is_dir() else [path]:
+            below = file.parent.relative_to(path) if path.is_dir() else Path()
+            self._tracking.log_artifact(run_id, file, str(below) if below.parts else None)
 
     def _child_runs(self, step: Step) -> dict[str, str]:
         """Run ids by arm, "" being the stage itself; empty when the store does not answer."""
@@ -163,9 +182,7 @@ def open_mlflow(
     store = store_uri(out, config["store"])
     key = fingerprint({"out": str(out.resolve()), "config": dict(params)})
     try:
-        # A tracking server keeps artifacts where it was told to.
-        artifact_root = out.resolve() / "mlartifacts" if config["store"] is None else None
-        tracking = Tracking(store, artifact_root, config["experiment"])
+        tracking = Tracking(store, artifact_root(out, store), config["experiment"])
         parent_id = tracking.parent_run(out.resolve().name, key, params)
     except UserError:
         raise
@@ -187,8 +204,15 @@ def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
 
 
-def _hand_in_mark(steps: Sequence[Step], store: str) -> dict[str, Any]:
-    return {"store": store, "stages": {step.stage.name: step.key for step in steps}}
+def _handed_in(out: Path, store: str) -> dict[str, str]:
+    """The key of every stage that `store` has all about; an unreadable note only costs a second look."""
+    path = out / _HANDED_IN_NAME
+    try:
+        known = read_json(path) if path.is_file() else {}
+    except UserError:
+        return {}
+    stages = known.get("stages") if isinstance(known, dict) and known.get("store") == store else None
+    return stages if isinstance(stages, dict) else {}
 
 
 def _first_line(error: Exception) -> str:

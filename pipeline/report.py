@@ -10,11 +10,10 @@ from cluster.reporter import duration_text
 from cluster.storage import write_bytes
 from pipeline.charts import Chart
 from pipeline.curves import training_curves
-from pipeline.run_folder import config_text
+from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts
 
-REPORT_NAME = "report.html"
 _TEMPLATE_NAME = "report.html.j2"
 
 

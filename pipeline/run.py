@@ -15,13 +15,12 @@ from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of, store_uri
-from pipeline.run_folder import check_owner, working_folder
+from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, working_folder
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.stages import build_stages
 from pipeline.summary import summary_lines
 
 LOG_NAME = "logs/permcode.log"
-REPORT_NAME = "report.html"
 
 
 def run_pipeline(
@@ -89,6 +88,7 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
     reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
     start_s = time.monotonic()
     step.folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(step.folder)
     # Ray's workers have another working directory.
     inputs = {name: folders[name].absolute() for name in stage.inputs}
     with mlflow_run.stage(step), _disk_full_is_user_error(step.folder):

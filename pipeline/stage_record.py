@@ -62,7 +62,7 @@ def hash_outputs(folder: Path) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of every file of a stage by relative path; names with a leading dot are left out."""
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in _output_files(folder)
+        for path in output_files(folder)
     }
 
 
@@ -85,7 +85,8 @@ def verify_outputs(folder: Path, record: StageRecord) -> None:
             raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
 
 
-def _output_files(folder: Path) -> Iterator[Path]:
+def output_files(folder: Path) -> Iterator[Path]:
+    """The files below `folder`, sorted, but the record itself and all whose path below it has a hidden part."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and path.name != RECORD_NAME and not any(part.startswith(".") for part in parts):

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.reporter import count_text, duration_text
+from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
 
 UNIGRAM_GOAL = 0.25
@@ -52,7 +53,7 @@ def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> 
     Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
     lines = ["", *(line.rstrip() for line in text.getvalue().rstrip().splitlines()), ""]
     if "report" in records:
-        lines.append(f"report:  {out / 'report.html'}")
+        lines.append(f"report:  {out / REPORT_NAME}")
     return [*lines, f"MLflow:  {mlflow_command(store)}"]
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from cluster.errors import UserError
 from cluster.journal import Journal
+from cluster.storage import read_json
 from pipeline import run as run_module
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext
-from pipeline.mlflow_run import store_uri
+from pipeline.mlflow_run import artifact_root, store_uri
 from pipeline.recipe import load_run_config
 from pipeline.run import check_report_is_possible, needed_stages, run_pipeline
 from tests.unit.pipeline.recording_reporter import RecordingReporter
@@ -49,7 +50,7 @@ class ToyRun:
             ),
         ]
 
-    def command(self) -> None:
+    def command(self, target: str = "second") -> None:
         made: list[RecordingReporter] = []
 
         def make_reporter(path: Path) -> RecordingReporter:
@@ -57,7 +58,7 @@ class ToyRun:
             return made[-1]
 
         try:
-            run_pipeline(self.config, self.out, ["second"], make_reporter)
+            run_pipeline(self.config, self.out, [target], make_reporter)
         finally:
             self.said = [line for reporter in made for line in reporter.lines]
             self.warned = [line for reporter in made for line in reporter.warnings]
@@ -160,6 +161,80 @@ def test_what_mlflow_missed_is_handed_in_by_the_next_command(
     toy.command()
     assert toy.runs()["second"].data.metrics["gain"] == 0.25
     assert toy.ran == ["first", "second"]
+
+
+def test_part_of_a_finished_run_has_nothing_to_hand_in(toy: ToyRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.command()
+    mark = (toy.out / ".tracked.json").read_text()
+
+    def opened(*_arguments: object) -> None:
+        raise AssertionError("MLflow was opened")
+
+    monkeypatch.setattr(run_module, "open_mlflow", opened)
+    toy.command("first")
+    toy.command()
+    assert (toy.out / ".tracked.json").read_text() == mark
+
+
+def test_the_rest_of_a_run_is_handed_in_beside_its_first_part(toy: ToyRun) -> None:
+    toy.command("first")
+    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first"}
+    toy.command()
+    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
+    toy.command("first")
+    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
+
+
+def test_a_damaged_note_of_what_was_handed_in_costs_a_second_look_only(toy: ToyRun) -> None:
+    toy.command()
+    mark = (toy.out / ".tracked.json").read_text()
+    for damaged in ("{", "[]", '{"stages": []}'):
+        (toy.out / ".tracked.json").write_text(damaged)
+        toy.command()
+        assert (toy.out / ".tracked.json").read_text() == mark
+    assert toy.ran == ["first", "second"]
+
+
+def test_a_store_of_ones_own_keeps_artifacts_beside_itself(
+    toy: ToyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    toy.config = load_run_config("tiny", [f"tracking.store=sqlite:///{tmp_path}/store/shared.db"])
+    toy.command()
+    assert list((tmp_path / "store" / "mlartifacts").rglob("weights"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("store", "root"),
+    [
+        ("http://host:5000", None),
+        ("https://host", None),
+        ("databricks", None),
+        ("databricks://profile", None),
+        ("sqlite:////stores/shared.db?timeout=5", Path("/stores/mlartifacts")),
+        ("postgresql://host/db", Path("/runs/out/mlartifacts")),
+    ],
+)
+def test_only_a_tracking_server_chooses_where_artifacts_go(store: str, root: Path | None) -> None:
+    assert artifact_root(Path("/runs/out"), store) == root
+
+
+def test_leftovers_of_a_killed_run_are_swept_and_hidden_files_stay_out_of_mlflow(toy: ToyRun) -> None:
+    toy.failure = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        toy.command()
+    (folder,) = toy.out.glob("second-*")
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / ".weights.41.tmp").write_text("half")
+    (folder / "model" / ".cache").write_text("hidden")
+    toy.failure = None
+    toy.command()
+    assert sorted(path.name for path in folder.rglob(".*")) == [".cache"]
+    uploaded = [path.name for path in (toy.out / "mlartifacts").rglob("*") if path.is_file()]
+    assert "weights" in uploaded
+    assert [name for name in uploaded if name.startswith(".")] == []
 
 
 def test_a_full_disk_is_a_clear_line_and_a_fresh_folder_is_gone(
