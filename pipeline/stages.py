@@ -8,15 +8,12 @@ from functools import partial
 from typing import Any
 
 from data_prep.config import PrepConfig
-from pipeline.config import RunConfig
+from data_prep.manifest import FORMAT_VERSION
+from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
 from pipeline.graph import Stage, StageContext
 
 FINETUNE_STAGES = ("completion", "search")
-_ARM_JOURNALS = {
-    "": "journal.jsonl",
-    "pretrained": "pretrained/journal.jsonl",
-    "scratch": "scratch/journal.jsonl",
-}
+_ARM_JOURNALS = {"pretrained": "pretrained/journal.jsonl", "scratch": "scratch/journal.jsonl"}
 
 
 def build_stages(config: RunConfig) -> list[Stage]:
@@ -29,6 +26,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
             config=_identity(config, config.prep),
             run=partial(_prep, config),
             signature=partial(_corpus_signature, config.prep),
+            version=FORMAT_VERSION,
             artifacts=("manifest.json",),
         ),
         Stage(
@@ -57,7 +55,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
         ),
         Stage(
             name="report",
-            config={"run": config.model_dump(mode="json", exclude={"ray", "tracking"})},
+            config={"run": config.model_dump(mode="json", exclude=set(KEYS_WITHOUT_EFFECT_ON_OUTPUTS))},
             run=partial(_report, config),
             inputs=("prep", "pretrain", *FINETUNE_STAGES),
             needs_ray=False,

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
+from pipeline import stages
 from pipeline.graph import Step, ancestors, plan, refuse_damage
+from pipeline.recipe import load_run_config
 from pipeline.stage_record import RECORD_NAME
 from tests.unit.pipeline.toy_graph import ToyGraph
 
@@ -122,3 +124,13 @@ def test_files_with_a_leading_dot_are_no_outputs(graph: ToyGraph, tmp_path: Path
     record = steps(graph, tmp_path)["a"].record
     assert record is not None
     assert set(record.files) == {"sub/data.bin"}
+
+
+def test_another_format_of_prep_makes_everything_anew(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_run_config("tiny", [f"prep.source.path={corpus}"])
+    before = plan(stages.build_stages(config), tmp_path)
+    monkeypatch.setattr(stages, "FORMAT_VERSION", stages.FORMAT_VERSION + 1)
+    after = plan(stages.build_stages(config), tmp_path)
+    assert [old.stage.name for old, new in zip(before, after, strict=True) if old.key == new.key] == []
