@@ -122,23 +122,23 @@ def submit(
 
     Follows the job and ends with its exit status.
 
-    DIR is a folder on the cluster that all its nodes see. A cluster with token authentication takes the token
+    DIR, and the folder of a corpus, are folders on the cluster that all its nodes see. The job's python is the
+    first on the PATH that the cluster's Ray was started with. A cluster with token authentication takes the token
     from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. Repeated while the job runs, the command follows it.
 
     \b
     permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
     """
     with _exit_codes(out):
-        from pipeline.dry_run import config_lines
+        from pipeline.dry_run import submit_dry_run_lines
         from pipeline.recipe import load_run_config
-        from pipeline.submit import submit_run
+        from pipeline.submit import config_for_cluster, submit_run
 
-        config = load_run_config(recipe, overrides or [])
+        config = config_for_cluster(load_run_config(recipe, overrides or []))
         reporter = Reporter()
         if dry_run:
-            for line in config_lines(config):
+            for line in submit_dry_run_lines(config, out, address):
                 reporter.line(line)
-            reporter.line(f"would be sent to {address}, to run there in {out.absolute()}")
             return
         raise typer.Exit(submit_run(config, out, address, reporter))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.config import RunConfig
-from pipeline.graph import plan
+from pipeline.graph import Stage, plan
 from pipeline.run import needed_stages
 from pipeline.run_folder import check_owner, config_text
 from pipeline.stages import build_stages
@@ -23,7 +23,22 @@ def dry_run_lines(config: RunConfig, out: Path, targets: Sequence[str]) -> list[
     check_owner(out, config.model_dump(mode="json"))
     lines = [*config_lines(config), ""]
     for step in plan(needed_stages(build_stages(config), targets), out):
-        reads = " + ".join(step.stage.inputs) or "the corpus"
         lines.append(f"{step.stage.name:<11} {step.action:<8} {step.folder}")
-        lines.append(f"{'':<11} reads {reads}; {step.reason}")
+        lines.append(f"{'':<11} {_reads(step.stage)}; {step.reason}")
     return lines
+
+
+def submit_dry_run_lines(config: RunConfig, out: Path, address: str) -> list[str]:
+    """The resolved config, the stages, and where they would run.
+
+    Nothing is asked of the cluster: only there, where corpus and folder are, can be told which stages are finished.
+    """
+    lines = [*config_lines(config), ""]
+    for stage in build_stages(config):
+        lines.append(f"{stage.name:<11} {out.absolute()}/{stage.name}-KEY")
+        lines.append(f"{'':<11} {_reads(stage)}; runs, resumes or is skipped by what lies there")
+    return [*lines, "", f"would be sent to {address}, to run there in {out.absolute()}"]
+
+
+def _reads(stage: Stage) -> str:
+    return f"reads {' + '.join(stage.inputs) or 'the corpus'}"

@@ -1,10 +1,12 @@
 """A run as a job of a Ray cluster."""
 
+import tempfile
 from pathlib import Path
 
 from cluster.jobs import packed_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
+from data_prep.config import DirectoryConfig
 from pipeline.config import RunConfig
 from pipeline.run_folder import config_text
 
@@ -17,15 +19,26 @@ def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -
     The job gets the resolved config, so that it does not depend on files of this machine. `out` is made
     absolute here and is a path on the cluster.
     """
-    dumped = config.model_dump(mode="json")
+    dumped = config_for_cluster(config).model_dump(mode="json")
     folder = str(out.absolute())
     entrypoint = ["python", "-m", "pipeline.cli", "run", "--recipe", _RECIPE_NAME, "--out", folder]
-    with packed_code() as code:
-        (code / _RECIPE_NAME).write_text(config_text(dumped), encoding="utf-8")
-        return submit_job(
-            entrypoint=entrypoint,
-            working_folder=code,
-            address=address,
-            submission_key=fingerprint({"out": folder, "config": dumped}),
-            reporter=reporter,
-        )
+    with tempfile.TemporaryDirectory(prefix="permcode-recipe-") as temporary:
+        recipe = Path(temporary) / _RECIPE_NAME
+        recipe.write_text(config_text(dumped), encoding="utf-8")
+        with packed_code({_RECIPE_NAME: recipe}) as code:
+            return submit_job(
+                entrypoint=entrypoint,
+                working_folder=code,
+                address=address,
+                submission_key=fingerprint({"out": folder, "config": dumped}),
+                reporter=reporter,
+            )
+
+
+def config_for_cluster(config: RunConfig) -> RunConfig:
+    """The same run with the corpus's path absolute: a job starts in a folder of its own."""
+    source = config.prep.source
+    if not isinstance(source, DirectoryConfig):
+        return config
+    absolute = source.model_copy(update={"path": source.path.expanduser().absolute()})
+    return config.model_copy(update={"prep": config.prep.model_copy(update={"source": absolute})})
