@@ -29,13 +29,16 @@ from data_prep.ordering import keyed_hash
 from data_prep.reading import cut_into_partitions, read_partition_task
 from data_prep.shard_plan import PlannedDocument, PlannedShard, plan_shards
 from data_prep.shards import WrittenShard, write_shard_task
-from data_prep.sources.listing import list_files, within_budget
+from data_prep.sources.listing import list_files, signature_of, within_budget
 from data_prep.summary import summarise
 from data_prep.text_store import TextRef, read_outcomes
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer_task
 
 MB = 1_000_000
+_SIGNATURE_NAME = ".input-signature"
+"""What the folder was made from. It knows times, so it is not part of the manifest, which is the same everywhere."""
+_NUM_REMOVALS = 5
 
 
 def run_prep(config: PrepConfig, seed: int, folder: Path, reporter: Reporter) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def run_prep(config: PrepConfig, seed: int, folder: Path, reporter: Reporter) ->
         summary = _finished_summary(config, seed, folder, files)
         if summary is not None:
             return summary
-        (folder / MANIFEST_NAME).unlink()
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
     return _Preparation(config, seed, folder, reporter).run(files)
 
 
@@ -63,12 +66,11 @@ def _finished_summary(
     same_config = (manifest.config_sha256, manifest.seed) == (_config_sha256(config), seed)
     if not same_config or not ledger_path.is_file() or sha256_file(ledger_path) != manifest.ledger_sha256:
         return None
-    rows = read_ledger(ledger_path)
-    listed = [(file.repository, file.path, file.num_bytes) for file in files]
-    if listed != [(row.repository, row.path, row.num_bytes) for row in rows]:
+    signature_path = folder / _SIGNATURE_NAME
+    if not signature_path.is_file() or signature_path.read_text() != signature_of(files):
         return None
-    shutil.rmtree(folder / "work", ignore_errors=True)
-    return summarise(rows, manifest)
+    _remove_folder(folder / "work")
+    return summarise(read_ledger(ledger_path), manifest)
 
 
 class _Preparation:
@@ -92,6 +94,7 @@ class _Preparation:
             for shard in plan_shards(split, documents[split], self.config.shard_tokens)
         ]
         written = self.write_shards(shards, tokenizer_path)
+        write_bytes(self.folder / _SIGNATURE_NAME, signature_of(files).encode())
         return self.finish(rows, shards, written, tokenizer_path)
 
     def read(self, files: Sequence[SourceFile]) -> list[ReadFile]:
@@ -191,7 +194,7 @@ class _Preparation:
             splits={split: tuple(entries) for split, entries in splits.items()},
         )
         write_manifest(self.folder, manifest)
-        shutil.rmtree(self.work)
+        _remove_folder(self.work)
         return summarise(full_rows, manifest)
 
     def _write_index(self, planned: PlannedShard, shard: WrittenShard) -> Shard:
@@ -212,9 +215,9 @@ class _Preparation:
         """Remove what a killed call left half-written, and shards of a corpus that has changed since."""
         for path in (self.folder / "shards").iterdir():
             if path.name.split(".")[0] not in names:
-                path.unlink()
+                path.unlink(missing_ok=True)
         for path in self.folder.glob(".*.tmp"):
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def _run(
         self, label: str, function: Callable[..., None], tasks: Sequence[FileTask], sizes: Sequence[int]
@@ -234,6 +237,20 @@ class _Preparation:
 
     def _say(self, fact: str, start_s: float) -> None:
         self.reporter.line(f"prep: {fact} in {time.monotonic() - start_s:.1f} s")
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove `folder`, although a killed call's last task may just be writing its output there."""
+    doomed = folder.with_name(f".{folder.name}.old")
+    for _ in range(_NUM_REMOVALS):
+        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            folder.rename(doomed)
+        except FileNotFoundError:
+            break
+        except OSError:  # some of `doomed` is still there
+            continue
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _config_sha256(config: PrepConfig) -> str:

@@ -39,11 +39,12 @@ def read_partition_task(files: tuple[SourceFile, ...], config: FiltersConfig, ou
 
 
 def read_file(file: SourceFile, config: FiltersConfig) -> ReadOutcome:
-    """The file's text, or the first rule that drops it: file_size, readable, decodable, then the filters."""
-    if not config.min_file_bytes <= file.num_bytes <= config.max_file_bytes:
-        return ReadOutcome(None, 0, None, "file_size", float(file.num_bytes))
+    """The file's text, or the first rule that drops it: readable, file_size, decodable, then the filters."""
     try:
-        raw = Path(file.absolute).read_bytes()
+        with Path(file.absolute).open("rb") as opened:
+            if not config.min_file_bytes <= file.num_bytes <= config.max_file_bytes:
+                return ReadOutcome(None, 0, None, "file_size", float(file.num_bytes))
+            raw = opened.read()
     except OSError as error:
         return ReadOutcome(None, 0, None, "readable", float(error.errno or 0))
     decoded = decode(raw, file.language)

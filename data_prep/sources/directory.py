@@ -8,24 +8,23 @@ from pathlib import Path
 from cluster.errors import UserError
 from data_prep.config import DirectoryConfig
 from data_prep.documents import SourceFile
+from data_prep.sources.status import file_status, refuse_folder
 
 
 def list_directory(config: DirectoryConfig) -> list[SourceFile]:
     """Regular files below `config.path` with one of the suffixes; hidden folders and links are not entered.
 
     The repository is the first folder below `config.path`, or that folder's own name for files directly
-    in it. Raises UserError when the folder is not there.
+    in it. Raises UserError when the folder is not there or one below it cannot be read.
     """
-    root = config.path.expanduser()
-    if not root.is_dir():
-        raise UserError(f"corpus path {root} is not a folder: give the path of a folder of source trees")
+    root = _root(config)
     top_level_name = root.resolve().name or "root"
     files = []
     for path in _walk(root):
         if not path.name.endswith(config.suffixes):
             continue
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
+        status = file_status(path)
+        if not stat.S_ISREG(status.mode):
             continue
         relative = path.relative_to(root)
         repository, name = (
@@ -39,16 +38,27 @@ def list_directory(config: DirectoryConfig) -> list[SourceFile]:
                 repository=_printable(repository),
                 path=_printable(name.as_posix()),
                 absolute=str(path),
-                num_bytes=status.st_size,
-                mtime_ns=status.st_mtime_ns,
+                num_bytes=status.num_bytes,
+                mtime_ns=status.mtime_ns,
                 licence=None,
             )
         )
     return files
 
 
+def _root(config: DirectoryConfig) -> Path:
+    """Absolute, because workers have another working directory."""
+    try:
+        root = config.path.expanduser().absolute()
+        if root.is_dir():
+            return root
+    except (OSError, RuntimeError):  # RuntimeError: ~ of an unknown user
+        pass
+    raise UserError(f"corpus path {config.path} is not a folder: give the path of a folder of source trees")
+
+
 def _walk(root: Path) -> Iterator[Path]:
-    for folder, subfolders, names in os.walk(root, followlinks=False):
+    for folder, subfolders, names in os.walk(root, onerror=refuse_folder, followlinks=False):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(names):
             yield Path(folder) / name

@@ -8,6 +8,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from data_prep.documents import SourceFile
+from data_prep.sources.status import refuse_folder
 
 _SOURCE = "installed_python"
 # Our own code, however it was installed, is not part of the corpus.
@@ -27,7 +28,7 @@ def list_installed_python() -> list[SourceFile]:
 
 def _standard_library() -> Iterator[SourceFile]:
     root = Path(sysconfig.get_path("stdlib"))
-    for folder, subfolders, names in os.walk(root):
+    for folder, subfolders, names in os.walk(root, onerror=refuse_folder):
         subfolders[:] = sorted(name for name in subfolders if name not in _SKIPPED_FOLDERS)
         if Path(folder) == root:
             # Only import names: build folders such as config-3.11-x86_64-linux-gnu are the machine's own.
@@ -96,4 +97,6 @@ def _source_file(path: Path, repository: str, relative: str, licence: str | None
         status = path.stat()
     except FileNotFoundError:
         return None
+    except OSError:  # it is there: reading says what is wrong
+        return SourceFile(_SOURCE, repository, relative, str(path), 0, 0, licence)
     return SourceFile(_SOURCE, repository, relative, str(path), status.st_size, status.st_mtime_ns, licence)

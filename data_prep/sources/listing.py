@@ -1,5 +1,7 @@
 """The files a source offers, in a fixed order, and which of them fit the budget."""
 
+import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from cluster.errors import UserError
@@ -34,8 +36,17 @@ def list_files(config: AnySourceConfig) -> list[SourceFile]:
 
 
 def input_signature(config: AnySourceConfig) -> str:
-    """Changes when a listed file is added, removed, resized or touched. Reads no file's content."""
-    return fingerprint([(f.repository, f.path, f.num_bytes, f.mtime_ns) for f in list_files(config)])
+    """Changes when a listed file is added, removed, resized or touched. Reads no file's content.
+
+    Where there are Python files it changes with the interpreter's version too, which decides what parses.
+    """
+    return signature_of(list_files(config))
+
+
+def signature_of(files: Sequence[SourceFile]) -> str:
+    """The signature of files already listed."""
+    python = list(sys.version_info[:2]) if any(file.language == "Python" for file in files) else None
+    return fingerprint([python, [(f.repository, f.path, f.num_bytes, f.mtime_ns) for f in files]])
 
 
 def within_budget(files: list[SourceFile], max_total_bytes: int | None) -> set[str]:

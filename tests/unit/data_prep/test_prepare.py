@@ -12,11 +12,13 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from cluster.storage import sha256_file
+from cluster.storage import sha256_file, write_bytes
 from data_prep.config import DirectoryConfig, FiltersConfig, PrepConfig
+from data_prep.documents import SourceFile
 from data_prep.ledger import read_ledger
 from data_prep.prepare import run_prep
 from data_prep.prepared import open_prepared
+from data_prep.sources.listing import list_files
 
 Prepared = tuple[Path, dict[str, Any]]
 DROPPED = {
@@ -87,6 +89,7 @@ def test_twice_gives_the_same_bytes_and_leaves_no_work(
         "tokenizer.json",
         "ledger.parquet",
         "shards",
+        ".input-signature",
     }
 
 
@@ -149,6 +152,64 @@ def test_a_changed_corpus_is_prepared_anew(prepared: Prepared, config: PrepConfi
     tars = {path.name.split(".")[0] for path in (folder / "shards").iterdir()}
     manifest = open_prepared(folder).manifest
     assert tars == {shard.name for shards in manifest.splits.values() for shard in shards}
+
+
+def test_an_edit_that_keeps_the_size_is_prepared_anew(
+    prepared: Prepared, config: PrepConfig, corpus: Path
+) -> None:
+    folder, _ = prepared
+    before = digests(folder)
+    path = corpus / "package3" / "src" / "module1.py"
+    path.write_text(path.read_text(encoding="utf-8").replace("value", "eulav"), encoding="utf-8")
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
+    run_prep(config, 0, folder, Reporter())
+    assert digests(folder)["ledger.parquet"] != before["ledger.parquet"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_corpus_path_relative_to_the_drivers_folder(
+    config: PrepConfig, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place = run_prep(config, 0, tmp_path / "absolute", Reporter())
+    relative = config.model_copy(update={"source": DirectoryConfig(path=Path(corpus.name))})
+    monkeypatch.chdir(corpus.parent)
+    monkeypatch.setattr("data_prep.prepare.list_files", _listed_then_elsewhere)
+    assert run_prep(relative, 0, tmp_path / "relative", Reporter()) == in_place
+
+
+def _listed_then_elsewhere(config: DirectoryConfig) -> list[SourceFile]:
+    """Tasks run in this process, in another working directory, as they do on a worker."""
+    files = list_files(config)
+    os.chdir("/")
+    return files
+
+
+def test_files_that_come_and_go_do_not_stop_the_cleaning(
+    config: PrepConfig, in_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that outlives its killed driver removes its own file, and makes `work` again."""
+    folder = tmp_path / "prep"
+    (folder / "shards").mkdir(parents=True)
+    (folder / "shards" / ".train-00000.tar.12.tmp").write_bytes(b"half")
+    unlink, rename = Path.unlink, Path.rename
+    late = iter([folder / "work" / "late.arrow"])
+
+    def unlink_second(path: Path, missing_ok: bool = False) -> None:
+        if path.name == ".train-00000.tar.12.tmp":
+            unlink(path)
+        unlink(path, missing_ok)
+
+    def rename_and_late(path: Path, target: Path) -> Path:
+        moved = rename(path, target)
+        for output in late:
+            write_bytes(output, b"late")
+        return moved
+
+    monkeypatch.setattr(Path, "unlink", unlink_second)
+    monkeypatch.setattr(Path, "rename", rename_and_late)
+    run_prep(config, 0, folder, Reporter())
+    assert not [path.name for path in folder.iterdir() if path.name.lstrip(".").startswith("work")]
+    assert not list(folder.rglob("*.tmp"))
 
 
 def test_tokenizer_is_trained_on_train_texts_only(

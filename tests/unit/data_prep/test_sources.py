@@ -1,12 +1,14 @@
 """What the sources list."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from cluster.errors import UserError
-from data_prep.config import DirectoryConfig, InstalledPythonConfig
+from data_prep.config import DirectoryConfig, FiltersConfig, InstalledPythonConfig
+from data_prep.reading import read_file
 from data_prep.sources.installed_python import list_installed_python
 from data_prep.sources.listing import input_signature, list_files, within_budget
 
@@ -68,6 +70,72 @@ def test_signature_follows_the_files(trees: Path) -> None:
     assert second != first
     (trees / "b" / "x.py").unlink()
     assert input_signature(config) not in (first, second)
+
+
+def test_signature_follows_the_interpreter_that_parses(trees: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = DirectoryConfig(path=trees)
+    text = DirectoryConfig(path=trees, suffixes=(".txt",))
+    before = input_signature(python), input_signature(text)
+    monkeypatch.setattr("data_prep.sources.listing.sys.version_info", (3, 99, 0))
+    assert input_signature(python) != before[0]
+    assert input_signature(text) == before[1]
+
+
+def test_relative_path_lists_the_same_names_at_absolute_places(
+    trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trees.parent)
+    relative = list_files(DirectoryConfig(path=Path("trees")))
+    assert relative == list_files(DirectoryConfig(path=trees))
+    assert all(Path(file.absolute).is_absolute() for file in relative)
+
+
+def test_home_of_an_unknown_user(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"corpus path ~nobody-of-this-name/x is not a folder"):
+        list_files(DirectoryConfig(path=Path("~nobody-of-this-name/x")))
+
+
+def _deep_folder(root: Path, num_bytes: int) -> Path:
+    """A folder whose path is that long: what lies in it can be out of the system's reach, even root's."""
+    path = root
+    while num_bytes - len(str(path)) > 250:
+        path = path / ("d" * 200)
+    path = path / ("e" * (num_bytes - len(str(path)) - 1))
+    path.mkdir(parents=True)
+    return path
+
+
+def _make_below(folder: Path, name: str, is_folder: bool) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if is_folder:
+            os.mkdir(name, dir_fd=descriptor)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def test_file_out_of_reach_is_listed_and_dropped_as_unreadable(trees: Path) -> None:
+    deep = _deep_folder(trees / "a", 4050)
+    _make_below(deep, "x" * 97 + ".py", is_folder=False)
+    (file,) = [
+        file
+        for file in list_files(DirectoryConfig(path=trees))
+        if file.path.endswith("x.py")
+        if "ddd" in file.path
+    ]
+    outcome = read_file(file, FiltersConfig())
+    assert (outcome.rule, outcome.value) == ("readable", float(errno.ENAMETOOLONG))
+
+
+def test_folder_out_of_reach_is_named(trees: Path) -> None:
+    deep = _deep_folder(trees / "a", 4050)
+    _make_below(deep, "x" * 100, is_folder=True)
+    with pytest.raises(
+        UserError, match=r"folder .*/x{100} of the corpus cannot be read \(File name too long\)"
+    ):
+        list_files(DirectoryConfig(path=trees))
 
 
 def test_budget_keeps_whole_repositories(trees: Path) -> None:
