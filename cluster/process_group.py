@@ -43,9 +43,6 @@ def local_backend() -> Backend:
     return "nccl" if torch.cuda.is_available() else "gloo"
 
 
-backend = local_backend
-
-
 def configure_environment(backend: Backend | None = None) -> None:
     """Set what DeepSpeed and torch read from the environment at import; values the user set stay.
 
