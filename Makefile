@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench clean install
+.PHONY: help demo test check bench clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -16,24 +16,23 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "permcode needs Python >= 3.11: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/permcode doctor --build
+	@$(BIN)/permcode doctor --build || { \
+		echo "make: do what stands behind -> in the lines that begin with error, then give the same command again" >&2; \
+		exit 1; }
 	@touch $@
 
 demo: $(STAMP) ## the whole road on the Python code of this machine: runs/demo
 	$(BIN)/permcode run --recipe demo --out runs/demo
 
-test: $(STAMP) ## the whole test suite but the slow marks (under 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
-
-test-slow: $(STAMP) ## the tests marked slow
-	$(BIN)/python -m pytest -m slow
+test: $(STAMP) ## the whole test suite but what needs a GPU (under 12 minutes on 2 cores)
+	$(BIN)/python -m pytest -m 'not gpu'
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## the benchmarks behind the numbers in the docs
+bench: $(STAMP) ## how the share of predicted tokens changes a training step's cost
 	$(BIN)/python -m benchmarks.pretrain_step
 
 clean: ## remove build products and caches (runs/ and .venv stay)
