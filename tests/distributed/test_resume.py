@@ -94,3 +94,23 @@ def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, 
     unigram_bits, bigram_bits = ngram_bits(reader, _STEPS, text, model.vocab_size)
     assert told["unigram_bits_per_byte"] == pytest.approx(unigram_bits / text.num_bytes())
     assert told["bigram_bits_per_byte"] == pytest.approx(bigram_bits / text.num_bytes())
+
+
+def test_zero_1_and_2_in_float32_give_the_same_weights(prep_folder: Path, tmp_path: Path) -> None:
+    weights = []
+    for stage in (1, 2):
+        folder = tmp_path / f"zero-{stage}"
+        config = small_config(zero_stage=stage, precision="fp32", num_steps=5)
+        Workers(config, prep_folder, folder, world_size=2).wait()
+        weights.append(load_pretrained(folder / "model").state_dict())
+    for name, value in weights[0].items():
+        assert torch.allclose(value, weights[1][name], atol=1e-6), name
+
+
+def test_zero_1_in_float32_resumes_with_the_same_bits(prep_folder: Path, tmp_path: Path) -> None:
+    config = small_config(zero_stage=1, precision="fp32")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    Workers(config, prep_folder, whole, world_size=2).wait()
+    kill_after(Workers(config, prep_folder, killed, world_size=2), 6)
+    Workers(config, prep_folder, killed, world_size=2).wait()
+    assert final_state(killed, _STEPS) == final_state(whole, _STEPS)
