@@ -34,7 +34,8 @@ class Stage:
 
     `signature` identifies what the stage reads from outside (a corpus). `version` is raised when the code
     changes what it writes. `journals` (name -> path in the folder, "" being the stage itself) and `artifacts`
-    (paths in the folder) say what MLflow gets to see.
+    (paths in the folder) say what MLflow gets to see, `headlines` (dotted keys of the summary) which numbers stand
+    on the run itself, to compare whole runs by.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Stage:
     needs_ray: bool = True
     journals: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
+    headlines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

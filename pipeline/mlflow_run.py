@@ -97,6 +97,11 @@ class MlflowRun:
                     record.summary.get(name, {}) if name else {**record.summary, "wall_s": record.wall_s}
                 )
                 self._tracking.log_metrics(run_id, summary_numbers(numbers), 0)
+            known = summary_numbers(record.summary)
+            headlines = {
+                f"{step.stage.name}.{key}": known[key] for key in step.stage.headlines if key in known
+            }
+            self._tracking.log_metrics(self._parent_id, headlines, 0)
             for artifact in step.stage.artifacts:
                 self._log_artifact(ids[""], step.folder / artifact)
             self._finish(ids.values(), "FINISHED")

@@ -36,6 +36,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
             inputs=("prep",),
             journals={"": "journal.jsonl"},
             artifacts=("model",),
+            headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),
         ),
         Stage(
             name="completion",
@@ -44,6 +45,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
             inputs=finetune_inputs,
             journals=_ARM_JOURNALS,
             artifacts=("pretrained/model",),
+            headlines=("pretrained.accuracy", "scratch.accuracy", "baseline_bigram_accuracy"),
         ),
         Stage(
             name="search",
@@ -52,6 +54,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
             inputs=finetune_inputs,
             journals=_ARM_JOURNALS,
             artifacts=("pretrained/model",),
+            headlines=("pretrained.mrr", "scratch.mrr", "tfidf_mrr"),
         ),
         Stage(
             name="report",

@@ -58,8 +58,10 @@ def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[
         steps = [
             row[0] for row in store.execute("select step from metrics where key = 'grad_norm' order by step")
         ]
+        keys = {row[0] for row in store.execute("select key from metrics")}
         parents = list(store.execute("select value from tags where key = 'mlflow.parentRunId'"))
     store.close()
+    assert "pretrain.validation.model_bits_per_byte" in keys
     assert set(runs.values()) == {"FINISHED"}
     assert len(parents) >= 4
     assert all(parent in runs for (parent,) in parents)
