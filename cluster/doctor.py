@@ -57,6 +57,7 @@ def run_checks(out: Path | None, build: bool = False) -> list[Check]:
         _shared_memory(),
         _ports(),
         _gpus(),
+        _bfloat16(),
     ]
 
 
@@ -227,3 +228,16 @@ def _gpus() -> Check:
         return Check("gpus", "ok", "none: CPU run (gloo, bf16)")
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return Check("gpus", "ok", f"{len(names)}: {', '.join(sorted(set(names)))}")
+
+
+def _bfloat16() -> Check:
+    import torch
+
+    if torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return Check("bfloat16", "ok", "multiplied by the processor's own instructions")
+    return Check(
+        "bfloat16",
+        "warning",
+        "this processor has no fast bfloat16 products",
+        "train with pretrain.precision=fp32",
+    )
