@@ -16,6 +16,7 @@ from cluster.errors import UserError, first_line
 from cluster.storage import is_private_folder
 
 Backend = Literal["nccl", "gloo"]
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 def choose_backend(num_workers: int) -> Backend:
@@ -62,6 +63,23 @@ def configure_environment(backend: Backend | None = None) -> None:
     beside_python = str(Path(sys.executable).parent)
     if beside_python not in search:
         os.environ["PATH"] = os.pathsep.join([*search, beside_python])
+
+
+def join_process_group(backend: Backend) -> None:
+    """Join the process group that the environment describes, with DeepSpeed ready to use it.
+
+    On CPU, DeepSpeed's workers of one machine share buffers of 70 MB each in /dev/shm and never remove them. Their
+    names are removed here once every worker has mapped them: the memory then goes with the processes, however
+    they end.
+    """
+    load_cpu_extension()
+    import deepspeed
+    import torch.distributed as dist
+
+    deepspeed.init_distributed(dist_backend=backend)
+    dist.barrier()
+    group = f"{os.getuid()}_{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}"
+    (_SHARED_MEMORY / f"deepspeed_allreduce_buffer_{group}_{dist.get_rank()}").unlink(missing_ok=True)
 
 
 def load_cpu_extension() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
-from cluster.process_group import chatter_to, configure_environment, load_cpu_extension
+from cluster.process_group import chatter_to, configure_environment, join_process_group
 from cluster.storage import write_json
 from pretrain.loop import Run, train
 
@@ -21,13 +21,11 @@ def work(settings: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     configure_environment(settings["backend"])
     with chatter_to(Path(settings["log_folder"]) / f"pretrain-worker-{rank}.log"):
-        import deepspeed
         import torch
 
         if (run.folder / ERROR_NAME).exists():
             raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
-        load_cpu_extension()
-        deepspeed.init_distributed(dist_backend=settings["backend"])
+        join_process_group(settings["backend"])
         # A worker may see GPUs that the run does not use.
         device = get_device() if settings["backend"] == "nccl" else torch.device("cpu")
         try:

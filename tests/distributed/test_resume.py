@@ -48,6 +48,14 @@ def test_killed_and_repeated_ends_with_the_same_bits(
     assert "resuming from checkpoint step-0000000" in texts[1]
 
 
+def test_a_killed_run_leaves_no_shared_memory(prep_folder: Path, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    kill_after(Workers(small_config(), prep_folder, tmp_path / "run", world_size=2), 1)
+    assert {
+        path.name for path in set(Path("/dev/shm").iterdir()) - before if "deepspeed" in path.name
+    } == set()
+
+
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits(
     untouched: Path, prep_folder: Path, tmp_path: Path
 ) -> None:

@@ -4,12 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-from cluster.process_group import configure_environment, load_cpu_extension
+from cluster.process_group import configure_environment, join_process_group
 
 
 def main() -> None:
     configure_environment()
-    import deepspeed
     import torch
     import torch.distributed as dist
 
@@ -18,8 +17,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     config, prep_folder, folder = json.loads(sys.argv[1])
-    load_cpu_extension()
-    deepspeed.init_distributed(dist_backend="gloo")
+    join_process_group("gloo")
     run = Run(
         PretrainConfig.model_validate(config), seed=3, prep_folder=Path(prep_folder), folder=Path(folder)
     )
