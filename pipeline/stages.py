@@ -77,7 +77,7 @@ def _corpus_signature(config: PrepConfig) -> str:
 
 
 def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
-    from data_prep.prepare import run_prep
+    from data_prep.stage import run_prep
 
     return run_prep(config.prep, config.seed, context.folder, context.reporter)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+from tests.example_corpus import stdlib_packages, write_corpus
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
 from data_prep.config import DirectoryConfig, PrepConfig, TokenizerConfig
-from data_prep.prepare import run_prep
+from data_prep.stage import run_prep
 
 NUM_REPOSITORIES = 8
 FILES_PER_REPOSITORY = 6
@@ -76,7 +76,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
                 function(*task.arguments, task.output)
             on_done(task)
 
-    monkeypatch.setattr("data_prep.prepare.run_file_tasks", run)
+    monkeypatch.setattr("data_prep.stage.run_file_tasks", run)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from data_prep.prepared import PreparedCorpus
 from pretrain.model.transformer import PermutationLM
 from pretrain.weights import save_model
-from tests.unit.finetune.example_corpus import stdlib_packages, tiny_model, write_corpus
+from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 _MODULES = {
     "train": ["string"],

@@ -13,7 +13,7 @@ from cluster.journal import Journal, read_journal
 from data_prep.prepared import PreparedCorpus
 from finetune.config import CompletionConfig, TrainingConfig
 from finetune.held_out import HeldOutDocument
-from finetune.lanes import pack_documents
+from finetune.packing import pack_documents
 from finetune.lexing import python_lexemes
 from finetune.tasks.completion import (
     LaneLoss,
@@ -27,7 +27,7 @@ from finetune.tasks.completion import (
 )
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import PermutationLM
-from tests.unit.finetune.example_corpus import tiny_model, write_corpus
+from tests.example_corpus import tiny_model, write_corpus
 
 CONFIG = CompletionConfig(
     training=TrainingConfig(steps=3, warmup_steps=1, learning_rate=1e-3),

@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.held_out import held_out_documents
-from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+from tests.example_corpus import stdlib_packages, write_corpus
 
 
 def test_text_is_the_file_and_tokens_are_those_of_the_text(corpus: PreparedCorpus) -> None:

@@ -23,7 +23,7 @@ from finetune.tasks.search import (
     train_search,
 )
 from pretrain.model.transformer import PermutationLM
-from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+from tests.example_corpus import stdlib_packages, write_corpus
 
 CONFIG = SearchConfig(
     training=TrainingConfig(steps=40, warmup_steps=5, learning_rate=3e-3),

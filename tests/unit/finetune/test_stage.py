@@ -16,7 +16,7 @@ from finetune.adapt import initial_model
 from finetune.config import CompletionConfig, SearchConfig, TrainingConfig
 from finetune.stage import run_completion, run_search
 from pretrain.weights import load_pretrained
-from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+from tests.example_corpus import stdlib_packages, write_corpus
 
 TRAINING = TrainingConfig(steps=4, warmup_steps=1, learning_rate=1e-3)
 COMPLETION = CompletionConfig(

@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from pretrain.data.lanes import LaneReader
-from tests.unit.finetune.example_corpus import stdlib_packages, write_corpus
+from tests.example_corpus import stdlib_packages, write_corpus
 
 LANES, SEGMENT = 3, 32
 

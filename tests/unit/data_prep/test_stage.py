@@ -16,9 +16,9 @@ from cluster.storage import sha256_file, write_bytes
 from data_prep.config import DirectoryConfig, FiltersConfig, PrepConfig
 from data_prep.documents import SourceFile
 from data_prep.ledger import read_ledger
-from data_prep.prepare import run_prep
 from data_prep.prepared import open_prepared
 from data_prep.sources.listing import list_files
+from data_prep.stage import run_prep
 
 Prepared = tuple[Path, dict[str, Any]]
 DROPPED = {
@@ -173,7 +173,7 @@ def test_corpus_path_relative_to_the_drivers_folder(
     in_place = run_prep(config, 0, tmp_path / "absolute", Reporter())
     relative = config.model_copy(update={"source": DirectoryConfig(path=Path(corpus.name))})
     monkeypatch.chdir(corpus.parent)
-    monkeypatch.setattr("data_prep.prepare.list_files", _listed_then_elsewhere)
+    monkeypatch.setattr("data_prep.stage.list_files", _listed_then_elsewhere)
     assert run_prep(relative, 0, tmp_path / "relative", Reporter()) == in_place
 
 

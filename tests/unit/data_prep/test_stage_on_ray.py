@@ -8,7 +8,7 @@ from cluster.ray_session import RayConfig, ray_session
 from cluster.reporter import Reporter
 from cluster.storage import sha256_file
 from data_prep.config import PrepConfig
-from data_prep.prepare import run_prep
+from data_prep.stage import run_prep
 
 
 def test_ray_workers_write_the_same_bytes(
