@@ -27,10 +27,10 @@ from cluster.journal import Journal
 from data_prep.prepared import PreparedCorpus
 from finetune.config import CompletionConfig
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
-from finetune.packing import PackedLanes, pack_documents
 from finetune.lexical import BigramPredictor
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics import ratio_estimate
+from finetune.packing import PackedLanes, pack_documents
 from finetune.train import StepLoss, mixed_precision, train
 from pretrain.model.memory import UNFILLED_GROUP, SegmentMemory
 from pretrain.model.transformer import PermutationLM

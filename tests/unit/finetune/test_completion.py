@@ -13,8 +13,8 @@ from cluster.journal import Journal, read_journal
 from data_prep.prepared import PreparedCorpus
 from finetune.config import CompletionConfig, TrainingConfig
 from finetune.held_out import HeldOutDocument
-from finetune.packing import pack_documents
 from finetune.lexing import python_lexemes
+from finetune.packing import pack_documents
 from finetune.tasks.completion import (
     LaneLoss,
     align,
