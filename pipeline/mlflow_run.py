@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_json, write_json
 from pipeline.differences import flatten
@@ -170,7 +170,7 @@ class MlflowRun:
     def _warn(self, error: Exception) -> None:
         if not self._has_failed:
             self._reporter.warn(
-                f"MLflow did not take everything ({_first_line(error)}); the same command will try again"
+                f"MLflow did not take everything ({first_line(error)}); the same command will try again"
             )
         self._has_failed = True
 
@@ -193,7 +193,7 @@ def open_mlflow(
         raise
     except Exception as error:
         raise UserError(
-            f"the MLflow store {store} cannot be used ({_first_line(error)}): mend it or set tracking.store"
+            f"the MLflow store {store} cannot be used ({first_line(error)}): mend it or set tracking.store"
         ) from error
     return MlflowRun(tracking, parent_id, out, store, reporter)
 
@@ -218,7 +218,3 @@ def _handed_in(out: Path, store: str) -> dict[str, str]:
         return {}
     stages = known.get("stages") if isinstance(known, dict) and known.get("store") == store else None
     return stages if isinstance(stages, dict) else {}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
