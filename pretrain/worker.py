@@ -25,10 +25,10 @@ def work(settings: dict[str, Any]) -> None:
 
         if (run.folder / ERROR_NAME).exists():
             raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
-        join_process_group(settings["backend"])
-        # A worker may see GPUs that the run does not use.
-        device = get_device() if settings["backend"] == "nccl" else torch.device("cpu")
         try:
+            join_process_group(settings["backend"])
+            # A worker may see GPUs that the run does not use.
+            device = get_device() if settings["backend"] == "nccl" else torch.device("cpu")
             train(run, device)
         except UserError as error:
             write_json(run.folder / ERROR_NAME, {"message": str(error)})

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.journal import read_journal
@@ -59,3 +60,36 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, t
     journal = read_journal(only(out, "pretrain-*/journal.jsonl"))
     assert any("resuming from checkpoint" in record.text for record in journal)
     assert (out / "report.html").exists()
+
+
+def test_a_killed_worker_is_restarted_from_the_last_checkpoint(corpus: Path, tmp_path: Path) -> None:
+    """Ray Train brings the workers back by itself; the command the user gave just ends well."""
+    out, log = tmp_path / "run", tmp_path / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command("pretrain", out, corpus, _MORE_STEPS),
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+        )
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not any(out.glob("pretrain-*/checkpoints/step-*")):
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline_s, log.read_text()
+        time.sleep(0.02)
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "RayTrainWorker" in " ".join(child.cmdline())
+    ]
+    assert len(workers) == 2
+    workers[1].kill()
+    assert process.wait(timeout=_PATIENCE_S) == 0, log.read_text()
+    starts = [
+        record.text
+        for record in read_journal(only(out, "pretrain-*/journal.jsonl"))
+        if record.kind == "event"
+    ]
+    assert "starting at step 0" in starts[0]
+    assert any("resuming from checkpoint" in text for text in starts[1:])
+    assert only(out, "pretrain-*/model/model.safetensors").exists()
