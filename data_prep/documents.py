@@ -1,11 +1,11 @@
 """What a file is called on its way from the source to a document in a shard."""
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from cluster.storage import sha256_bytes
 
 SPLITS = ("train", "validation", "test")
+NUM_RESERVED_TOKENS = 64
 
 # Their ids are their positions here.
 SPECIAL_TOKENS = (
@@ -18,47 +18,43 @@ SPECIAL_TOKENS = (
     "<hole>",
     "<end_hole>",
     "<mask>",
+    *(f"<reserved_{number}>" for number in range(NUM_RESERVED_TOKENS)),
 )
 
-_LANGUAGE_OF_SUFFIX = {
-    ".c": "C",
-    ".cc": "C++",
-    ".cpp": "C++",
-    ".go": "Go",
-    ".h": "C",
-    ".hpp": "C++",
-    ".java": "Java",
-    ".js": "JavaScript",
-    ".md": "Markdown",
-    ".py": "Python",
-    ".pyi": "Python",
-    ".rs": "Rust",
-    ".sh": "Shell",
-    ".ts": "TypeScript",
-}
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a file is dropped: the rule's name, the value it was measured by, and what else helps to see it."""
+
+    rule: str
+    value: float | None = None
+    detail: str | None = None
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file a source offers. `repository` and `path` are the same on every machine; `absolute` is not."""
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """A file as a source hands it over: its bytes, or the `rejection` that says why there are none.
 
-    source: str
+    `repository` and `path` are printable and the same on every machine. `location` tells files apart that
+    share both: where in its container the file lies ("data.jsonl.gz#17", "lib-1.0.zip!lib/a.py"); empty for a
+    plain file. `num_bytes` is the file's size in the source. What the source tells of language (as in
+    `text.languages`), licence and stars is None where it tells nothing.
+    """
+
     repository: str
     path: str
-    absolute: str
+    location: str
     num_bytes: int
-    mtime_ns: int
-    licence: str | None
+    data: bytes | None = None
+    rejection: Rejection | None = None
+    language: str | None = None
+    licence: str | None = None
+    stars: int | None = None
 
-    @property
-    def language(self) -> str:
-        """By the file's suffix; "other" where the suffix is not known."""
-        return _LANGUAGE_OF_SUFFIX.get(PurePosixPath(self.path).suffix.lower(), "other")
 
-    @property
-    def document_id(self) -> str:
-        """16 hex digits that stand for (source, repository, path)."""
-        return sha256_bytes("\0".join((self.source, self.repository, self.path)).encode())[:16]
+def document_id(source: str, repository: str, path: str, location: str) -> str:
+    """16 hex digits that stand for one file of one source."""
+    return sha256_bytes("\0".join((source, repository, path, location)).encode())[:16]
 
 
 @dataclass(frozen=True)

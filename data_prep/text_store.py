@@ -1,72 +1,120 @@
-"""The kept texts between reading and tokenising: Arrow files, memory-mapped, one per partition."""
+"""Read files between reading and writing shards: one Arrow file per work unit, memory-mapped."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from cluster.storage import write_bytes
+from cluster.storage import atomic_file
+
+# Rows are written when their texts reach this: it bounds a worker's memory, whatever the unit's size.
+_BATCH_TEXT_BYTES = 16 << 20
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """What reading made of one file of a source; one row of a part.
+
+    `text` is UTF-8, redacted, and None where a rule dropped the file. `imports` are what the file's language
+    calls the files it needs. `bands` are its MinHash band keys (uint64 [num_bands] as bytes).
+    """
+
+    repository: str
+    path: str
+    location: str
+    num_bytes: int
+    language: str
+    licence: str | None = None
+    repository_licence: str | None = None
+    stars: int | None = None
+    rule: str | None = None
+    value: float | None = None
+    detail: str | None = None
+    flags: str | None = None
+    redactions: str | None = None
+    num_text_bytes: int | None = None
+    sha256: str | None = None
+    imports: tuple[str, ...] = ()
+    bands: bytes | None = None
+    text: bytes | None = None
+
 
 _SCHEMA = pa.schema(
     [
-        ("text", pa.large_string()),
-        ("num_text_bytes", pa.int64()),
-        ("sha256", pa.string()),
+        ("repository", pa.string()),
+        ("path", pa.string()),
+        ("location", pa.string()),
+        ("num_bytes", pa.int64()),
+        ("language", pa.string()),
+        ("licence", pa.string()),
+        ("repository_licence", pa.string()),
+        ("stars", pa.int64()),
         ("rule", pa.string()),
         ("value", pa.float64()),
+        ("detail", pa.string()),
+        ("flags", pa.string()),
+        ("redactions", pa.string()),
+        ("num_text_bytes", pa.int64()),
+        ("sha256", pa.string()),
+        ("imports", pa.list_(pa.string())),
+        ("bands", pa.binary()),
+        ("text", pa.large_binary()),
     ]
 )
+_HEAVY_COLUMNS = ("imports", "bands", "text")
 
 
-@dataclass(frozen=True)
-class TextRef:
-    """Where a text lies: row `row` of the Arrow file `partition`."""
-
-    partition: str
-    row: int
-
-
-@dataclass(frozen=True)
-class ReadOutcome:
-    """What reading made of one file. `rule` and `value` say why it was dropped; `text` is None then."""
-
-    text: str | None
-    num_text_bytes: int
-    sha256: str | None
-    rule: str | None = None
-    value: float | None = None
+def write_part(path: Path, files: Iterable[ReadFile]) -> None:
+    """Write one row per file, in the order given; never holds more than a batch of texts."""
+    with atomic_file(path) as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        batch: list[ReadFile] = []
+        num_bytes = 0
+        for file in files:
+            batch.append(file)
+            num_bytes += len(file.text or b"")
+            if num_bytes >= _BATCH_TEXT_BYTES or len(batch) >= _BATCH_ROWS:
+                writer.write_batch(_record_batch(batch))
+                batch, num_bytes = [], 0
+        if batch:
+            writer.write_batch(_record_batch(batch))
 
 
-def write_outcomes(path: Path, outcomes: Sequence[ReadOutcome]) -> None:
-    """Write a partition, one row per file in the order given."""
-    columns = [[getattr(outcome, field.name) for outcome in outcomes] for field in _SCHEMA]
-    table = pa.table(columns, schema=_SCHEMA)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_table(table)
-    write_bytes(path, sink.getvalue().to_pybytes())
+class Part:
+    """A written part. Columns are read from the mapped file when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with pa.memory_map(str(path)) as source:
+            self._table: Any = pa.ipc.open_file(source).read_all()
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def columns(self) -> Any:
+        """The pyarrow table without texts, imports and bands."""
+        return self._table.drop_columns(list(_HEAVY_COLUMNS))
+
+    def imports(self) -> Any:
+        """The `imports` column."""
+        return self._table.column("imports")
+
+    def bands(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Band keys [len(rows), num_bands]; UserError-free, because every row asked for must have some."""
+        taken = self._table.column("bands").take(pa.array(rows)).to_pylist()
+        return np.frombuffer(b"".join(taken), np.uint64).reshape(len(rows), -1)
+
+    def text(self, row: int) -> bytes:
+        """The text of a row that has one."""
+        text: bytes = self._table.column("text")[row].as_py()
+        return text
 
 
-def read_outcomes(path: Path) -> list[ReadOutcome]:
-    """The rows of a partition without their texts (`text` is None throughout)."""
-    table = _open(str(path)).drop_columns(["text"])
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return [ReadOutcome(text=None, **row) for row in rows]
-
-
-def read_texts(refs: Sequence[TextRef]) -> Iterator[str]:
-    """The texts, in the order of `refs`; only one partition is open at a time."""
-    partition = ""
-    column: Any = None
-    for ref in refs:
-        if ref.partition != partition:
-            partition = ref.partition
-            column = _open(partition).column("text")
-        yield column[ref.row].as_py()
-
-
-def _open(path: str) -> Any:
-    with pa.memory_map(path) as source:
-        return pa.ipc.open_file(source).read_all()
+def _record_batch(files: list[ReadFile]) -> Any:
+    names = [field.name for field in fields(ReadFile)]
+    columns = [pa.array([getattr(file, name) for file in files], _SCHEMA.field(name).type) for name in names]
+    return pa.record_batch(columns, schema=_SCHEMA)

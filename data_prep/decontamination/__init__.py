@@ -1,0 +1,1 @@
+"""Evaluation sets kept out of the corpus."""

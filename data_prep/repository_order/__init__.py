@@ -1,0 +1,1 @@
+"""A repository in the order a reader would need it."""

@@ -1,0 +1,1 @@
+"""Text and language of a file."""
