@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _MIN_CPUS = 2
 """Two training workers must fit on a one-core machine too."""
 _TASKS_PER_CPU = 2
 """Enough in flight that a worker never waits for the driver."""
+_MAX_ATTEMPTS = 10
+_FIRST_PAUSE_S, _MAX_PAUSE_S, _RETRY_POLL_S = 0.25, 10.0, 0.1
 _STALE_SESSION_S = 3600
 _PROBE_TIMEOUT_S = 10
 _KEPT_LOG_BYTES = 4 * MIB
@@ -87,14 +90,16 @@ def run_file_tasks(
     tasks: Sequence[FileTask],
     on_done: Callable[[FileTask], None],
     *,
+    on_retry: Callable[[str], None] = lambda reason: None,
     num_cpus: float = 1,
     max_in_flight: int | None = None,
 ) -> None:
     """Run every task whose output is not there yet, in any order; needs an open session.
 
-    `function` is a module-level function that writes its output atomically, so tasks lost with a worker
-    are simply run again. `on_done` is called in this process once for every task, made or found. A
-    UserError raised in a task is raised here as it was; the few tasks then in flight end on their own.
+    `function` is a module-level function that writes its output atomically, so a task lost with its worker
+    is simply run again, after a pause that doubles; `on_retry` is told why. `on_done` is called in this
+    process once for every task, made or found. A UserError raised in a task is raised here as it was; the
+    few tasks then in flight end on their own.
     """
     import ray
 
@@ -106,25 +111,68 @@ def run_file_tasks(
             missing.append(task)
     if not missing:
         return
-    remote = ray.remote(num_cpus=num_cpus)(function)
+    # Retried here and not by Ray: with pauses, and told in `on_retry`.
+    remote = ray.remote(num_cpus=num_cpus, max_retries=0)(function)
     limit = max_in_flight or max(1, int(_TASKS_PER_CPU * ray.cluster_resources().get("CPU", 1) / num_cpus))
     running: dict[Any, FileTask] = {}
-    waiting = iter(missing)
-    while True:
-        while len(running) < limit and (following := next(waiting, None)) is not None:
+    queue = _RetryQueue(missing)
+    while running or not queue.is_empty():
+        while len(running) < limit and (following := queue.next_ready()) is not None:
             running[remote.remote(*following.arguments, following.output)] = following
         if not running:
-            return
-        done, _ = ray.wait(list(running), num_returns=1)
+            time.sleep(_RETRY_POLL_S)
+            continue
+        done, _ = ray.wait(list(running), num_returns=1, timeout=None if not queue.has_pauses() else 1.0)
         for reference in done:
+            task = running.pop(reference)
             # Nothing is cancelled when this raises: ray.cancel(force=True) on a task that is just ending
             # aborts the driver (Ray 2.60, task_manager.cc), and the session's end stops them all.
-            _raise_failure(reference, running[reference])
-            on_done(running.pop(reference))
+            reason = _lost_because(reference, task, queue.is_last_attempt(task))
+            if reason is None:
+                on_done(task)
+            else:
+                on_retry(f"{task.name}: {reason}; tried again in {queue.put_back(task):g} s")
 
 
-def _raise_failure(reference: Any, task: FileTask) -> None:
-    """Raise what the task raised, a UserError as itself; None if it succeeded."""
+class _RetryQueue:
+    """Tasks in their order; those put back wait, each time twice as long, and then go first."""
+
+    def __init__(self, tasks: Sequence[FileTask]) -> None:
+        self._waiting = deque(tasks)
+        self._pausing: list[tuple[float, FileTask]] = []
+        self._num_failures: Counter[str] = Counter()
+
+    def is_empty(self) -> bool:
+        return not self._waiting and not self._pausing
+
+    def has_pauses(self) -> bool:
+        return bool(self._pausing)
+
+    def is_last_attempt(self, task: FileTask) -> bool:
+        return self._num_failures[task.name] + 1 >= _MAX_ATTEMPTS
+
+    def next_ready(self) -> FileTask | None:
+        """The next task that need not wait any more; None when there is none just now."""
+        for position, (ready_s, task) in enumerate(self._pausing):
+            if ready_s <= time.monotonic():
+                del self._pausing[position]
+                return task
+        return self._waiting.popleft() if self._waiting else None
+
+    def put_back(self, task: FileTask) -> float:
+        """Count a failure; returns the seconds that the task waits now."""
+        pause_s: float = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2 ** self._num_failures[task.name])
+        self._num_failures[task.name] += 1
+        self._pausing.append((time.monotonic() + pause_s, task))
+        return pause_s
+
+
+def _lost_because(reference: Any, task: FileTask, is_last_attempt: bool) -> str | None:
+    """None if the task succeeded, a reason when another attempt may; else raises what it raised.
+
+    A UserError is raised as itself. Lost workers and nodes are tried again, and so are errors of the
+    operating system, which on shared file systems pass.
+    """
     import ray
 
     try:
@@ -132,12 +180,24 @@ def _raise_failure(reference: Any, task: FileTask) -> None:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from None
+        if isinstance(error.cause, OSError) and not is_last_attempt:
+            return first_line(error.cause)
         raise
     except ray.exceptions.OutOfMemoryError as error:
+        if not is_last_attempt:
+            return "the machine ran out of memory"
         raise UserError(
             f"{task.name}: stopped because the machine ran out of memory: "
             "use fewer Ray CPUs or a machine with more memory, then run the same command again"
         ) from error
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+        if not is_last_attempt:
+            return "its worker died"
+        raise UserError(
+            f"{task.name}: its worker died {_MAX_ATTEMPTS} times ({first_line(error)}): "
+            "see Ray's logs in the run's folder, then run the same command again"
+        ) from error
+    return None
 
 
 def _start_local(config: RayConfig) -> None:

@@ -59,7 +59,8 @@ def document_id(source: str, repository: str, path: str, location: str) -> str:
 
 @dataclass(frozen=True)
 class DocumentMeta:
-    """What is known of one document in a block. `sha256` and `num_bytes` are of its UTF-8 text."""
+    """What is known of one document in a block. `sha256` and `num_bytes` are of its text in UTF-8, as it
+    stands in the block; `location` is that of its `RawFile`."""
 
     id: str
     source: str
@@ -69,3 +70,5 @@ class DocumentMeta:
     licence: str | None
     sha256: str
     num_bytes: int
+    location: str = ""
+    stars: int | None = None

@@ -1,61 +1,70 @@
 """What became of every file, as Parquet."""
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
-from cluster.storage import write_bytes
+from cluster.storage import atomic_file
 
-_ARROW_TYPES = {
-    "num_bytes": pa.int64(),
-    "num_text_bytes": pa.int64(),
-    "num_tokens": pa.int64(),
-    "value": pa.float64(),
-}
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """One listed file. `num_bytes` is its size on disk; `num_text_bytes` and `sha256` are of its text in
-    UTF-8, known once it was read. A dropped file has the `rule` and the `value` it was dropped for, a
-    duplicate the file it repeats; a kept one its split and tokens (end-of-document token included)."""
-
-    source: str
-    repository: str
-    path: str
-    language: str
-    num_bytes: int
-    num_text_bytes: int | None
-    sha256: str | None
-    fate: Literal["kept", "dropped"]
-    rule: str | None
-    value: float | None
-    duplicate_of: str | None
-    split: str | None
-    num_tokens: int | None
-
-
-def write_ledger(path: Path, rows: Sequence[LedgerRow]) -> None:
-    """Write the rows, in their order; the same rows give the same bytes."""
-    schema = pa.schema(
-        [(field.name, _ARROW_TYPES.get(field.name, pa.string())) for field in fields(LedgerRow)]
-    )
-    table = pa.table([[getattr(row, field.name) for row in rows] for field in schema], schema=schema)
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table, sink, compression="zstd")
-    write_bytes(path, sink.getvalue().to_pybytes())
+# One row per file a source held, in the order (source, repository, path, location):
+#   num_bytes           size in the source
+#   num_text_bytes, sha256   of the text in UTF-8 as it would be stored, known once it was decoded
+#   fate                "kept" or "dropped"; a dropped file has the rule, its value and what helps to see it
+#   duplicate_of        the file a duplicate repeats, as "source:repository:path"
+#   cluster             id of the kept document whose near-duplicate cluster the file belongs to
+#   flags, redactions   what decoding noticed ("bidi utf16") and redaction replaced ("email:2 key:1")
+#   split, block, num_tokens   of kept files: where they are (num_tokens with the end-of-document token)
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("source", pa.string()),
+        ("repository", pa.string()),
+        ("path", pa.string()),
+        ("location", pa.string()),
+        ("language", pa.string()),
+        ("licence", pa.string()),
+        ("stars", pa.int64()),
+        ("num_bytes", pa.int64()),
+        ("num_text_bytes", pa.int64()),
+        ("sha256", pa.string()),
+        ("fate", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.float64()),
+        ("detail", pa.string()),
+        ("duplicate_of", pa.string()),
+        ("cluster", pa.string()),
+        ("flags", pa.string()),
+        ("redactions", pa.string()),
+        ("split", pa.string()),
+        ("block", pa.string()),
+        ("num_tokens", pa.int64()),
+    ]
+)
+_ROW_GROUP_ROWS = 1 << 16
 
 
-def read_ledger(path: Path) -> list[LedgerRow]:
-    """The rows as written."""
-    return [LedgerRow(**row) for row in pa.parquet.read_table(path).to_pylist()]
+def write_ledger(path: Path, table: Any) -> None:
+    """Write a table of `LEDGER_SCHEMA`; the same rows give the same bytes."""
+    with atomic_file(path) as file:
+        pa.parquet.write_table(
+            table.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA),
+            file,
+            compression="zstd",
+            row_group_size=_ROW_GROUP_ROWS,
+            store_schema=False,
+        )
 
 
-def dropped_by_rule(rows: Sequence[LedgerRow]) -> dict[str, int]:
-    """Number of files dropped by each rule that dropped any, most first."""
-    return dict(Counter(row.rule for row in rows if row.rule is not None).most_common())
+def read_ledger(path: Path, columns: list[str] | None = None) -> Any:
+    """The ledger as a pyarrow table, in the order written; `columns` None means all."""
+    return pa.parquet.read_table(path, columns=columns)
+
+
+def dropped_by_rule(table: Any) -> dict[str, int]:
+    """Number of files dropped by each rule that dropped any, most first, then by name."""
+    rules = table.column("rule").drop_null()
+    counts = [(str(entry["values"]), int(entry["counts"])) for entry in pc.value_counts(rules).to_pylist()]
+    return dict(sorted(counts, key=lambda item: (-item[1], item[0])))

@@ -13,7 +13,7 @@ MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
 LEDGER_NAME = "ledger.parquet"
 # Raise it when the same config and files would give other bytes than before.
-FORMAT_VERSION: Literal[1] = 1
+FORMAT_VERSION: Literal[2] = 2
 
 TOKENS_MEMBER = "tokens.npy"
 DOCS_MEMBER = "docs.npy"
@@ -29,9 +29,13 @@ class Member(Config):
 
 
 class IndexedBlock(Config):
-    """One tar sample; `members` are keyed by what follows the key in the member's name."""
+    """One tar sample: the range of the tar's bytes that holds it, and its members within the tar, keyed by
+    what follows the key in the member's name. `sha256` is of the range."""
 
     key: str
+    offset: int
+    num_bytes: int
+    sha256: str
     num_tokens: int
     num_docs: int
     num_text_bytes: int
@@ -45,9 +49,10 @@ class ShardIndex(Config):
 
 
 class Shard(Config):
-    """A tar as the manifest knows it."""
+    """A tar as the manifest knows it; all its documents come from one source."""
 
     name: str
+    source: str
     num_blocks: int
     num_docs: int
     num_tokens: int
@@ -57,15 +62,29 @@ class Shard(Config):
     index_sha256: str
 
 
-class Manifest(Config):
-    """`manifest.json`, written last: a folder that has it is whole."""
+class Source(Config):
+    """A source as the manifest knows it; `weight` is the mixture weight of its tokens in training."""
 
-    format_version: Literal[1] = FORMAT_VERSION
+    weight: float
+    num_docs: int
+    num_tokens: int
+    num_text_bytes: int
+
+
+class Manifest(Config):
+    """`manifest.json`, written last: a folder that has it is whole.
+
+    `revision` is 1 when prep wrote the folder and one more each time documents were forgotten since.
+    """
+
+    format_version: Literal[2] = FORMAT_VERSION
+    revision: int = 1
     config_sha256: str
     seed: int
     tokenizer_sha256: str
     vocab_size: int
     ledger_sha256: str
+    sources: dict[str, Source]
     splits: dict[str, tuple[Shard, ...]]
 
     def num_tokens(self, split: str) -> int:
