@@ -1,0 +1,30 @@
+"""Languages that import in the same way."""
+
+from typing import Literal
+
+Family = Literal["python", "script", "java", "c", "go"]
+
+_FAMILY_OF: dict[str, Family] = {
+    "python": "python",
+    "cython": "python",
+    "javascript": "script",
+    "typescript": "script",
+    "jsx": "script",
+    "tsx": "script",
+    "vue": "script",
+    "svelte": "script",
+    "java": "java",
+    "kotlin": "java",
+    "groovy": "java",
+    "c": "c",
+    "c++": "c",
+    "cpp": "c",
+    "objective-c": "c",
+    "cuda": "c",
+    "go": "go",
+}
+
+
+def family_of(language: str) -> Family | None:
+    """How files of this language import; None where that is not known. Case does not matter."""
+    return _FAMILY_OF.get(language.lower())
