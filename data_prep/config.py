@@ -1,79 +1,51 @@
 """What the prep stage can be told."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from cluster.config import Config
-from data_prep.documents import SPECIAL_TOKENS
-
-# A byte-level vocabulary holds the special tokens and one token per byte before its first merge.
-MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) + 256
-
-
-class InstalledPythonConfig(Config):
-    """The Python code of this environment: the standard library and every pure-Python distribution."""
-
-    kind: Literal["installed_python"] = "installed_python"
-    # Shell patterns on repository names ("pip", "python/test") or on file paths ("*/_vendor/*").
-    exclude: tuple[str, ...] = ()
-    # Whole repositories are read, in a fixed random order, while they fit; None reads all.
-    max_total_bytes: int | None = Field(default=None, gt=0)
-
-
-class DirectoryConfig(Config):
-    """A folder of source trees; each folder directly below it is a repository."""
-
-    kind: Literal["directory"] = "directory"
-    path: Path
-    suffixes: tuple[str, ...] = (".py",)
-    exclude: tuple[str, ...] = ()
-    max_total_bytes: int | None = Field(default=None, gt=0)
-
-
-SourceConfig = Annotated[InstalledPythonConfig | DirectoryConfig, Field(discriminator="kind")]
-
-
-class FiltersConfig(Config):
-    """The limits a file must keep to; the line and share limits are those of The Stack and StarCoder."""
-
-    min_file_bytes: int = Field(default=64, ge=0)
-    max_file_bytes: int = Field(default=1 << 20, gt=0)
-    max_line_chars: int = Field(default=1000, gt=0)
-    max_mean_line_chars: float = Field(default=100.0, gt=0)
-    min_alphanumeric_share: float = Field(default=0.25, ge=0, le=1)
-    # Python files must parse with the interpreter that runs the stage.
-    parses: bool = True
+from data_prep.decontamination.config import DecontaminationConfig
+from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.filters.config import FiltersConfig
+from data_prep.secrets.config import SecretsConfig
+from data_prep.sources.config import InstalledPythonConfig, SourceConfig
+from data_prep.text.config import DecodingConfig, LicenceConfig
+from data_prep.tokenizers.config import TokenizerConfig
 
 
 class SplitConfig(Config):
     """Shares of the kept text bytes held out, by whole repositories; its own seed keeps the held-out
     repositories the same while the run's seed changes."""
 
+    # "file" is for corpora that know no repositories, or fewer than three.
+    by: Literal["repository", "file"] = "repository"
     validation_share: float = Field(default=0.03, gt=0, le=0.25)
     test_share: float = Field(default=0.05, gt=0, le=0.25)
     seed: int = 0
 
 
-class TokenizerConfig(Config):
-    """Byte-level BPE, trained on a sample of the train split."""
+class OrderConfig(Config):
+    """The order of a repository's files: imported files before those that import them, or by path."""
 
-    vocab_size: int = Field(default=8192, ge=MIN_VOCAB_SIZE)
-    sample_bytes: int = Field(default=16_000_000, gt=0)
+    within_repository: Literal["dependency", "path"] = "dependency"
 
 
 class PrepConfig(Config):
     """The whole prep stage."""
 
     source: SourceConfig = InstalledPythonConfig()
+    decoding: DecodingConfig = DecodingConfig()
     filters: FiltersConfig = FiltersConfig()
+    licences: LicenceConfig = LicenceConfig()
+    secrets: SecretsConfig = SecretsConfig()
+    decontamination: DecontaminationConfig = DecontaminationConfig()
+    near_duplicates: NearDuplicatesConfig = NearDuplicatesConfig()
     split: SplitConfig = SplitConfig()
+    order: OrderConfig = OrderConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     block_tokens: int = Field(default=1 << 20, gt=0)
     shard_tokens: int = Field(default=1 << 22, gt=0)
-    # Parts that the files are read in, each a task; at most as many as there are files.
-    num_partitions: int = Field(default=32, gt=0)
 
     @model_validator(mode="after")
     def _blocks_fit_into_shards(self) -> "PrepConfig":

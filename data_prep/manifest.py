@@ -12,6 +12,8 @@ from cluster.storage import fingerprint, read_json, write_json
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
 LEDGER_NAME = "ledger.parquet"
+# What the folder was made from. It knows times, so it is not part of the manifest, which is the same everywhere.
+SIGNATURE_NAME = ".input-signature"
 # Raise it when the same config and files would give other bytes than before.
 FORMAT_VERSION: Literal[2] = 2
 

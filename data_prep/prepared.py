@@ -33,6 +33,7 @@ class BlockEntry:
     """One block, as the index knows it; `shard` is the tar's name without suffix."""
 
     shard: str
+    source: str
     key: str
     num_tokens: int
     num_docs: int
@@ -143,6 +144,7 @@ def _read_index(folder: Path, shard: Shard) -> list[BlockEntry]:
     return [
         BlockEntry(
             shard=shard.name,
+            source=shard.source,
             key=block.key,
             num_tokens=block.num_tokens,
             num_docs=block.num_docs,

@@ -1,57 +1,173 @@
-"""Read files, decode them and try the rules on them."""
+"""Read one work unit: decode, try the rules, redact, sign."""
 
 import gc
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from cluster.config import Config
 from cluster.storage import sha256_bytes
-from data_prep.config import FiltersConfig
-from data_prep.decoding import decode
-from data_prep.documents import SourceFile
+from data_prep.config import PrepConfig
+from data_prep.crash_guard import CrashGuard
+from data_prep.decontamination.index import ContaminationIndex, load_index
+from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.signatures import signatures
+from data_prep.documents import RawFile, Rejection, document_id
+from data_prep.filters.config import FiltersConfig
 from data_prep.filters.registry import first_rejection
-from data_prep.text_store import ReadOutcome, write_outcomes
+from data_prep.repository_order.imports import imports_of
+from data_prep.secrets.config import SecretsConfig
+from data_prep.secrets.redact import redact
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.plan import read_unit
+from data_prep.sources.units import WorkUnit
+from data_prep.text.config import DecodingConfig
+from data_prep.text.decoding import decode
+from data_prep.text.file import TextFile
+from data_prep.text.languages import detect_language
+from data_prep.text.licences import header_licence, licence_of_file, normalise_licence
+from data_prep.text_store import ReadFile, write_part
+
+UNKNOWN_LANGUAGE = "unknown"
+# Files signed at a time: enough that numpy's calls cost little, few enough that texts take little memory.
+_BATCH_FILES = 64
+_BATCH_TEXT_BYTES = 2 << 20
+_GC_THRESHOLD = 200_000
 
 
-def cut_into_partitions(files: Sequence[SourceFile], num_partitions: int) -> list[tuple[SourceFile, ...]]:
-    """Consecutive runs of files of about equal bytes; none is empty."""
-    total_bytes = sum(file.num_bytes for file in files)
-    partitions: list[list[SourceFile]] = [[]]
-    done_bytes = 0
-    for file in files:
-        # The small offset keeps a corpus of empty files in one part instead of dividing by zero.
-        wanted = int(done_bytes * num_partitions / (total_bytes + 1))
-        if partitions[-1] and wanted >= len(partitions):
-            partitions.append([])
-        partitions[-1].append(file)
-        done_bytes += file.num_bytes
-    return [tuple(partition) for partition in partitions if partition]
+class ReadingConfig(Config):
+    """The part of the prep config that decides what reading makes of a file."""
+
+    decoding: DecodingConfig
+    filters: FiltersConfig
+    secrets: SecretsConfig
+    near_duplicates: NearDuplicatesConfig
+    wants_imports: bool
+
+    @classmethod
+    def of(cls, config: PrepConfig) -> "ReadingConfig":
+        return cls(
+            decoding=config.decoding,
+            filters=config.filters,
+            secrets=config.secrets,
+            near_duplicates=config.near_duplicates,
+            wants_imports=config.order.within_repository == "dependency",
+        )
+
+    def key(self) -> list[Any]:
+        """All that the outcome depends on beside the file."""
+        return [self.model_dump(mode="json"), self.versions()]
+
+    def versions(self) -> dict[str, str]:
+        """Of the programs that have a say in what is kept."""
+        found = {"pygments": version("pygments")}
+        if self.filters.parses:
+            found["python"] = ".".join(map(str, sys.version_info[:2]))
+        if self.filters.max_parse_error_share is not None:
+            found["grammars"] = version("tree-sitter-language-pack")
+        return found
 
 
-def read_partition_task(files: tuple[SourceFile, ...], config: FiltersConfig, output: Path) -> None:
-    """Read and filter `files`; write their outcomes, in the same order, to `output`."""
-    # Syntax trees hold no cycles; looking for some while a tree grows is a quarter of the parsing time.
-    gc.disable()
-    try:
-        outcomes = [read_file(file, config) for file in files]
-    finally:
-        gc.enable()
-    write_outcomes(output, outcomes)
+def read_unit_task(
+    unit: WorkUnit, config: ReadingConfig, index_path: Path | None, run_id: str, output: Path
+) -> None:
+    """Read every file of the unit and write what became of each, in order, to `output`."""
+    # Most objects live as long as their file; looking for cycles all the time is a quarter of the time of parsing.
+    gc.set_threshold(_GC_THRESHOLD)
+    index = None if index_path is None else load_index(index_path)
+    limits = ReadLimits(config.filters.min_file_bytes, config.filters.max_file_bytes)
+    with CrashGuard(output, run_id) as guard:
+        raw = read_unit(unit, limits)
+        read = (read_file(file, unit.source, config) for file in _survivors(raw, guard))
+        write_part(output, _signed(read, config.near_duplicates, index))
 
 
-def read_file(file: SourceFile, config: FiltersConfig) -> ReadOutcome:
-    """The file's text, or the first rule that drops it: readable, file_size, decodable, then the filters."""
-    try:
-        with Path(file.absolute).open("rb") as opened:
-            if not config.min_file_bytes <= file.num_bytes <= config.max_file_bytes:
-                return ReadOutcome(None, 0, None, "file_size", float(file.num_bytes))
-            raw = opened.read()
-    except OSError as error:
-        return ReadOutcome(None, 0, None, "readable", float(error.errno or 0))
-    decoded = decode(raw, file.language)
-    if decoded is None:
-        return ReadOutcome(None, 0, None, "decodable")
-    digest = sha256_bytes(decoded.data)
-    rejection = first_rejection(decoded, config)
+def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
+    """The file's text, or the first rule that drops it; not signed yet."""
+    row = ReadFile(
+        id=document_id(source, raw.repository, raw.path, raw.location),
+        repository=raw.repository,
+        path=raw.path,
+        location=raw.location,
+        num_bytes=raw.num_bytes,
+        language=raw.language or UNKNOWN_LANGUAGE,
+        licence=None if raw.licence is None else normalise_licence(raw.licence),
+        stars=raw.stars,
+    )
+    if raw.data is None:
+        return _dropped(row, raw.rejection or Rejection("readable"))
+    decoded = decode(raw.data, raw.path, config.decoding)
+    if isinstance(decoded, Rejection):
+        return _dropped(row, decoded)
+    language = raw.language or detect_language(raw.path, decoded.data)
+    row = replace(
+        row,
+        language=language or UNKNOWN_LANGUAGE,
+        licence=row.licence or header_licence(decoded.data),
+        repository_licence=licence_of_file(raw.path, decoded.data),
+        flags=" ".join(decoded.flags) or None,
+        num_text_bytes=len(decoded.data),
+    )
+    rejection = first_rejection(TextFile(decoded.data, raw.path, row.language), config.filters)
     if rejection is not None:
-        return ReadOutcome(None, len(decoded.data), digest, *rejection)
-    return ReadOutcome(decoded.text, len(decoded.data), digest)
+        return _dropped(replace(row, sha256=sha256_bytes(decoded.data)), rejection)
+    text, redactions = decoded.data, None
+    if config.secrets.enabled:
+        redacted = redact(text, raw.path)
+        text = redacted.data
+        redactions = " ".join(f"{kind}:{count}" for kind, count in redacted.counts) or None
+    return replace(
+        row,
+        text=text,
+        num_text_bytes=len(text),
+        sha256=sha256_bytes(text),
+        redactions=redactions,
+        imports=imports_of(row.language, text) if config.wants_imports else (),
+    )
+
+
+def _dropped(row: ReadFile, rejection: Rejection) -> ReadFile:
+    return replace(row, rule=rejection.rule, value=rejection.value, detail=rejection.detail)
+
+
+def _survivors(raw: Iterable[RawFile], guard: CrashGuard) -> Iterator[RawFile]:
+    """The files, without the bytes of one that has killed its worker again and again."""
+    for number, file in enumerate(raw):
+        if guard.enter(number):
+            yield file
+        else:
+            yield replace(file, data=None, rejection=Rejection("crash", None, "its worker died of it"))
+
+
+def _signed(
+    files: Iterator[ReadFile], config: NearDuplicatesConfig, index: ContaminationIndex | None
+) -> Iterator[ReadFile]:
+    """The files with their MinHash band keys, but those that hold an evaluation set's items."""
+    if not config.enabled and index is None:
+        yield from files
+        return
+    for batch in _batches(files):
+        texts = [file.text or b"" for file in batch]
+        for file, signature in zip(batch, signatures(texts, config, index), strict=True):
+            if file.text is None:
+                yield file
+            elif signature.rejection is not None:
+                yield replace(_dropped(file, signature.rejection), text=None)
+            else:
+                yield replace(file, bands=signature.bands if config.enabled else None)
+
+
+def _batches(files: Iterable[ReadFile]) -> Iterator[list[ReadFile]]:
+    batch: list[ReadFile] = []
+    num_bytes = 0
+    for file in files:
+        batch.append(file)
+        num_bytes += len(file.text or b"")
+        if len(batch) == _BATCH_FILES or num_bytes >= _BATCH_TEXT_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    if batch:
+        yield batch

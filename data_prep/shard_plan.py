@@ -1,43 +1,89 @@
 """Which documents go into which tar, and where a tar is cut into blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_prep.documents import DocumentMeta
-from data_prep.text_store import TextRef
+from cluster.storage import atomic_file, canonical_json, sha256_bytes
+from data_prep.config import PrepConfig
+from data_prep.corpus import Corpus
+from data_prep.document_order import order_documents
+from data_prep.documents import SPLITS, DocumentMeta
 
 # Tars are planned before anything is tokenised; code has three to four bytes per token.
 EXPECTED_BYTES_PER_TOKEN = 3.5
 
-
-@dataclass(frozen=True)
-class PlannedDocument:
-    """A document and where its text lies."""
-
-    meta: DocumentMeta
-    text: TextRef
+_META_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("source", pa.string()),
+        ("repository", pa.string()),
+        ("path", pa.string()),
+        ("language", pa.string()),
+        ("licence", pa.string()),
+        ("sha256", pa.string()),
+        ("num_bytes", pa.int64()),
+        ("location", pa.string()),
+        ("stars", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """The documents of one tar, in order; `name` is its file name without suffix."""
+    """One tar: documents `start` to `end` of the plan. `name` is its file name without suffix."""
 
     name: str
     split: str
-    documents: tuple[PlannedDocument, ...]
+    source: str
+    start: int
+    end: int
+    num_text_bytes: int
 
 
-def plan_shards(split: str, documents: Sequence[PlannedDocument], shard_tokens: int) -> list[PlannedShard]:
-    """Cut a split's documents, kept in order, into tars of about `shard_tokens`."""
-    sizes = np.array([document.meta.num_bytes for document in documents], dtype=np.int64)
-    bounds = even_cuts(sizes, shard_tokens * EXPECTED_BYTES_PER_TOKEN)
-    return [
-        PlannedShard(f"{split}-{number:05d}", split, tuple(documents[start:end]))
-        for number, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
-    ]
+@dataclass(frozen=True)
+class PlannedDocument:
+    """A document and where its text lies: row `row` of `part`."""
+
+    meta: DocumentMeta
+    part: Path
+    row: int
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """`rows[i]` is the corpus's row that is document i of the plan; the shards cover all, in order."""
+
+    rows: NDArray[np.int64]
+    shards: tuple[PlannedShard, ...]
+
+
+def plan_corpus(
+    corpus: Corpus, splits: Mapping[str, NDArray[np.int64]], config: PrepConfig, seed: int
+) -> ShardPlan:
+    """All kept documents, split by split, source by source, and cut into tars; no tar holds two sources."""
+    sources = corpus.strings("source")
+    sizes_bytes = corpus.integers("num_text_bytes")
+    rows: list[NDArray[np.int64]] = []
+    shards: list[PlannedShard] = []
+    for split in SPLITS:
+        ordered = order_documents(corpus, splits[split], config.order, seed)
+        first_shard = len(shards)
+        for run in np.split(ordered, np.flatnonzero(sources[ordered[1:]] != sources[ordered[:-1]]) + 1):
+            bounds = even_cuts(sizes_bytes[run], config.shard_tokens * EXPECTED_BYTES_PER_TOKEN)
+            offset = sum(map(len, rows))
+            for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+                name = f"{split}-{len(shards) - first_shard:05d}"
+                num_bytes = int(sizes_bytes[run[start:end]].sum())
+                place = (offset + start, offset + end, num_bytes)
+                shards.append(PlannedShard(name, split, sources[run[0]], *place))
+            rows.append(run)
+    return ShardPlan(np.concatenate(rows), tuple(shards))
 
 
 def even_cuts(sizes: NDArray[np.int64], target: float) -> list[int]:
@@ -54,3 +100,46 @@ def even_cuts(sizes: NDArray[np.int64], target: float) -> list[int]:
     before_is_nearer = wanted - (ends - sizes)[after] < ends[after] - wanted
     cuts = np.unique(after + np.where(before_is_nearer, 0, 1))
     return [0, *(int(cut) for cut in cuts if 0 < cut < len(sizes)), len(sizes)]
+
+
+class PlanWriter:
+    """The plan as a file that the tasks read their documents from."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        renamed = corpus.table.drop_columns(["num_bytes"]).rename_columns({"num_text_bytes": "num_bytes"})
+        self._metas = renamed.select(_META_SCHEMA.names)
+
+    def digests(self, plan: ShardPlan) -> list[str]:
+        """Of each shard what its bytes depend on: the documents, in order, and all that is told of them."""
+        return [
+            sha256_bytes(canonical_json(self._metas.take(plan.rows[s.start : s.end]).to_pylist()).encode())
+            for s in plan.shards
+        ]
+
+    def write(self, path: Path, plan: ShardPlan) -> None:
+        """Write one record batch per shard."""
+        names = pa.array([str(part) for part in self._corpus.parts])
+        with atomic_file(path) as sink, pa.ipc.new_file(sink, _plan_schema()) as writer:
+            for shard in plan.shards:
+                rows = plan.rows[shard.start : shard.end]
+                metas = self._metas.take(rows).combine_chunks()
+                where = [names.take(pa.array(self._corpus.part[rows])), pa.array(self._corpus.row[rows])]
+                columns = [column.combine_chunks() for column in metas.columns]
+                writer.write_batch(pa.record_batch([*columns, *where], schema=_plan_schema()))
+
+
+def read_plan(path: Path, batch: int) -> list[PlannedDocument]:
+    """The documents of shard number `batch` of the plan."""
+    with pa.memory_map(str(path)) as source:
+        rows: Sequence[dict[str, Any]] = pa.ipc.open_file(source).get_batch(batch).to_pylist()
+    return [_document(row) for row in rows]
+
+
+def _document(row: dict[str, Any]) -> PlannedDocument:
+    part, number = Path(row.pop("part")), int(row.pop("row"))
+    return PlannedDocument(DocumentMeta(**row), part, number)
+
+
+def _plan_schema() -> Any:
+    return _META_SCHEMA.append(pa.field("part", pa.string())).append(pa.field("row", pa.int64()))

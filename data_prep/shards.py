@@ -1,8 +1,10 @@
 """Write one tar of blocks."""
 
+import hashlib
 import io
 import tarfile
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.config import Config
-from cluster.storage import atomic_file, canonical_json, sha256_bytes, sha256_file, write_bytes
+from cluster.storage import atomic_file, canonical_json, sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
 from data_prep.manifest import DOCS_MEMBER, META_MEMBER, TOKENS_MEMBER, IndexedBlock, Member, ShardIndex
-from data_prep.shard_plan import PlannedShard, even_cuts
+from data_prep.shard_plan import PlannedDocument, even_cuts, read_plan
 from data_prep.text_store import read_texts
 from data_prep.tokenizer import CodeTokenizer, TokenArray
 
 # Texts tokenised at a time: bounds memory, and gives the tokenizer enough to do per call.
-_BATCH_DOCUMENTS = 64
+_BATCH_DOCUMENTS = 256
+_BATCH_TEXT_BYTES = 8 << 20
 
 
 class WrittenShard(Config):
@@ -30,62 +33,108 @@ class WrittenShard(Config):
     tar_sha256: str
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A block's key, its documents' tokens and what is known of them."""
+
+    key: str
+    tokens: Sequence[TokenArray]
+    metas: Sequence[DocumentMeta]
+
+
 def write_shard_task(
-    shard: PlannedShard, tokenizer_path: Path, block_tokens: int, tar_path: Path, output: Path
+    name: str, plan_path: Path, batch: int, tokenizer_path: Path, block_tokens: int, tar: Path, output: Path
 ) -> None:
-    """Tokenise the shard's documents and write them to `tar_path`, then its `WrittenShard` to `output`."""
+    """Tokenise the documents of the plan's batch and write them to `tar`, then its `WrittenShard` to `output`."""
+    documents = read_plan(plan_path, batch)
     tokenizer = CodeTokenizer.load(tokenizer_path)
-    arrays = tokenize_documents(shard, tokenizer)
+    arrays = list(tokenize_documents(documents, tokenizer))
     sizes = np.array([len(tokens) for tokens in arrays], dtype=np.int64)
     bounds = even_cuts(sizes, block_tokens)
-    blocks = []
-    with (
-        atomic_file(tar_path) as file,
-        tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for number, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
-            metas = [document.meta for document in shard.documents[start:end]]
-            blocks.append(add_block(tar, f"{shard.name}-{number:05d}", arrays[start:end], metas))
+    metas = [document.meta for document in documents]
+    samples = (
+        Sample(f"{name}-{number:05d}", arrays[start:end], metas[start:end])
+        for number, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+    )
+    blocks, tar_sha256 = write_tar(tar, samples)
     written = WrittenShard(
-        index=ShardIndex(blocks=tuple(blocks)),
+        index=ShardIndex(blocks=blocks),
         document_tokens=tuple(sizes.tolist()),
-        tar_bytes=tar_path.stat().st_size,
-        tar_sha256=sha256_file(tar_path),
+        tar_bytes=tar.stat().st_size,
+        tar_sha256=tar_sha256,
     )
     write_bytes(output, written.model_dump_json().encode())
 
 
-def tokenize_documents(shard: PlannedShard, tokenizer: CodeTokenizer) -> list[TokenArray]:
+def tokenize_documents(
+    documents: Sequence[PlannedDocument], tokenizer: CodeTokenizer
+) -> Iterator[TokenArray]:
     """The tokens of each document, ended by `<eod>`."""
-    texts = read_texts([document.text for document in shard.documents])
     end = np.array([tokenizer.eod_id], dtype=tokenizer.dtype)
-    arrays: list[TokenArray] = []
-    batch: list[str] = []
-    for number, text in enumerate(texts, start=1):
+    batch: list[bytes] = []
+    num_bytes = 0
+    for text in read_texts((document.part, document.row) for document in documents):
         batch.append(text)
-        if len(batch) == _BATCH_DOCUMENTS or number == len(shard.documents):
-            arrays += [np.concatenate([ids, end]) for ids in tokenizer.encode_batch(batch)]
-            batch = []
-    return arrays
+        num_bytes += len(text)
+        if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_TEXT_BYTES:
+            yield from (np.concatenate([ids, end]) for ids in tokenizer.encode_bytes_batch(batch))
+            batch, num_bytes = [], 0
+    if batch:
+        yield from (np.concatenate([ids, end]) for ids in tokenizer.encode_bytes_batch(batch))
 
 
-def add_block(
-    tar: tarfile.TarFile, key: str, arrays: list[TokenArray], metas: list[DocumentMeta]
-) -> IndexedBlock:
-    """Append one sample; returns where its members lie."""
-    ends = np.cumsum([len(tokens) for tokens in arrays], dtype=np.int64)
+def write_tar(path: Path, samples: Iterable[Sample]) -> tuple[tuple[IndexedBlock, ...], str]:
+    """Write the blocks to a tar; returns where they lie in it, and its SHA-256."""
+    blocks = []
+    with atomic_file(path) as file:
+        hashing = _HashingFile(file)
+        with tarfile.open(fileobj=hashing, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for sample in samples:
+                blocks.append(_add_block(tar, sample, hashing))
+    return tuple(blocks), hashing.whole.hexdigest()
+
+
+class _HashingFile(io.RawIOBase):
+    """Passes on what is written, with a digest of all of it and one of the range since `start_range`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.whole = hashlib.sha256()
+        self.range = hashlib.sha256()
+
+    def start_range(self) -> None:
+        self.range = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.whole.update(data)
+        self.range.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _add_block(tar: tarfile.TarFile, sample: Sample, hashing: _HashingFile) -> IndexedBlock:
+    """Append one sample; returns where it and its members lie."""
+    ends = np.cumsum([len(tokens) for tokens in sample.tokens], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     contents = {
-        TOKENS_MEMBER: _npy(np.concatenate(arrays)),
+        TOKENS_MEMBER: _npy(np.concatenate(sample.tokens)),
         DOCS_MEMBER: _npy(starts),
-        META_MEMBER: canonical_json({"documents": [asdict(meta) for meta in metas]}).encode(),
+        META_MEMBER: canonical_json({"documents": [asdict(meta) for meta in sample.metas]}).encode(),
     }
+    hashing.start_range()
+    offset = tar.offset
+    members = {name: _add_member(tar, f"{sample.key}.{name}", data) for name, data in contents.items()}
     return IndexedBlock(
-        key=key,
+        key=sample.key,
+        offset=offset,
+        num_bytes=tar.offset - offset,
+        sha256=hashing.range.hexdigest(),
         num_tokens=int(ends[-1]),
-        num_docs=len(metas),
-        num_text_bytes=sum(meta.num_bytes for meta in metas),
-        members={name: _add_member(tar, f"{key}.{name}", data) for name, data in contents.items()},
+        num_docs=len(sample.metas),
+        num_text_bytes=sum(meta.num_bytes for meta in sample.metas),
+        members=members,
     )
 
 
@@ -99,7 +148,6 @@ def _add_member(tar: tarfile.TarFile, name: str, data: bytes) -> Member:
 
 
 def _npy(array: NDArray[Any]) -> bytes:
-    buffer: BinaryIO = io.BytesIO()
+    buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
-    buffer.seek(0)
-    return buffer.read()
+    return buffer.getvalue()

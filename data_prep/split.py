@@ -1,9 +1,16 @@
-"""Which repositories are held out."""
+"""Which repositories, or single files, are held out."""
 
+from collections import Counter
 from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.config import SplitConfig
+from data_prep.corpus import Corpus
+from data_prep.documents import SPLITS
+from data_prep.fates import Fates
 from data_prep.ordering import keyed_hash
 
 # A repository that would overfill its split by more than this is passed over for a smaller one.
@@ -12,16 +19,18 @@ MIN_REPOSITORIES = 3
 
 
 def split_repositories(num_bytes_of: Mapping[str, int], config: SplitConfig) -> dict[str, str]:
-    """Repository name to "train", "validation" or "test"; a repository is never divided.
+    """Name of a repository (or file, if `config.by` says so) to "train", "validation" or "test".
 
-    In keyed-hash order repositories fill test, then validation, up to their share of the bytes; the rest
-    is train. Each split gets at least one. UserError with fewer than three repositories.
+    In keyed-hash order they fill test, then validation, up to their share of the bytes; the rest is train.
+    Each split gets at least one. UserError with fewer than three.
     """
     if len(num_bytes_of) < MIN_REPOSITORIES:
         names = ", ".join(sorted(num_bytes_of))
+        advice = "add source trees" if config.by == "file" else "add source trees, or give prep.split.by=file"
+        what = "files" if config.by == "file" else "repositories with usable files"
         raise UserError(
-            f"the corpus has {len(num_bytes_of)} repositories with usable files ({names}): "
-            f"train, validation and test need at least {MIN_REPOSITORIES}; add source trees"
+            f"the corpus has {len(num_bytes_of)} {what} ({names}): "
+            f"train, validation and test need at least {MIN_REPOSITORIES}; {advice}"
         )
     order = sorted(num_bytes_of, key=lambda name: keyed_hash(config.seed, "split", name))
     total_bytes = sum(num_bytes_of.values())
@@ -34,6 +43,31 @@ def split_repositories(num_bytes_of: Mapping[str, int], config: SplitConfig) -> 
         for name in _fill(free[:], num_bytes_of, share * total_bytes)[: len(free) - num_left_over]:
             split_of[name] = split
     return split_of
+
+
+def split_corpus(corpus: Corpus, fates: Fates, config: SplitConfig) -> dict[str, NDArray[np.int64]]:
+    """The kept rows of each split, in the corpus's order.
+
+    UserError when nothing was kept, or too few repositories for three splits.
+    """
+    kept = fates.kept()
+    if not len(kept):
+        counts = Counter(rule for rule in fates.rule.tolist() if rule is not None).most_common()
+        told = ", ".join(f"{rule} {count}" for rule, count in counts)
+        raise UserError(
+            f"no usable file: all {len(corpus)} files of the corpus were dropped ({told}); "
+            "loosen `prep.filters` or point `prep.source` at another corpus"
+        )
+    names = corpus.strings("repository")
+    if config.by == "file":
+        names = names + "/" + corpus.strings("path") + "#" + corpus.strings("location")
+    sizes_bytes = corpus.integers("num_text_bytes")
+    num_bytes_of: dict[str, int] = {}
+    for row in kept.tolist():
+        num_bytes_of[names[row]] = num_bytes_of.get(names[row], 0) + int(sizes_bytes[row])
+    split_of = split_repositories(num_bytes_of, config)
+    splits = np.array([split_of[names[row]] for row in kept.tolist()], object)
+    return {split: kept[splits == split] for split in SPLITS}
 
 
 def _fill(order: list[str], num_bytes_of: Mapping[str, int], target_bytes: float) -> list[str]:

@@ -3,27 +3,49 @@
 from collections.abc import Sequence
 from typing import Any
 
-from data_prep.ledger import LedgerRow, dropped_by_rule
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data_prep.ledger import dropped_by_rule
 from data_prep.manifest import Manifest, Shard
 
+# The report names the largest ones; a crawl has millions.
+_MAX_REPOSITORIES = 200
 
-def summarise(rows: Sequence[LedgerRow], manifest: Manifest) -> dict[str, Any]:
-    """The stage's summary. `num_bytes_listed` counts files on disk; all other bytes are of kept text."""
-    kept = [row for row in rows if row.fate == "kept"]
-    num_bytes_kept = sum(row.num_text_bytes or 0 for row in kept)
+
+def summarise(ledger: Any, manifest: Manifest) -> dict[str, Any]:
+    """The stage's summary. `num_bytes_listed` counts what the sources hold; all other bytes are of kept text."""
+    kept = ledger.filter(pc.equal(ledger.column("fate"), "kept"))
+    num_bytes_kept = _sum(kept.column("num_text_bytes"))
     splits = {split: _count_shards(shards) for split, shards in manifest.splits.items()}
+    num_tokens = sum(counts["num_tokens"] for counts in splits.values())
     return {
-        "num_files_listed": len(rows),
-        "num_bytes_listed": sum(row.num_bytes for row in rows),
-        "num_files_kept": len(kept),
+        "num_files_listed": ledger.num_rows,
+        "num_bytes_listed": _sum(ledger.column("num_bytes")),
+        "num_files_kept": kept.num_rows,
         "num_bytes_kept": num_bytes_kept,
-        "dropped_by_rule": dropped_by_rule(rows),
+        "dropped_by_rule": dropped_by_rule(ledger),
+        "bytes_dropped_by_rule": _bytes_by_rule(ledger),
+        "num_repositories": len(pc.unique(kept.column("repository"))),
         "repositories": _repositories(kept),
         "splits": splits,
-        "languages": _languages(kept),
+        "sources": {name: source.model_dump() for name, source in manifest.sources.items()},
+        "languages": _by(kept, "language", ("num_text_bytes", "num_tokens")),
+        "languages_listed": _by(ledger, "language", ("num_bytes",)),
+        "licences": _by(kept, "licence", ("num_text_bytes", "num_tokens")),
+        "licences_listed": _by(ledger, "licence", ("num_bytes",)),
+        "document_bytes_histogram": _octaves(kept.column("num_text_bytes")),
+        "cluster_sizes": _cluster_sizes(ledger),
+        "flags": _count_words(kept.column("flags")),
+        "redactions": _count_redactions(kept.column("redactions")),
         "vocab_size": manifest.vocab_size,
-        "bytes_per_token": num_bytes_kept / sum(counts["num_tokens"] for counts in splits.values()),
+        "bytes_per_token": num_bytes_kept / num_tokens if num_tokens else 0.0,
     }
+
+
+def _sum(column: Any) -> int:
+    return int(pc.sum(column).as_py() or 0)
 
 
 def _count_shards(shards: Sequence[Shard]) -> dict[str, int]:
@@ -36,23 +58,76 @@ def _count_shards(shards: Sequence[Shard]) -> dict[str, int]:
     }
 
 
-def _repositories(kept: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """By name."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in kept:
-        entry = found.setdefault(
-            row.repository, {"name": row.repository, "split": row.split, "num_files": 0, "num_bytes": 0}
-        )
-        entry["num_files"] += 1
-        entry["num_bytes"] += row.num_text_bytes
-    return [found[name] for name in sorted(found)]
+def _repositories(kept: Any) -> list[dict[str, Any]]:
+    """The largest ones, by name."""
+    grouped = pa.TableGroupBy(kept, ["repository", "split"]).aggregate(
+        [("num_text_bytes", "sum"), ("num_text_bytes", "count")]
+    )
+    rows = [
+        {
+            "name": row["repository"],
+            "split": row["split"],
+            "num_files": row["num_text_bytes_count"],
+            "num_bytes": row["num_text_bytes_sum"],
+        }
+        for row in grouped.to_pylist()
+    ]
+    rows.sort(key=lambda row: (-row["num_bytes"], row["name"], row["split"]))
+    return sorted(rows[:_MAX_REPOSITORIES], key=lambda row: (row["name"], row["split"]))
 
 
-def _languages(kept: Sequence[LedgerRow]) -> dict[str, dict[str, int]]:
-    """By name."""
-    found: dict[str, dict[str, int]] = {}
-    for row in sorted(kept, key=lambda row: row.language):
-        entry = found.setdefault(row.language, {"num_files": 0, "num_bytes": 0})
-        entry["num_files"] += 1
-        entry["num_bytes"] += row.num_text_bytes or 0
+def _by(table: Any, column: str, sums: Sequence[str]) -> dict[str, dict[str, int]]:
+    """By value of the column ("unknown" where there is none): number of files, and the sums as num_bytes and
+    num_tokens."""
+    named = table.set_column(
+        table.schema.get_field_index(column), column, pc.fill_null(table.column(column), "unknown")
+    )
+    grouped = pa.TableGroupBy(named, [column]).aggregate(
+        [([], "count_all"), *((name, "sum") for name in sums)]
+    )
+    found = {}
+    for row in sorted(grouped.to_pylist(), key=lambda row: str(row[column])):
+        entry = {"num_files": row["count_all"], "num_bytes": row[f"{sums[0]}_sum"] or 0}
+        if len(sums) > 1:
+            entry["num_tokens"] = row[f"{sums[1]}_sum"] or 0
+        found[row[column]] = entry
     return found
+
+
+def _bytes_by_rule(ledger: Any) -> dict[str, int]:
+    dropped = ledger.filter(pc.equal(ledger.column("fate"), "dropped"))
+    grouped = pa.TableGroupBy(dropped, ["rule"]).aggregate([("num_bytes", "sum")])
+    return {row["rule"]: row["num_bytes_sum"] for row in sorted(grouped.to_pylist(), key=lambda r: r["rule"])}
+
+
+def _octaves(sizes: Any) -> dict[str, int]:
+    """Number of documents by size: key "4096" counts those of 4096 to 8191 bytes."""
+    numbers = np.maximum(sizes.to_numpy(), 1)
+    exponents, counts = np.unique(np.floor(np.log2(numbers)).astype(int), return_counts=True)
+    return {str(1 << int(e)): int(count) for e, count in zip(exponents, counts, strict=True)}
+
+
+def _cluster_sizes(ledger: Any) -> dict[str, int]:
+    """Number of near-duplicate clusters by their size."""
+    clusters = ledger.column("cluster").drop_null()
+    sizes = [entry["counts"] for entry in pc.value_counts(clusters).to_pylist()]
+    values, counts = np.unique(np.array(sizes, np.int64), return_counts=True)
+    return {str(int(v)): int(c) for v, c in zip(values, counts, strict=True)}
+
+
+def _count_words(column: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in column.drop_null().to_pylist():
+        for word in text.split():
+            found[word] = found.get(word, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def _count_redactions(column: Any) -> dict[str, int]:
+    """By kind, over all kept documents, from texts such as "email:2 key:1"."""
+    found: dict[str, int] = {}
+    for text in column.drop_null().to_pylist():
+        for word in text.split():
+            kind, _, count = word.rpartition(":")
+            found[kind] = found.get(kind, 0) + int(count)
+    return dict(sorted(found.items()))

@@ -1,12 +1,13 @@
 """Read files between reading and writing shards: one Arrow file per work unit, memory-mapped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cluster.storage import atomic_file
@@ -14,6 +15,7 @@ from cluster.storage import atomic_file
 # Rows are written when their texts reach this: it bounds a worker's memory, whatever the unit's size.
 _BATCH_TEXT_BYTES = 16 << 20
 _BATCH_ROWS = 16_384
+_MAX_OPEN_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class ReadFile:
     location: str
     num_bytes: int
     language: str
+    id: str = ""
     licence: str | None = None
     repository_licence: str | None = None
     stars: int | None = None
@@ -51,6 +54,7 @@ _SCHEMA = pa.schema(
         ("location", pa.string()),
         ("num_bytes", pa.int64()),
         ("language", pa.string()),
+        ("id", pa.string()),
         ("licence", pa.string()),
         ("repository_licence", pa.string()),
         ("stars", pa.int64()),
@@ -96,8 +100,9 @@ class Part:
         return int(self._table.num_rows)
 
     def columns(self) -> Any:
-        """The pyarrow table without texts, imports and bands."""
-        return self._table.drop_columns(list(_HEAVY_COLUMNS))
+        """The pyarrow table without texts, imports and bands, and `is_signed`: whether there are bands."""
+        is_signed = pc.is_valid(self._table.column("bands"))
+        return self._table.drop_columns(list(_HEAVY_COLUMNS)).append_column("is_signed", is_signed)
 
     def imports(self) -> Any:
         """The `imports` column."""
@@ -112,6 +117,18 @@ class Part:
         """The text of a row that has one."""
         text: bytes = self._table.column("text")[row].as_py()
         return text
+
+
+def read_texts(refs: Iterable[tuple[Path, int]]) -> Iterator[bytes]:
+    """The texts of (part, row), in order; texts of a repository mostly share a part, so few are open at a time."""
+    parts: dict[Path, Part] = {}
+    for path, row in refs:
+        part = parts.get(path)
+        if part is None:
+            if len(parts) == _MAX_OPEN_PARTS:
+                del parts[next(iter(parts))]
+            part = parts[path] = Part(path)
+        yield part.text(row)
 
 
 def _record_batch(files: list[ReadFile]) -> Any:

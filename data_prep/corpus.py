@@ -1,0 +1,73 @@
+"""Everything that was read, as one table that the driver decides on; texts stay in the parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data_prep.text_store import Part
+
+_ORDER = ("source", "repository", "path", "location")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One row per file a source held, ordered by source, repository, path and location.
+
+    `table` has the columns of `text_store.ReadFile` but text, imports and bands, and `source`. Row i lies in
+    row `row[i]` of the part `parts[part[i]]`.
+    """
+
+    table: Any
+    parts: tuple[Path, ...]
+    part: NDArray[np.int32]
+    row: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def with_licences(self, licences: Sequence[str | None]) -> "Corpus":
+        """The same with another `licence` column."""
+        position = self.table.schema.get_field_index("licence")
+        return replace(
+            self, table=self.table.set_column(position, "licence", pa.array(licences, pa.string()))
+        )
+
+    def strings(self, column: str) -> NDArray[np.object_]:
+        """A column as Python strings, None where there is none; equal strings are one object."""
+        encoded = self.table.column(column).combine_chunks().dictionary_encode()
+        words = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+        codes = encoded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+        chosen: NDArray[np.object_] = words[codes]
+        return chosen
+
+    def integers(self, column: str) -> NDArray[np.int64]:
+        """A column of integers, 0 where there is none."""
+        filled = pc.fill_null(self.table.column(column), 0)
+        numbers: NDArray[np.int64] = filled.to_numpy().astype(np.int64, copy=False)
+        return numbers
+
+
+def load_corpus(parts: Sequence[tuple[str, Path]]) -> Corpus:
+    """The corpus of the parts (source's name, file)."""
+    tables, part, row = [], [], []
+    for number, (source, path) in enumerate(parts):
+        table = Part(path).columns()
+        names = pa.array([source], pa.string()).take(pa.array(np.zeros(table.num_rows, np.int64)))
+        tables.append(table.append_column("source", names))
+        part.append(np.full(table.num_rows, number, np.int32))
+        row.append(np.arange(table.num_rows, dtype=np.int64))
+    whole = pa.concat_tables(tables)
+    order = pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in _ORDER])
+    positions = order.to_numpy()
+    return Corpus(
+        table=whole.take(order).combine_chunks(),
+        parts=tuple(path for _, path in parts),
+        part=np.concatenate(part)[positions],
+        row=np.concatenate(row)[positions],
+    )

@@ -1,0 +1,59 @@
+"""Which copy of a file stays."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.corpus import Corpus
+from data_prep.fates import Fates
+
+EXACT, NEAR = "exact_duplicate", "near_duplicate"
+
+
+def preference(corpus: Corpus) -> NDArray[np.int64]:
+    """Rank of every row: of copies the one with the smallest rank stays.
+
+    More stars first, then the order of the ledger: source, repository, path, location.
+    """
+    order = np.argsort(-corpus.integers("stars"), kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def drop_exact(corpus: Corpus, fates: Fates, rank: NDArray[np.int64]) -> None:
+    """Drop the rows whose text, as it would be stored, is that of a preferred row."""
+    kept = fates.kept()
+    digests = corpus.table.column("sha256").take(kept).combine_chunks().dictionary_encode()
+    groups = digests.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    _drop_all_but_best(fates, kept, groups, rank, EXACT)
+
+
+def drop_near(
+    fates: Fates, rows: NDArray[np.int64], labels: NDArray[np.int64], rank: NDArray[np.int64]
+) -> None:
+    """Drop all but the preferred row of each near-duplicate cluster: `labels[i]` is that of `rows[i]`.
+
+    The value of a dropped row is the size of its cluster.
+    """
+    best, sizes = _drop_all_but_best(fates, rows, labels, rank, NEAR)
+    is_cluster = sizes > 1
+    fates.cluster[rows[is_cluster]] = best[is_cluster]
+    dropped = rows[is_cluster & (best != rows)]
+    fates.value[dropped] = sizes[is_cluster & (best != rows)]
+
+
+def _drop_all_but_best(
+    fates: Fates, rows: NDArray[np.int64], groups: NDArray[np.int64], rank: NDArray[np.int64], rule: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Drop them; returns for each of `rows` the row that stays and its group's size."""
+    by_group = np.lexsort((rank[rows], groups))
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = np.diff(groups[by_group]) != 0
+    group_number = np.cumsum(is_first) - 1
+    best = np.empty(len(rows), np.int64)
+    best[by_group] = rows[by_group][is_first][group_number]
+    sizes = np.empty(len(rows), np.int64)
+    sizes[by_group] = np.bincount(group_number)[group_number] if len(rows) else 0
+    is_copy = best != rows
+    fates.drop_duplicates(rows[is_copy], best[is_copy], rule)
+    return best, sizes

@@ -1,0 +1,135 @@
+"""The last step of prep: indexes, tokenizer, ledger and, last, the manifest."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.storage import fingerprint, sha256_bytes, sha256_file, write_bytes
+from data_prep.config import PrepConfig
+from data_prep.documents import SPLITS
+from data_prep.ledger import read_ledger, write_ledger
+from data_prep.manifest import (
+    LEDGER_NAME,
+    SIGNATURE_NAME,
+    TOKENIZER_NAME,
+    Manifest,
+    Shard,
+    Source,
+    read_manifest,
+    write_manifest,
+)
+from data_prep.shard_plan import PlannedShard, ShardPlan
+from data_prep.shards import WrittenShard
+from data_prep.summary import summarise
+from data_prep.tokenizer import CodeTokenizer
+
+_NUM_REMOVALS = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the steps before left: the plan and what was written for each of its shards, the ledger's table,
+    the tokenizer and every source's mixture weight."""
+
+    plan: ShardPlan
+    written: Sequence[WrittenShard]
+    ledger: Any
+    tokenizer_path: Path
+    weights: Mapping[str, float]
+
+
+def finished_summary(config: PrepConfig, seed: int, folder: Path, signature: str) -> dict[str, Any] | None:
+    """The summary of a folder that was finished with this config from these inputs; else None."""
+    manifest = read_manifest(folder)
+    ledger_path = folder / LEDGER_NAME
+    same_config = (manifest.config_sha256, manifest.seed) == (config_sha256(config), seed)
+    if not same_config or not ledger_path.is_file() or sha256_file(ledger_path) != manifest.ledger_sha256:
+        return None
+    signature_path = folder / SIGNATURE_NAME
+    if not signature_path.is_file() or signature_path.read_text() != signature:
+        return None
+    remove_folder(folder / "work")
+    return summarise(read_ledger(ledger_path), manifest)
+
+
+def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dict[str, Any]:
+    """Put everything that is not a tar in place; returns the summary."""
+    write_bytes(folder / TOKENIZER_NAME, outcome.tokenizer_path.read_bytes())
+    tokenizer = CodeTokenizer.load(folder / TOKENIZER_NAME)
+    splits: dict[str, list[Shard]] = {split: [] for split in SPLITS}
+    for planned, shard in zip(outcome.plan.shards, outcome.written, strict=True):
+        splits[planned.split].append(write_index(folder, planned, shard))
+    _remove_strangers(folder, {planned.name for planned in outcome.plan.shards})
+    write_ledger(folder / LEDGER_NAME, outcome.ledger)
+    manifest = Manifest(
+        config_sha256=config_digest,
+        seed=seed,
+        tokenizer_sha256=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        ledger_sha256=sha256_file(folder / LEDGER_NAME),
+        sources=count_sources(splits, outcome.weights),
+        splits={split: tuple(entries) for split, entries in splits.items()},
+    )
+    write_manifest(folder, manifest)
+    return summarise(read_ledger(folder / LEDGER_NAME), manifest)
+
+
+def write_index(folder: Path, planned: PlannedShard, shard: WrittenShard) -> Shard:
+    """Write the tar's index; returns the manifest's entry."""
+    data = (shard.index.model_dump_json(indent=1) + "\n").encode()
+    write_bytes(folder / "shards" / f"{planned.name}.index.json", data)
+    return Shard(
+        name=planned.name,
+        source=planned.source,
+        num_blocks=len(shard.index.blocks),
+        num_docs=sum(block.num_docs for block in shard.index.blocks),
+        num_tokens=sum(shard.document_tokens),
+        num_text_bytes=sum(block.num_text_bytes for block in shard.index.blocks),
+        tar_bytes=shard.tar_bytes,
+        tar_sha256=shard.tar_sha256,
+        index_sha256=sha256_bytes(data),
+    )
+
+
+def count_sources(splits: Mapping[str, Sequence[Shard]], weights: Mapping[str, float]) -> dict[str, Source]:
+    """What each source contributes, over all splits."""
+    shards = [shard for entries in splits.values() for shard in entries]
+    return {
+        name: Source(
+            weight=weight,
+            num_docs=sum(shard.num_docs for shard in shards if shard.source == name),
+            num_tokens=sum(shard.num_tokens for shard in shards if shard.source == name),
+            num_text_bytes=sum(shard.num_text_bytes for shard in shards if shard.source == name),
+        )
+        for name, weight in sorted(weights.items())
+    }
+
+
+def config_sha256(config: PrepConfig) -> str:
+    """Stands for all that the stage was told."""
+    return fingerprint(config.model_dump(mode="json"))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove `folder`, although a killed call's last task may just be writing its output there."""
+    doomed = folder.with_name(f".{folder.name}.old")
+    for _ in range(_NUM_REMOVALS):
+        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            folder.rename(doomed)
+        except FileNotFoundError:
+            break
+        except OSError:  # some of `doomed` is still there
+            continue
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_strangers(folder: Path, names: set[str]) -> None:
+    """Remove what a killed call left half-written, and shards of a corpus that has changed since."""
+    for path in (folder / "shards").iterdir():
+        if path.name.split(".")[0] not in names:
+            path.unlink(missing_ok=True)
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""What the tokenizer is trained on, and the task that trains it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.storage import write_bytes
+from data_prep.corpus import Corpus
+from data_prep.ordering import keyed_hash
+from data_prep.sources.config import MixtureConfig, SourceConfig
+from data_prep.text_store import read_texts
+from data_prep.tokenizers.config import TokenizerConfig
+from data_prep.tokenizers.training import train_tokenizer
+
+
+def weighted_sample(
+    corpus: Corpus, rows: NDArray[np.int64], weights: Mapping[str, float], max_bytes: int, seed: int
+) -> NDArray[np.int64]:
+    """About `max_bytes` of text from `rows`, handed back in their own order.
+
+    Each source gives a share proportional to its weight times its bytes, of documents in keyed-hash order.
+    """
+    sources, ids = corpus.strings("source"), corpus.strings("id")
+    sizes = corpus.integers("num_text_bytes")
+    rows_of = {name: rows[sources[rows] == name] for name in sorted(weights)}
+    weighted = {name: weights[name] * float(sizes[own].sum()) for name, own in rows_of.items()}
+    total = sum(weighted.values())
+    chosen: list[int] = []
+    for name, own in rows_of.items():
+        left_bytes = max_bytes * weighted[name] / total if total else 0.0
+        for row in sorted(own.tolist(), key=lambda row: keyed_hash(seed, "tokenizer sample", ids[row])):
+            if left_bytes <= 0:
+                break
+            chosen.append(row)
+            left_bytes -= float(sizes[row])
+    is_chosen = np.isin(rows, np.array(chosen, np.int64))
+    sample: NDArray[np.int64] = rows[is_chosen]
+    return sample
+
+
+def source_weights(config: SourceConfig) -> dict[str, float]:
+    """Mixture weight by source name, as the sources' work units call them."""
+    if isinstance(config, MixtureConfig):
+        return {name: part.weight for name, part in config.parts.items()}
+    return {config.kind: config.weight}
+
+
+def train_tokenizer_task(texts: Sequence[tuple[str, int]], config: TokenizerConfig, output: Path) -> None:
+    """Train on the texts (part, row), in their order, and write the tokenizer's file to `output`."""
+    write_bytes(output, train_tokenizer(read_texts((Path(part), row) for part, row in texts), config))
