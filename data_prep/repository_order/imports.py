@@ -68,7 +68,7 @@ def _line_start(data: bytes, place: int) -> int:
 
 _PYTHON_CLAUSE = rb"[^\n#;\\]{0,4096}(?:\\\r?\n[^\n#;\\]{0,4096}){0,64}"
 _PYTHON_FROM = re.compile(
-    rb"[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+c?import\b[ \t]*(?:\(([^)]{0,%d})|(%s))"
+    rb"[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)(?:[ \t]|\\\r?\n)+c?import\b[ \t]*(?:\(([^)]{0,%d})|(%s))"
     % (_MAX_CLAUSE_BYTES, _PYTHON_CLAUSE)
 )
 _PYTHON_IMPORT = re.compile(rb"[ \t]*c?import[ \t]+(%s)" % _PYTHON_CLAUSE)
@@ -80,6 +80,8 @@ def _python(data: bytes) -> Iterator[bytes]:
     done = 0  # what a clause has covered is not searched again
     for place in _places(data, b"import"):
         start = _line_start(data, place) if place >= done else -1
+        if start > 0 and data[start - 3 : start].rstrip(b"\r\n").endswith(b"\\"):
+            start = _line_start(data, start - 1)
         if start < 0:
             continue
         if match := _PYTHON_FROM.match(data, start):
@@ -110,18 +112,20 @@ def _python_targets(dots: bytes, module: bytes, names: Iterator[bytes]) -> Itera
         yield stem
 
 
-_SCRIPT_SPECIFIER = re.compile(
-    rb"[ \t\r\n]{0,64}(?:\([ \t\r\n]{0,64})?([\"'`])([^\"'`\r\n]{1,%d})\1" % MAX_TARGET_BYTES
-)
-_SCRIPT_WORDS = (b"from", b"require", b"import")
+_SCRIPT_STRING = rb"[ \t\r\n]{0,64}([\"'`])([^\"'`\r\n]{1,%d})\1" % MAX_TARGET_BYTES
+_SCRIPT_PATTERNS = {
+    b"from": re.compile(rb"\bfrom" + _SCRIPT_STRING),
+    b"require": re.compile(rb"\brequire[ \t\r\n]{0,64}\(" + _SCRIPT_STRING),
+    b"import": re.compile(rb"\bimport[ \t\r\n]{0,64}\(?" + _SCRIPT_STRING),
+}
 _SCRIPT_COMMENT = re.compile(rb"[ \t]*(?://|\*)")
 
 
 def _script(data: bytes) -> Iterator[bytes]:
     found: list[tuple[int, bytes]] = []
-    for word in _SCRIPT_WORDS:
+    for word, pattern in _SCRIPT_PATTERNS.items():
         for place in _places(data, word):
-            match = _SCRIPT_SPECIFIER.match(data, place + len(word))
+            match = pattern.match(data, place)
             if match and not _is_commented(data, place):
                 found.append((place, match[2]))
     for _, target in sorted(found):
@@ -133,7 +137,7 @@ def _is_commented(data: bytes, place: int) -> bool:
     return start >= 0 and _SCRIPT_COMMENT.match(data, start, place) is not None
 
 
-_JAVA_IMPORT = re.compile(rb"[ \t]*import[ \t]+(?:static[ \t]+)?([\w$.]+(?:\.\*)?)")
+_JAVA_IMPORT = re.compile(rb"[ \t]*import[ \t]+(?:static[ \t]+)?([\w$]+(?:\.[\w$]+)*(?:\.\*)?)")
 
 
 def _java(data: bytes) -> Iterator[bytes]:
