@@ -40,4 +40,9 @@ class Work:
             )
         size_of = {task.name: size for task, size in zip(tasks, sizes_bytes, strict=True)}
         with self.reporter.bar(label, total=sum(sizes_bytes) / MB, unit="MB") as bar:
-            run_file_tasks(function, tasks, lambda task: bar.advance(size_of[task.name] / MB))
+            run_file_tasks(
+                function,
+                tasks,
+                lambda task: bar.advance(size_of[task.name] / MB),
+                on_retry=lambda reason: self.reporter.line(f"prep: {label}: {reason}"),
+            )

@@ -71,9 +71,9 @@ def _identity(config: RunConfig, part: Any) -> dict[str, Any]:
 
 
 def _corpus_signature(config: PrepConfig) -> str:
-    from data_prep.sources.listing import input_signature
+    from data_prep.stage import input_signature
 
-    return input_signature(config.source)
+    return input_signature(config)
 
 
 def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:

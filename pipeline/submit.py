@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.jobs import packed_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
-from data_prep.config import DirectoryConfig
+from data_prep.sources.config import with_absolute_paths
 from pipeline.config import RunConfig
 from pipeline.run_folder import config_text
 
@@ -36,9 +36,6 @@ def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -
 
 
 def config_for_cluster(config: RunConfig) -> RunConfig:
-    """The same run with the corpus's path absolute: a job starts in a folder of its own."""
-    source = config.prep.source
-    if not isinstance(source, DirectoryConfig):
-        return config
-    absolute = source.model_copy(update={"path": source.path.expanduser().absolute()})
-    return config.model_copy(update={"prep": config.prep.model_copy(update={"source": absolute})})
+    """The same run with the corpus's local paths absolute: a job starts in a folder of its own."""
+    prep = config.prep.model_copy(update={"source": with_absolute_paths(config.prep.source)})
+    return config.model_copy(update={"prep": prep})

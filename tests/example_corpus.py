@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cluster.storage import sha256_bytes, sha256_file, write_bytes
+from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
 from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
 from data_prep.prepared import PreparedCorpus, open_prepared
-from data_prep.shards import add_block
+from data_prep.shards import Sample, write_tar
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
 from pretrain.model.config import ModelConfig
@@ -34,6 +34,7 @@ def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus
         tokenizer_sha256=tokenizer.fingerprint,
         vocab_size=tokenizer.vocab_size,
         ledger_sha256="0" * 64,
+        sources={},
         splits={split: (shard,) for split, shard in shards.items()},
     )
     write_manifest(folder, manifest)
@@ -59,20 +60,20 @@ def _write_shard(folder: Path, split: str, packages: Packages, tokenizer: CodeTo
                 )
             )
             arrays.append(np.append(tokenizer.encode(text), np.uint16(tokenizer.eod_id)))
-    tar_path = folder / "shards" / f"{split}-00000.tar"
-    tar_path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(tar_path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        block = add_block(tar, f"{split}-00000-00000", arrays, metas)
-    index = ShardIndex(blocks=(block,)).model_dump_json().encode()
-    write_bytes(folder / "shards" / f"{split}-00000.index.json", index)
+    name = f"{split}-00000"
+    tar_path = folder / "shards" / f"{name}.tar"
+    blocks, tar_sha256 = write_tar(tar_path, [Sample(f"{name}-00000", arrays, metas)])
+    index = ShardIndex(blocks=blocks).model_dump_json().encode()
+    write_bytes(folder / "shards" / f"{name}.index.json", index)
     return Shard(
-        name=f"{split}-00000",
+        name=name,
+        source="here",
         num_blocks=1,
-        num_docs=block.num_docs,
-        num_tokens=block.num_tokens,
-        num_text_bytes=block.num_text_bytes,
+        num_docs=blocks[0].num_docs,
+        num_tokens=blocks[0].num_tokens,
+        num_text_bytes=blocks[0].num_text_bytes,
         tar_bytes=tar_path.stat().st_size,
-        tar_sha256=sha256_file(tar_path),
+        tar_sha256=tar_sha256,
         index_sha256=sha256_bytes(index),
     )
 

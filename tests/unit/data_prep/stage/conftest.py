@@ -8,8 +8,12 @@ import pytest
 
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
-from data_prep.config import DirectoryConfig, PrepConfig, TokenizerConfig
+from data_prep.config import PrepConfig
+from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.filters.config import FiltersConfig
+from data_prep.sources.config import DirectoryConfig
 from data_prep.stage import run_prep
+from data_prep.tokenizers.config import TokenizerConfig
 
 NUM_REPOSITORIES = 8
 FILES_PER_REPOSITORY = 6
@@ -56,11 +60,13 @@ def corpus(tmp_path: Path) -> Path:
 def config(corpus: Path) -> PrepConfig:
     """Small blocks and tars, so that there are several of each."""
     return PrepConfig(
-        source=DirectoryConfig(path=corpus),
-        tokenizer=TokenizerConfig(vocab_size=400, sample_bytes=20_000),
+        source=DirectoryConfig(path=str(corpus)),
+        filters=FiltersConfig(parses=True),
+        # The corpus is made by a formula, so that its files are much alike.
+        near_duplicates=NearDuplicatesConfig(enabled=False),
+        tokenizer=TokenizerConfig(vocab_size=460, sample_bytes=20_000),
         block_tokens=3000,
         shard_tokens=9000,
-        num_partitions=4,
     )
 
 
@@ -69,14 +75,17 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run one after the other in this process, skipping those whose output is there."""
 
     def run(
-        function: Callable[..., None], tasks: Sequence[FileTask], on_done: Callable[[FileTask], None]
+        function: Callable[..., None],
+        tasks: Sequence[FileTask],
+        on_done: Callable[[FileTask], None],
+        **options: object,
     ) -> None:
         for task in tasks:
             if not task.output.exists():
                 function(*task.arguments, task.output)
             on_done(task)
 
-    monkeypatch.setattr("data_prep.stage.run_file_tasks", run)
+    monkeypatch.setattr("data_prep.work.run_file_tasks", run)
 
 
 @pytest.fixture

@@ -5,19 +5,22 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from data_prep.sources.plan import plan_units
 from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import sha256_file, write_bytes
-from data_prep.config import DirectoryConfig, FiltersConfig, PrepConfig
-from data_prep.documents import SourceFile
+from data_prep.config import PrepConfig
+from data_prep.filters.config import FiltersConfig
 from data_prep.ledger import read_ledger
 from data_prep.prepared import open_prepared
-from data_prep.sources.listing import list_files
+from data_prep.sources.config import DirectoryConfig, SourceConfig
+from data_prep.sources.units import WorkUnit
 from data_prep.stage import run_prep
 
 Prepared = tuple[Path, dict[str, Any]]
@@ -32,6 +35,10 @@ DROPPED = {
 }
 
 
+def ledger_rows(folder: Path) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in read_ledger(folder / "ledger.parquet").to_pylist()]
+
+
 def digests(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
@@ -39,10 +46,10 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_every_file_has_a_fate(prepared: Prepared) -> None:
     folder, summary = prepared
-    rows = read_ledger(folder / "ledger.parquet")
+    rows = ledger_rows(folder)
     assert {f"{r.repository}:{r.path}": r.rule for r in rows if r.fate == "dropped"} == DROPPED
     copy = next(row for row in rows if row.rule == "exact_duplicate")
-    assert copy.duplicate_of == "package0:src/module0.py"
+    assert copy.duplicate_of == "directory:package0:src/module0.py"
     assert len(rows) == summary["num_files_listed"] == 48 + len(DROPPED)
     assert summary["num_files_kept"] == 48
     assert summary["dropped_by_rule"] == dict(Counter(DROPPED.values()))
@@ -53,7 +60,7 @@ def test_every_file_has_a_fate(prepared: Prepared) -> None:
 
 def test_summary_adds_up(prepared: Prepared) -> None:
     folder, summary = prepared
-    rows = read_ledger(folder / "ledger.parquet")
+    rows = ledger_rows(folder)
     for split, counts in summary["splits"].items():
         kept = [row for row in rows if row.split == split]
         assert counts["num_docs"] == len(kept)
@@ -61,7 +68,11 @@ def test_summary_adds_up(prepared: Prepared) -> None:
         assert counts["num_bytes"] == sum(row.num_text_bytes or 0 for row in kept)
     assert sum(r["num_bytes"] for r in summary["repositories"]) == summary["num_bytes_kept"]
     assert summary["languages"] == {
-        "Python": {"num_files": summary["num_files_kept"], "num_bytes": summary["num_bytes_kept"]}
+        "Python": {
+            "num_files": summary["num_files_kept"],
+            "num_bytes": summary["num_bytes_kept"],
+            "num_tokens": sum(row.num_tokens or 0 for row in rows),
+        }
     }
     assert summary["num_bytes_listed"] == sum(row.num_bytes for row in rows)
     assert summary["splits"]["train"]["num_shards"] > 1
@@ -71,7 +82,7 @@ def test_summary_adds_up(prepared: Prepared) -> None:
 
 def test_splits_share_no_repository(prepared: Prepared) -> None:
     folder, _ = prepared
-    rows = read_ledger(folder / "ledger.parquet")
+    rows = ledger_rows(folder)
     pairs = {(row.repository, row.split) for row in rows if row.split is not None}
     assert len(pairs) == len({repository for repository, _ in pairs}) == 8
     assert {split for _, split in pairs} == {"train", "validation", "test"}
@@ -171,17 +182,17 @@ def test_corpus_path_relative_to_the_drivers_folder(
     config: PrepConfig, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place = run_prep(config, 0, tmp_path / "absolute", Reporter())
-    relative = config.model_copy(update={"source": DirectoryConfig(path=Path(corpus.name))})
+    relative = config.model_copy(update={"source": DirectoryConfig(path=corpus.name)})
     monkeypatch.chdir(corpus.parent)
-    monkeypatch.setattr("data_prep.stage.list_files", _listed_then_elsewhere)
+    monkeypatch.setattr("data_prep.stage.plan_units", _planned_then_elsewhere)
     assert run_prep(relative, 0, tmp_path / "relative", Reporter()) == in_place
 
 
-def _listed_then_elsewhere(config: DirectoryConfig) -> list[SourceFile]:
+def _planned_then_elsewhere(config: SourceConfig) -> list[WorkUnit]:
     """Tasks run in this process, in another working directory, as they do on a worker."""
-    files = list_files(config)
+    units = plan_units(config)
     os.chdir("/")
-    return files
+    return units
 
 
 def test_files_that_come_and_go_do_not_stop_the_cleaning(
@@ -243,10 +254,10 @@ def test_full_disk(config: PrepConfig, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("in_process")
 def test_budget_shows_in_the_ledger(config: PrepConfig, corpus: Path, tmp_path: Path) -> None:
     sizes = [sum(f.stat().st_size for f in d.rglob("*.py")) for d in corpus.iterdir()]
-    source = DirectoryConfig(path=corpus, max_total_bytes=max(sizes) * 4)
+    source = DirectoryConfig(path=str(corpus), max_total_bytes=max(sizes) * 4)
     summary = run_prep(config.model_copy(update={"source": source}), 0, tmp_path / "prep", Reporter())
     assert len(summary["repositories"]) in (4, 5)
-    budget = [row for row in read_ledger(tmp_path / "prep" / "ledger.parquet") if row.rule == "budget"]
+    budget = [row for row in ledger_rows(tmp_path / "prep") if row.rule == "budget"]
     assert len(budget) == summary["dropped_by_rule"]["budget"]
     assert all(row.sha256 is None for row in budget)
     assert len(budget) + summary["num_files_kept"] <= summary["num_files_listed"]
@@ -258,7 +269,7 @@ def test_nothing_usable_names_the_counts(config: PrepConfig, tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"all 55 files of the corpus were dropped \(file_size 55\)"):
         run_prep(strict, 0, tmp_path / "prep", Reporter())
     small = config.model_copy(
-        update={"source": DirectoryConfig(path=tmp_path / "corpus", max_total_bytes=10)}
+        update={"source": DirectoryConfig(path=str(tmp_path / "corpus"), max_total_bytes=10)}
     )
     with pytest.raises(UserError, match=r"dropped \(budget 55\)"):
         run_prep(small, 0, tmp_path / "prep", Reporter())
