@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.jobs import packed_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
-from data_prep.sources.config import with_absolute_paths
+from data_prep.sources.absolute import with_absolute_paths
 from pipeline.config import RunConfig
 from pipeline.run_folder import config_text
 
