@@ -1,0 +1,72 @@
+"""The documents that are compared: their numbers, and the way from a number to the text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.storage import atomic_file, fingerprint, sha256_bytes
+from data_prep.text_store import Part
+from data_prep.work import Work
+
+# Opened parts are memory maps; more of them than a process may keep open files would be too many.
+_MAX_OPEN_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DedupPart:
+    """Rows of a part that take part in the comparison, in ascending order; all of them have band keys."""
+
+    path: Path
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All compared documents, numbered through in the order of the parts and of their rows.
+
+    Part p has the documents `offsets[p]` to `offsets[p + 1]`; `rows_path` holds the row of each document.
+    `key` stands for all of it: it changes when a part or the choice of rows does.
+    """
+
+    key: str
+    part_paths: tuple[Path, ...]
+    offsets: tuple[int, ...]
+    rows_path: Path
+
+    @property
+    def num_documents(self) -> int:
+        return self.offsets[-1]
+
+    def rows(self, part: int) -> NDArray[np.int64]:
+        """The rows of one part."""
+        all_rows: NDArray[np.int64] = np.load(self.rows_path, mmap_mode="r")
+        return np.array(all_rows[self.offsets[part] : self.offsets[part + 1]])
+
+    def texts(self, documents: NDArray[np.int64]) -> list[bytes]:
+        """The texts of some documents."""
+        rows = np.load(self.rows_path, mmap_mode="r")[documents]
+        parts = np.searchsorted(self.offsets, documents, side="right") - 1
+        return [
+            _opened(self.part_paths[part]).text(row)
+            for part, row in zip(parts.tolist(), rows.tolist(), strict=True)
+        ]
+
+
+def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
+    """Number the documents of `parts` and write down their rows in the work folder."""
+    key = fingerprint([[part.path.name, sha256_bytes(part.rows.tobytes())] for part in parts])
+    rows_path = work.path("near-rows", key, "npy")
+    if not rows_path.exists():
+        with atomic_file(rows_path) as file:
+            np.save(file, np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]))
+    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
+    return Catalogue(key, tuple(part.path for part in parts), tuple(offsets.tolist()), rows_path)
+
+
+@lru_cache(maxsize=_MAX_OPEN_PARTS)
+def _opened(path: Path) -> Part:
+    return Part(path)

@@ -1,0 +1,124 @@
+"""Connected components of a graph that no process holds.
+
+After Kiveris and others 2014, "Connected Components in MapReduce and Beyond": rounds that hang every node on a
+smaller one until each component is a star around its smallest node. Two rounds take turns. *Contract* takes the
+edges whose larger node lies in a task's range and replaces them by stars around the smallest node that they reach
+(the paper's small star, carried on as far as the task's edges go). *Large star* hangs every neighbour larger than a
+node on the node's smallest one. Edges are sorted files; a task reads its range of nodes from all of them. How many
+tasks share a round is a function of the number of edges, so the files do not depend on who makes them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.ray_session import FileTask
+from data_prep.dedup import pairs
+from data_prep.work import Work
+
+_EDGES_PER_TASK = 4_000_000
+_EDGE_BYTES = 8
+# Each turn at least halves a path, and more: a graph of 2^32 nodes needs far fewer.
+_MAX_TURNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What all tasks of a round have in common."""
+
+    name: str
+    function: Callable[..., None]
+    num_tasks: int
+    num_nodes: int
+    key: str
+
+
+def component_labels(
+    edge_files: Sequence[Path],
+    num_nodes: int,
+    key: str,
+    work: Work,
+    edges_per_task: int = _EDGES_PER_TASK,
+) -> NDArray[np.int64]:
+    """The smallest node [num_nodes] of each node's component.
+
+    `edge_files` hold pairs in either order; `key` stands for their content.
+    """
+    labels = np.arange(num_nodes)
+    files = list(edge_files)
+    for turn in range(_MAX_TURNS):
+        num_edges = sum(pairs.count(path) for path in files)
+        if not num_edges:
+            return labels
+        num_tasks = -(-num_edges // edges_per_task)
+        turn_key = f"{key}/{edges_per_task}/{turn}"
+        contracted = _run(_Round("contract", contract, num_tasks, num_nodes, turn_key), files, work)
+        files = _run(_Round("large-star", large_star, num_tasks, num_nodes, turn_key), contracted, work)
+        if all(_is_star_file(path) for path in files):
+            outer, centres = pairs.decode(pairs.read(files, 0, num_nodes, num_nodes), num_nodes)
+            labels[outer] = centres
+            return labels
+    raise RuntimeError(f"components did not come to rest in {_MAX_TURNS} turns")
+
+
+def contract(edge_files: Sequence[Path], first: int, last: int, num_nodes: int, output: Path) -> None:
+    """Task: replace the edges that begin in [first, last) by stars, each edge written both ways."""
+    left, right = pairs.decode(pairs.read(edge_files, first, last, num_nodes), num_nodes)
+    nodes, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+    roots = nodes[smallest_reached(places[: len(left)], places[len(left) :], len(nodes))]
+    outer = nodes != roots
+    nodes, roots = nodes[outer], roots[outer]
+    both_ways = np.concatenate([nodes, roots]), np.concatenate([roots, nodes])
+    pairs.write(output, pairs.encode(*both_ways, num_nodes))
+
+
+def large_star(edge_files: Sequence[Path], first: int, last: int, num_nodes: int, output: Path) -> None:
+    """Task: for the nodes in [first, last), hang their larger neighbours on their smallest one.
+
+    Edges are read both ways and written from the larger node. The file begins with the pair (0, 0), which is no
+    edge, unless every node of the range is the centre of a star or hangs on nothing but one.
+    """
+    centres, neighbours = pairs.decode(pairs.read(edge_files, first, last, num_nodes), num_nodes)
+    starts = np.flatnonzero(np.diff(centres, prepend=-1))
+    sizes = np.diff(starts, append=len(centres))
+    smallest = np.minimum(neighbours[starts], centres[starts])
+    at_rest = not np.any((neighbours[starts] < centres[starts]) & (sizes > 1))
+    is_larger = neighbours > centres
+    codes = pairs.encode(neighbours[is_larger], np.repeat(smallest, sizes)[is_larger], num_nodes)
+    pairs.write(output, codes if at_rest else np.concatenate([[np.uint64(0)], codes]))
+
+
+def smallest_reached(left: NDArray[np.int64], right: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
+    """For each node of a graph in memory the smallest node of its component."""
+    roots = np.arange(num_nodes)
+    while True:
+        low, high = np.minimum(roots[left], roots[right]), np.maximum(roots[left], roots[right])
+        if not np.any(low != high):
+            return roots
+        # Every root with a smaller neighbour goes below one: at least half of a component's roots do or are gone to.
+        np.minimum.at(roots, high, low)
+        while np.any(roots[roots] != roots):
+            roots = roots[roots]
+
+
+def _run(this: _Round, files: Sequence[Path], work: Work) -> list[Path]:
+    bounds = [this.num_nodes * number // this.num_tasks for number in range(this.num_tasks + 1)]
+    size_bytes = sum(pairs.count(path) for path in files) * _EDGE_BYTES // this.num_tasks
+    tasks = [
+        FileTask(
+            f"near-{this.name} {this.key[-8:]} {number}",
+            work.path(f"near-{this.name}", [this.key, number, this.num_tasks], "npy"),
+            (tuple(files), bounds[number], bounds[number + 1], this.num_nodes),
+        )
+        for number in range(this.num_tasks)
+    ]
+    work.run("near duplicates: clusters", this.function, tasks, [size_bytes] * this.num_tasks)
+    return [task.output for task in tasks]
+
+
+def _is_star_file(path: Path) -> bool:
+    codes = np.load(path, mmap_mode="r")
+    return not len(codes) or codes[0] != 0

@@ -1,0 +1,53 @@
+"""Sorted files of document pairs.
+
+A pair (a, b) of documents below n is one number, a x n + b. A file of them, sorted, is read by ranges of the
+first document: that is how work is handed from one round of tasks to the next, each task reading its range of
+everybody's output.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.storage import atomic_file
+
+# a x n + b must fit in 64 bits.
+MAX_DOCUMENTS = 1 << 32
+
+
+def encode(first: NDArray[np.int64], second: NDArray[np.int64], num_documents: int) -> NDArray[np.uint64]:
+    """Sorted pairs, each once."""
+    codes = first.astype(np.uint64) * np.uint64(num_documents) + second.astype(np.uint64)
+    return np.unique(codes)
+
+
+def decode(codes: NDArray[np.uint64], num_documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and second documents."""
+    first, second = np.divmod(codes, np.uint64(num_documents))
+    return first.astype(np.int64), second.astype(np.int64)
+
+
+def write(path: Path, codes: NDArray[np.uint64]) -> None:
+    """Write sorted pairs."""
+    with atomic_file(path) as file:
+        np.save(file, codes)
+
+
+def read(paths: Sequence[Path], first: int, last: int, num_documents: int) -> NDArray[np.uint64]:
+    """Pairs of all files whose first document is in [first, last), sorted, each once."""
+    # The end of the last range may be 2^64 itself, which no uint64 holds.
+    low, high = first * num_documents, last * num_documents - 1
+    slices = []
+    for path in paths:
+        codes = np.load(path, mmap_mode="r")
+        begin = np.searchsorted(codes, np.uint64(low), side="left")
+        end = np.searchsorted(codes, np.uint64(high), side="right")
+        slices.append(np.array(codes[begin:end]))
+    return np.unique(np.concatenate(slices))
+
+
+def count(path: Path) -> int:
+    """How many pairs a file holds."""
+    return len(np.load(path, mmap_mode="r"))
