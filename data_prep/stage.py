@@ -20,6 +20,7 @@ from data_prep.dedup.clusters import DedupPart, near_duplicate_clusters
 from data_prep.duplicates import drop_exact, drop_near, preference
 from data_prep.fates import Fates, fates_after_reading
 from data_prep.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
+from data_prep.funnel import funnel_lines
 from data_prep.ledger_table import ledger_table
 from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, SIGNATURE_NAME
 from data_prep.reading import ReadingConfig, read_unit_task
@@ -29,6 +30,7 @@ from data_prep.shards import WrittenShard, write_shard_task
 from data_prep.sources.plan import plan_units
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
+from data_prep.text_store import Part
 from data_prep.tokenizer_sample import source_weights, train_tokenizer_task, weighted_sample
 from data_prep.work import MB, Work
 
@@ -86,6 +88,8 @@ class _Preparation:
         outcome = Outcome(plan, tuple(written), ledger, tokenizer_path, source_weights(self.config.source))
         summary = finish(self.folder, config_sha256(self.config), self.seed, outcome)
         remove_folder(self.work.folder)
+        for line in funnel_lines(summary):
+            self.reporter.line(line)
         return summary
 
     def read(self, units: Sequence[WorkUnit]) -> Corpus:
@@ -105,7 +109,7 @@ class _Preparation:
                 FileTask(f"{unit.source}: {unit.name}", self.work.path("read", key, "arrow"), arguments)
             )
         sizes_bytes = [unit.num_bytes for unit in units]
-        self.work.run("read and filter", read_unit_task, tasks, sizes_bytes)
+        self.work.run("read and filter", read_unit_task, tasks, sizes_bytes, _KeptFiles())
         corpus = load_corpus([(unit.source, task.output) for unit, task in zip(units, tasks, strict=True)])
         _refuse_unreadable_sources(corpus)
         self._say(f"read {len(corpus):,} files, {sum(sizes_bytes) / MB:.1f} MB", start_s)
@@ -164,6 +168,20 @@ class _Preparation:
 
     def _say(self, fact: str, start_s: float) -> None:
         self.reporter.line(f"prep: {fact} in {time.monotonic() - start_s:.1f} s")
+
+
+class _KeptFiles:
+    """The note behind the bar: how many files were kept so far."""
+
+    def __init__(self) -> None:
+        self._num_kept = 0
+        self._num_read = 0
+
+    def __call__(self, output: Path) -> str:
+        part = Part(output)
+        self._num_kept += part.num_kept()
+        self._num_read += len(part)
+        return f"{self._num_kept:,} of {self._num_read:,} files pass"
 
 
 def _refuse_unreadable_sources(corpus: Corpus) -> None:

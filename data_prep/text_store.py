@@ -104,6 +104,10 @@ class Part:
         is_signed = pc.is_valid(self._table.column("bands"))
         return self._table.drop_columns(list(_HEAVY_COLUMNS)).append_column("is_signed", is_signed)
 
+    def num_kept(self) -> int:
+        """Rows that no rule has dropped."""
+        return int(self._table.column("rule").null_count)
+
     def imports(self) -> Any:
         """The `imports` column."""
         return self._table.column("imports")

@@ -1,38 +1,46 @@
 """The tokenizer as everybody uses it: load, encode, decode."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from cluster.errors import UserError
-from cluster.storage import sha256_bytes
+from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import SPECIAL_TOKENS
+from data_prep.tokenizers.encoding import encode_any
+from data_prep.tokenizers.opened import ForeignTokenizer, OpenedTokenizer, token_lengths
+from data_prep.tokenizers.opening import open_tokenizer
 
 # uint16 or uint32, as `token_dtype` says.
 TokenArray = NDArray[np.unsignedinteger[Any]]
 
 
 class CodeTokenizer:
-    """Byte-level BPE. Text in, ids out and back, exactly, for every text that is valid Unicode.
+    """Byte-level BPE or SentencePiece. Bytes in, ids out and back, exactly, whatever the bytes are.
 
-    Text that spells a special token ("<eod>") is ordinary text: specials come only from ids.
+    Text that spells a special token ("<eod>") is ordinary text: specials come only from ids. Nothing is
+    normalised. A stretch of bytes that is no UTF-8 becomes one token per byte.
     """
 
-    def __init__(self, tokenizer: Tokenizer, fingerprint: str) -> None:
-        self._tokenizer = tokenizer
-        # Not stored in the file, so it is set at every load.
-        self._tokenizer.encode_special_tokens = True
+    def __init__(self, opened: OpenedTokenizer, fingerprint: str) -> None:
+        self._opened = opened
+        self._byte_ids = opened.byte_ids()
+        self.kind = opened.kind
+        # SHA-256 of the file.
         self.fingerprint = fingerprint
-        self.vocab_size: int = tokenizer.get_vocab_size()
+        self.vocab_size = len(opened.vocabulary)
         self.dtype: type[np.uint16] | type[np.uint32] = token_dtype(self.vocab_size)
 
     @classmethod
     def load(cls, path: Path, expected_sha256: str | None = None) -> "CodeTokenizer":
-        """Read `tokenizer.json`. UserError when it is missing, damaged or not the expected file."""
+        """Read `tokenizer.json`. UserError when it is missing, damaged or not the expected file.
+
+        The fast encoder is checked against the plain one at the first load in a process (0.3 s at most).
+        """
         advice = "remove the folder it is in and run prep again"
         try:
             data = path.read_bytes()
@@ -44,14 +52,23 @@ class CodeTokenizer:
                 f"tokenizer {path} is damaged (its SHA-256 differs from the manifest's): {advice}"
             )
         try:
-            tokenizer = Tokenizer.from_str(data.decode())
-        except Exception as error:  # tokenizers raises bare Exception for every parse error
-            raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {advice}") from error
-        if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != list(SPECIAL_TOKENS):
+            return cls(open_tokenizer(data, digest), digest)
+        except ForeignTokenizer:
             raise UserError(
                 f"tokenizer {path} was not made by permcode prep (other special tokens): {advice}"
-            )
-        return cls(tokenizer, digest)
+            ) from None
+        except Exception as error:  # the libraries raise bare Exception for every parse error
+            raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {advice}") from error
+
+    @property
+    def encoder_name(self) -> str:
+        """The library that encodes: "gigatoken", "tokenizers" or "sentencepiece"."""
+        return self._opened.encoder.name
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the slow encoder is used, in one line; None while the fastest is."""
+        return self._opened.fallback_reason
 
     @property
     def pad_id(self) -> int:
@@ -69,12 +86,22 @@ class CodeTokenizer:
 
     def encode(self, text: str) -> TokenArray:
         """Ids of the text, without specials; uint16, or uint32 where the vocabulary needs it."""
-        return self.encode_batch([text])[0]
+        return self.encode_bytes(text.encode())
 
-    def encode_batch(self, texts: list[str]) -> list[TokenArray]:
+    def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """`encode` of each text."""
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
+        return self.encode_bytes_batch([text.encode() for text in texts])
+
+    def encode_bytes(self, data: bytes) -> TokenArray:
+        """Ids of the bytes, as `encode`."""
+        return self.encode_bytes_batch([data])[0]
+
+    def encode_bytes_batch(self, data: Sequence[bytes]) -> list[TokenArray]:
+        """`encode_bytes` of each, much faster than one by one. The arrays are views of one array."""
+        batch = encode_any(self._opened.encoder, data, self._byte_ids)
+        ids = batch.ids.astype(self.dtype)
+        ends = batch.ends.tolist()
+        return [ids[start:end] for start, end in zip(ends, ends[1:], strict=False)]
 
     def encode_with_offsets(self, text: str) -> tuple[TokenArray, NDArray[np.int64]]:
         """Ids, and for each the position in the UTF-8 text of its first byte."""
@@ -82,18 +109,25 @@ class CodeTokenizer:
         num_bytes = self.token_bytes[ids]
         return ids, np.cumsum(num_bytes) - num_bytes
 
-    def decode(self, ids: NDArray[np.integer] | list[int]) -> str:
+    def decode(self, ids: NDArray[np.integer] | Sequence[int]) -> str:
         """The text of the ids; specials are left out, broken UTF-8 becomes U+FFFD."""
-        text: str = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
-        return text
+        return self.decode_bytes(ids).decode(errors="replace")
+
+    def decode_bytes(self, ids: NDArray[np.integer] | Sequence[int]) -> bytes:
+        """The bytes of the ids, exactly those that were encoded; specials are left out."""
+        return b"".join(map(self._opened.vocabulary.__getitem__, np.asarray(ids, np.int64).tolist()))
 
     @cached_property
     def token_bytes(self) -> NDArray[np.int64]:
         """Shape [vocab_size]: UTF-8 bytes each token stands for; 0 for specials."""
-        # In the byte-level alphabet a token is spelled with one character per byte.
-        lengths = [len(self._tokenizer.id_to_token(i) or "") for i in range(self.vocab_size)]
-        lengths[: len(SPECIAL_TOKENS)] = [0] * len(SPECIAL_TOKENS)
-        return np.array(lengths, dtype=np.int64)
+        return token_lengths(self._opened.vocabulary)
+
+    def export(self, path: Path) -> Path:
+        """Write the model for use without permcode, next to `path` with the suffix its own library reads:
+        `.json` for Hugging Face tokenizers, `.model` for SentencePiece. Returns where it lies."""
+        target = path.with_suffix(".json" if self.kind == "bpe" else ".model")
+        write_bytes(target, self._opened.exported)
+        return target
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:

@@ -30,9 +30,11 @@ class Work:
         function: Callable[..., None],
         tasks: Sequence[FileTask],
         sizes_bytes: Sequence[int],
+        note: Callable[[Path], str] = lambda output: "",
     ) -> None:
         """Run `function(*arguments, output)` of every task that has no output yet, on Ray, under a bar that
-        counts `sizes_bytes`. `function` stands at module level and writes its output atomically."""
+        counts `sizes_bytes`; behind it stands the `note` on the last output made. `function` stands at module
+        level and writes its output atomically."""
         num_found = sum(task.output.exists() for task in tasks)
         if num_found:
             self.reporter.line(
@@ -40,9 +42,16 @@ class Work:
             )
         size_of = {task.name: size for task, size in zip(tasks, sizes_bytes, strict=True)}
         with self.reporter.bar(label, total=sum(sizes_bytes) / MB, unit="MB") as bar:
+            done_mb = 0.0
+
+            def on_done(task: FileTask) -> None:
+                nonlocal done_mb
+                done_mb += size_of[task.name] / MB
+                bar.update(done_mb, note(task.output))
+
             run_file_tasks(
                 function,
                 tasks,
-                lambda task: bar.advance(size_of[task.name] / MB),
+                on_done,
                 on_retry=lambda reason: self.reporter.line(f"prep: {label}: {reason}"),
             )

@@ -80,7 +80,7 @@ def _prep(summary: Mapping[str, Any]) -> list[Fact]:
             "code read",
             f"{summary['num_files_kept']:,} files, {summary['num_bytes_kept'] / 1e6:.1f} MB",
             f"of {summary['num_files_listed']:,} listed ({summary['num_bytes_listed'] / 1e6:.1f} MB); "
-            f"{dropped:,} dropped by a rule, {len(summary['repositories']):,} packages kept",
+            f"{dropped:,} dropped by a rule, {summary['num_repositories']:,} packages kept",
         ),
         Fact(
             "tokens",
