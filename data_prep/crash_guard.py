@@ -42,6 +42,6 @@ class CrashGuard:
     def _read(self) -> tuple[int, int]:
         try:
             run_id, item, num_crashes = self._path.read_text().split()
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # ValueError: half-written, or not text
             return -1, 0
         return (int(item), int(num_crashes)) if run_id == self._run_id else (-1, 0)

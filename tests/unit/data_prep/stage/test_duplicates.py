@@ -1,0 +1,62 @@
+"""Which copy stays."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.corpus import Corpus, load_corpus
+from data_prep.duplicates import drop_exact, drop_near, preference
+from data_prep.fates import fates_after_reading
+from data_prep.text_store import ReadFile, write_part
+
+
+def file(path: str, sha256: str, stars: int | None = None, rule: str | None = None) -> ReadFile:
+    repository, _, name = path.partition("/")
+    return ReadFile(
+        repository, name, "", 1, "Python", id=path, sha256=sha256, stars=stars, rule=rule, num_text_bytes=1
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    """Two parts whose rows are not in the ledger's order."""
+    first = [file("b/2.py", "x"), file("b/1.py", "x", stars=7), file("a/1.py", "y"), file("c/3.py", "z")]
+    second = [file("a/2.py", "x"), file("a/0.py", "y", rule="line_length"), file("d/1.py", "y")]
+    write_part(tmp_path / "1.arrow", first)
+    write_part(tmp_path / "2.arrow", second)
+    return load_corpus([("s", tmp_path / "1.arrow"), ("s", tmp_path / "2.arrow")])
+
+
+def test_rows_stand_in_the_ledgers_order_and_know_their_place(corpus: Corpus) -> None:
+    assert corpus.strings("id").tolist() == [
+        "a/0.py",
+        "a/1.py",
+        "a/2.py",
+        "b/1.py",
+        "b/2.py",
+        "c/3.py",
+        "d/1.py",
+    ]
+    assert corpus.part.tolist() == [1, 0, 1, 0, 0, 0, 1]
+    assert corpus.row.tolist() == [1, 2, 0, 1, 0, 3, 2]
+
+
+def test_of_equal_texts_the_one_with_most_stars_stays_then_the_first(corpus: Corpus) -> None:
+    fates = fates_after_reading(corpus)
+    drop_exact(corpus, fates, preference(corpus))
+    ids = corpus.strings("id")
+    assert ids[fates.kept()].tolist() == ["a/1.py", "b/1.py", "c/3.py"]
+    repeated = {ids[row]: ids[kept] for row, kept in enumerate(fates.duplicate_of) if kept >= 0}
+    assert repeated == {"a/2.py": "b/1.py", "b/2.py": "b/1.py", "d/1.py": "a/1.py"}
+    assert fates.rule[0] == "line_length"
+
+
+def test_one_of_each_near_duplicate_cluster_stays(corpus: Corpus) -> None:
+    fates = fates_after_reading(corpus)
+    rows = np.array([1, 2, 3, 4, 5])
+    drop_near(fates, rows, np.array([0, 1, 0, 0, 4]), preference(corpus))
+    assert fates.kept().tolist() == [2, 3, 5, 6]
+    assert fates.duplicate_of.tolist() == [-1, 3, -1, -1, 3, -1, -1]
+    assert fates.cluster.tolist() == [-1, 3, -1, 3, 3, -1, -1]
+    assert fates.value[[1, 4]].tolist() == [3.0, 3.0]
