@@ -99,7 +99,7 @@ class CodeTokenizer:
     def encode_bytes_batch(self, data: Sequence[bytes]) -> list[TokenArray]:
         """`encode_bytes` of each, much faster than one by one. The arrays are views of one array."""
         batch = encode_any(self._opened.encoder, data, self._byte_ids)
-        ids = batch.ids.astype(self.dtype)
+        ids: TokenArray = batch.ids.astype(self.dtype)
         ends = batch.ends.tolist()
         return [ids[start:end] for start, end in zip(ends, ends[1:], strict=False)]
 

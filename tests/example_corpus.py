@@ -14,6 +14,7 @@ from data_prep.prepared import PreparedCorpus, open_prepared
 from data_prep.shards import Sample, write_tar
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
+from data_prep.tokenizers.config import TokenizerConfig
 from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import PermutationLM
 
@@ -25,7 +26,8 @@ _STDLIB = Path(tarfile.__file__).parent
 def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus:
     """A prep folder with one block per split: {split: {package: {path: text}}}."""
     texts = [text for split in splits.values() for files in split.values() for text in files.values()]
-    write_bytes(folder / "tokenizer.json", train_tokenizer(texts, 700).to_str().encode())
+    content = train_tokenizer((text.encode() for text in texts), TokenizerConfig(vocab_size=700))
+    write_bytes(folder / "tokenizer.json", content)
     tokenizer = CodeTokenizer.load(folder / "tokenizer.json")
     shards = {split: _write_shard(folder, split, packages, tokenizer) for split, packages in splits.items()}
     manifest = Manifest(

@@ -1,0 +1,59 @@
+"""Two encoders of the same byte-level BPE: the plain one, and a fast one that must agree with it."""
+
+import json
+from collections.abc import Sequence
+
+import gigatoken
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_prep.tokenizers.encoding import EncodedBatch, join
+
+# gigatoken remembers every piece it has met. It is made anew after this much text, so that memory stays flat.
+_FORGET_AFTER_BYTES = 64 << 20
+# Entries of the plain encoder's cache of words.
+_PLAIN_CACHE_WORDS = 10_000
+
+
+class PlainEncoder:
+    """Hugging Face tokenizers: slow, and by definition right."""
+
+    name = "tokenizers"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # Not stored in the file, so it is set at every load.
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.model._resize_cache(_PLAIN_CACHE_WORDS)
+
+    def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
+        """Ids of each text, which must be valid UTF-8."""
+        # One by one: a batch would be spread over all cores, which other workers use.
+        encode = self._tokenizer.encode
+        return join(
+            [np.array(encode(text.decode(), add_special_tokens=False).ids, np.uint32) for text in texts]
+        )
+
+
+class FastEncoder:
+    """gigatoken, with the special tokens taken out: it would find them in text."""
+
+    name = "gigatoken"
+
+    def __init__(self, tokenizer_json: str) -> None:
+        content = json.loads(tokenizer_json)
+        content["added_tokens"] = []
+        self._content = json.dumps(content)
+        self._num_bytes = 0
+        self._encoder = gigatoken.Tokenizer.from_json(self._content)
+
+    def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
+        """Ids of each text, which must be valid UTF-8."""
+        if not texts:
+            return join([])
+        if self._num_bytes > _FORGET_AFTER_BYTES:
+            self._encoder = gigatoken.Tokenizer.from_json(self._content)
+            self._num_bytes = 0
+        self._num_bytes += sum(map(len, texts))
+        layout = self._encoder.encode_batch(list(texts), parallel=False).layout
+        return EncodedBatch(layout.content.data, layout.offsets.data)

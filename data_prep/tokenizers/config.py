@@ -1,0 +1,34 @@
+"""What the tokenizer can be told."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from cluster.config import Config
+from data_prep.documents import SPECIAL_TOKENS
+
+# A vocabulary holds the special tokens and one token per byte before it holds anything learned.
+MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) + 256
+
+TokenizerKind = Literal["bpe", "sentencepiece_unigram", "sentencepiece_bpe"]
+
+
+class TokenizerConfig(Config):
+    """A tokenizer of code, trained on `sample_bytes` of the train split.
+
+    The rules hold for both kinds, as rules on what a learned token may be:
+    - `digits`: one digit, or up to three;
+    - `punctuation`: "joined" lets the one sign before a word be part of its token (".append", "_name",
+      "(self"), which saves 3-5 % of the tokens; "separate" keeps all but an underscore apart from words;
+    - `max_whitespace_run`: the longest run of whitespace in a token, in characters;
+    - `max_token_bytes`: the longest token, in bytes of UTF-8. It keeps rulers ("======") of every length
+      from taking a token each.
+    """
+
+    kind: TokenizerKind = "bpe"
+    vocab_size: int = Field(default=8192, ge=MIN_VOCAB_SIZE)
+    sample_bytes: int = Field(default=16_000_000, gt=0)
+    digits: Literal["single", "up_to_three"] = "single"
+    punctuation: Literal["joined", "separate"] = "joined"
+    max_whitespace_run: int = Field(default=32, ge=1, le=255)
+    max_token_bytes: int = Field(default=32, ge=4, le=255)

@@ -1,0 +1,24 @@
+"""Open the content of a `tokenizer.json` of either kind."""
+
+from data_prep.tokenizers.bpe_file import open_bpe
+from data_prep.tokenizers.opened import OpenedTokenizer
+
+# By SHA-256 of the file: every task of a worker loads the same tokenizer, and checking it takes time.
+_OPENED: dict[str, OpenedTokenizer] = {}
+_MAX_OPENED = 4
+
+
+def open_tokenizer(data: bytes, digest: str) -> OpenedTokenizer:
+    """The tokenizer in `data`, whose SHA-256 is `digest`; one already open in this process is given again.
+
+    Raises ForeignTokenizer when its special tokens are not permcode's, other exceptions when it is damaged.
+    """
+    if digest not in _OPENED:
+        while len(_OPENED) >= _MAX_OPENED:
+            del _OPENED[next(iter(_OPENED))]
+        _OPENED[digest] = _open(data.decode())
+    return _OPENED[digest]
+
+
+def _open(content: str) -> OpenedTokenizer:
+    return open_bpe(content)

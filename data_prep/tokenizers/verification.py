@@ -1,0 +1,104 @@
+"""Whether two encoders agree, on texts made to tell them apart."""
+
+import random
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from data_prep.documents import SPECIAL_TOKENS
+from data_prep.tokenizers.encoding import Encoder
+
+_SEED = 20_260_101
+_WHITESPACE = (" ", "  ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x85", "\xa0", "\u2028", "\u3000", "\u200b")
+_SIGNS = tuple("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~\0\x01\x1b\x7f§€«»→≠")
+_WORDS = ("def", "return", "self", "x", "HTTPServer", "camelCase", "snake_case", "__init__", "don't", "naïve")
+_FOREIGN_WORDS = (
+    "'s",
+    "'LL",
+    "e\u0301",
+    "Größe",
+    "данные",
+    "변수",
+    "变量",
+    "ひらがな",
+    "カタカナ",
+    "नमस्ते",
+    "ไทย",
+    "שָׁלוֹם",
+)
+_NUMBERS = ("0", "42", "1234567", "3.14e-10", "0xFFee", "1_000", "٣٤", "½", "Ⅷ", "²", "१२३")
+_OTHERS = (
+    "👩‍👩‍👧",
+    "🇪🇺",
+    "\ufeff",
+    "\ufffd",
+    "\ue000",
+    "\U000e0041",
+    "\u0378",
+    "\u2581",
+    "𝔘𝔫",
+    "ﬁ",
+    "İ",
+    "ǅ",
+    "ª",
+    "ʰ",
+)
+_LINES = (
+    "def {a}({b}, *, {c}: int = {n}) -> None:\n",
+    "    if self.{a}[{n}] == '{b}' and not {c}:\n",
+    '        raise ValueError(f"{a}: {{{b}!r}} is not a {c}")\n\n\n',
+    "\tfor (int {a} = 0; {a} < {n}; ++{a}) {{ {b}[{a}] += {c}->next; }}\r\n",
+    '  "{a}": {{"{b}": [{n}, -{n}.5e{n}, null], "{c}": "\\u00e9\\n"}},\n',
+    "# {a} {b}'s {c}, http://{a}.{b}/{c}?q={n}#{a}\n",
+    "<div class=\"{a}-{b}\" id='{c}'>&nbsp;{a}</div>\n",
+    "const {a} = async ({b}) => {{ await {c}(`${{{b}}}`) }};\n",
+)
+
+
+@cache
+def battery() -> tuple[bytes, ...]:
+    """Some 250 KB of nasty strings and of made-up code in several languages; the same everywhere."""
+    rng = random.Random(_SEED)
+    atoms = (*_WHITESPACE, *_SIGNS, *_WORDS, *_FOREIGN_WORDS, *_NUMBERS, *_OTHERS, *SPECIAL_TOKENS[:12])
+    texts = ["", *atoms, *SPECIAL_TOKENS]
+    texts += [f"{a}{b}" for a in _WHITESPACE for b in atoms[::3]]
+    texts += ["".join(rng.choices(atoms, k=rng.randint(2, 40))) for _ in range(600)]
+    texts += [
+        one * rng.choice((3, 63, 64, 65, 400)) for one in (*_WHITESPACE, *_SIGNS, *_NUMBERS, "a", "é", "漢")
+    ]
+    texts += [_every_kind_of_character(rng), *(_code(rng) for _ in range(8))]
+    return tuple(text.encode() for text in texts)
+
+
+def _every_kind_of_character(rng: random.Random) -> str:
+    # Not the surrogates; one character in a hundred, each between others of its neighbourhood.
+    points = [*range(0x80, 0xD7F0, 37), *range(0xE000, 0x20000, 61)]
+    return "".join(f"a{chr(p)}b {chr(p)}{chr(p + rng.randint(0, 3))}1" for p in points)
+
+
+def _code(rng: random.Random) -> str:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+    names = [
+        *_WORDS,
+        *_FOREIGN_WORDS,
+        *("".join(rng.choices(letters, k=rng.randint(1, 14))) for _ in range(60)),
+    ]
+    lines = []
+    for _ in range(120):
+        a, b, c = rng.choices(names, k=3)
+        line = rng.choice(_LINES).format(a=a, b=b, c=c, n=rng.randrange(10 ** rng.randint(1, 8)))
+        lines.append(rng.choice(("", "", "    ", "        ", "\t\t")) + line)
+    return "".join(lines)
+
+
+def first_difference(one: Encoder, other: Encoder, texts: Sequence[bytes]) -> bytes | None:
+    """The first of `texts` that the two encode differently, or None."""
+    a, b = one.encode(texts), other.encode(texts)
+    if np.array_equal(a.ends, b.ends) and np.array_equal(a.ids, b.ids):
+        return None
+    for number, text in enumerate(texts):
+        of_one = a.ids[a.ends[number] : a.ends[number + 1]]
+        if not np.array_equal(of_one, b.ids[b.ends[number] : b.ends[number + 1]]):
+            return text
+    return None

@@ -1,0 +1,56 @@
+"""The fast encoder as long as it is right, then the plain one."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.errors import first_line
+from data_prep.tokenizers.encoding import EncodedBatch, Encoder
+from data_prep.tokenizers.verification import battery, first_difference
+
+
+class VerifiedEncoder:
+    """Encodes as `plain` does: by the fast encoder if it agrees on the whole battery.
+
+    Every batch is checked once more: its tokens must stand for as many bytes as the texts have. When the fast
+    encoder is given up, `fallback_reason` says why, in one line.
+    """
+
+    def __init__(
+        self, plain: Encoder, make_fast: Callable[[], Encoder], token_bytes_V: NDArray[np.int64]
+    ) -> None:
+        self.fallback_reason: str | None = None
+        self._plain = plain
+        self._token_bytes_V = token_bytes_V
+        self._chosen = plain
+        try:
+            fast = make_fast()
+            difference = first_difference(fast, plain, battery())
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        # A panic in compiled code is a BaseException.
+        except BaseException as error:
+            self.fallback_reason = f"the fast encoder failed: {first_line(error)}"
+            return
+        if difference is not None:
+            self.fallback_reason = f"the fast encoder differs on {difference[:40]!r}"
+            return
+        self._chosen = fast
+
+    @property
+    def name(self) -> str:
+        """Name of the encoder in use."""
+        return self._chosen.name
+
+    def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
+        """Ids of each text, which must be valid UTF-8."""
+        batch = self._chosen.encode(texts)
+        if self._chosen is not self._plain and not self._covers(batch, texts):
+            self.fallback_reason = "the fast encoder lost bytes of a text"
+            self._chosen = self._plain
+            batch = self._chosen.encode(texts)
+        return batch
+
+    def _covers(self, batch: EncodedBatch, texts: Sequence[bytes]) -> bool:
+        return int(self._token_bytes_V[batch.ids].sum()) == sum(map(len, texts))
