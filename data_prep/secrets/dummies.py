@@ -1,0 +1,81 @@
+"""What stands for a secret without being one: examples, templates, references, type names, messages."""
+
+import re
+
+_TEMPLATE = re.compile(
+    rb"^(?:\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|\$\{.*\}|\{.*\}|<.*>|\[.*\]|%.*%|__.*__|@.*@|#\{.*\}|\*+|ENC\(.*\))$"
+    rb"|<%|%>|%[sdrv]|%\(\w+\)|\$\{|\$\(|\{\{[^}]*\}\}|(?<!\{)\{[\w.]{0,40}\}(?!\})|\\\(",
+    re.DOTALL,
+)
+_MARKERS = re.compile(
+    rb"example|dummy|fake|placeholder|change_?-?me|redacted|xxxx|\*\*\*|\.\.\.|sample|your[_ -]|yoursecret|yourpass|"
+    rb"yourkey|my[_ -]?(?:secret|pass|token|api|key|super)|insert|not[_ -]?(?:a|real|the|so)|password|"
+    rb"passwd|passphrase|(?:^|[^a-z])(?:secret|pwd|api[_-]?key|token)(?:[^a-z]|$)|\btodo\b|test(?!\w{6})|foobar|s3cr3t|sekret|replace|"
+    rb"enter[_ -]|mock|lorem|invalid|wrong|incorrect|unknown|default|super[_-]?secret|top[_-]?secret|thisis|"
+    rb"<[a-z_ -]+>|deadbeef|0123456|1234567|abcdef|qwerty",
+    re.IGNORECASE,
+)
+_WORDS = frozenset(
+    b"string str text boolean bool number integer int object array null none nil true false undefined required "
+    b"optional hidden hash plain base64 bytes binary basic bearer value values key keys secret secrets pass pwd token "
+    b"tokens auth oauth oauth2 apikey user users admin root guest name username email login id uuid data file path "
+    b"url input field label title type kind opaque header query body cookie session config env environment vault "
+    b"ldap kerberos digest md5 sha1 sha256 sha512 bcrypt scrypt argon2 aes rsa dsa ecdsa ed25519 hmac des pkcs8 pem "
+    b"der raw hex foo bar baz spam eggs abc abcd asdf blah something anything whatever nothing empty yes no on off "
+    b"auto ask prompt new old current confirm reset change forgot show hide enabled disabled always never public "
+    b"private internal external master slave primary secondary client server app api web demo temp tmp debug "
+    b"get set post put delete update create read write keyring getpass self this cls".split()
+)
+_STOP_WORDS = frozenset(
+    b"the a an is are be was were must not your please enter type for to of in on or if this that it its as by has "
+    b"have been can cannot can't could should will would may do does don't did invalid incorrect wrong required missing "
+    b"new old confirm choose which when used use using from at no only than too least set changed forgot reset sent "
+    b"contains characters change hide show user's show you we authentication expired failed error warning empty".split()
+)
+_NAME_LIKE = re.compile(rb"[A-Za-z]+(?:[-_./:][A-Za-z]+)+")
+_CAMEL = re.compile(rb"[a-z]+(?:[A-Z][a-z]+)+|(?:[A-Z][a-z]+){2,}|[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+_CONSTANT = re.compile(rb"[A-Z][A-Z_]*")
+_LETTER = re.compile(rb"[A-Za-z]")
+_CALL = re.compile(rb"[\w.$>:-]+[\[(].*[\])]")
+_TOKEN_MARKERS = re.compile(
+    rb"example|your|x{8}|\.\.\.|\*\*\*|redacted|placeholder|abcdefgh|12345678", re.IGNORECASE
+)
+_MIN_PASSWORD_BYTES = 4
+_MIN_DISTINCT_BYTES = 4
+
+
+def is_dummy_password(value: bytes) -> bool:
+    """Whether what is assigned to a password or a secret is plainly none."""
+    if len(value) < _MIN_PASSWORD_BYTES or not _LETTER.search(value) or len(set(value)) < _MIN_DISTINCT_BYTES:
+        return True
+    if _TEMPLATE.search(value) or _MARKERS.search(value) or value.lower() in _WORDS:
+        return True
+    if b" " in value or b"\t" in value:
+        return _is_message(value)
+    return bool(_NAME_LIKE.fullmatch(value) or _CAMEL.fullmatch(value) or _CONSTANT.fullmatch(value)) or (
+        is_path(value)
+    )
+
+
+def is_dummy_token(value: bytes) -> bool:
+    """Whether a token of a known form is a documentation's."""
+    return _TOKEN_MARKERS.search(value) is not None or len(set(value[-12:])) < _MIN_DISTINCT_BYTES
+
+
+def is_reference(value: bytes) -> bool:
+    """Whether an unquoted value is a call, a subscript, a variable, an anchor or another word of the syntax."""
+    return value[:1] in b"$*&!|>({[`" or _CALL.match(value) is not None
+
+
+def is_path(value: bytes) -> bool:
+    """Whether it is a path or a URL: pieces of words between slashes."""
+    if b"://" in value or value.startswith((b"/", b"./", b"../", b"~/", b"\\\\")):
+        return True
+    return value.count(b"/") > 1 and max(map(len, value.split(b"/"))) < 20 and b"+" not in value
+
+
+def _is_message(value: bytes) -> bool:
+    if value[-1:] in b".:!?,)(>" or b"%" in value or b"\\n" in value:
+        return True
+    words = value.lower().split()
+    return not _STOP_WORDS.isdisjoint(words) or len(words) > 12 or b"=" in value

@@ -1,0 +1,25 @@
+"""The kinds of secrets and personal data, and what a redacted one is replaced by."""
+
+from typing import Literal, get_args
+
+# The names are in ledgers and configs: they stay.
+Kind = Literal[
+    "email", "high_entropy", "ip_address", "password", "private_key", "service_token", "url_password"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+PLACEHOLDERS: dict[Kind, str] = {
+    "email": "EMAIL",
+    "high_entropy": "KEY",
+    "ip_address": "IP_ADDRESS",
+    "password": "PASSWORD",
+    "private_key": "PRIVATE_KEY",
+    "service_token": "KEY",
+    "url_password": "PASSWORD",
+}
+
+
+def placeholder(kind: Kind, *, angle: bool) -> bytes:
+    """`<EMAIL>`; `[EMAIL]` where `<` would open a tag or a redirection."""
+    name = PLACEHOLDERS[kind]
+    return (f"<{name}>" if angle else f"[{name}]").encode()

@@ -1,0 +1,44 @@
+"""How random a string looks."""
+
+import math
+import re
+from collections import Counter
+
+_HEX = re.compile(rb"[0-9a-f]+|[0-9A-F]+")
+_MIN_HEX_BITS = 3.0
+_MIN_CHANGES = 0.25
+# Classes of characters: lower case, upper case, digits, the rest.
+_CLASSES = bytes(
+    0 if 97 <= byte <= 122 else 1 if 65 <= byte <= 90 else 2 if 48 <= byte <= 57 else 3 for byte in range(256)
+)
+
+
+def entropy_bits(value: bytes) -> float:
+    """Shannon entropy per byte, in bits, of the bytes' frequencies."""
+    size = len(value)
+    return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
+
+
+def is_random_hex(value: bytes) -> bool:
+    """Whether it is hexadecimal of one case, with digits and letters in no simple order."""
+    if _HEX.fullmatch(value) is None or value.isdigit() or value.isalpha():
+        return False
+    return entropy_bits(value) > _MIN_HEX_BITS and not _is_sequence(value)
+
+
+def is_random_base64(value: bytes, min_bits: float) -> bool:
+    """Whether it has at least `min_bits` per byte and changes class as often as no word, path or name does.
+
+    Of random base64 two neighbours in three differ in class (26, 26, 10 and 2 characters of 64).
+    """
+    if entropy_bits(value) < min_bits or _is_sequence(value):
+        return False
+    classes = value.translate(_CLASSES)
+    changes = sum(left != right for left, right in zip(classes, classes[1:], strict=False))
+    return changes >= _MIN_CHANGES * (len(value) - 1)
+
+
+def _is_sequence(value: bytes) -> bool:
+    """Whether most bytes follow their left neighbour in the alphabet, as in ABCDEF or 012345."""
+    steps = sum(right - left in (0, 1) for left, right in zip(value, value[1:], strict=False))
+    return steps > len(value) // 2

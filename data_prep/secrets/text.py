@@ -1,0 +1,87 @@
+"""A text to be searched, the forms of it that make searching fast, and what its name says of its syntax."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from data_prep.secrets.kinds import Kind
+
+
+class Span(NamedTuple):
+    """Bytes `start` to `end` are a secret of this kind."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """`bare_values`: values need no quotes. `angle`: `<` is an ordinary character where values stand."""
+
+    bare_values: bool = False
+    shell: bool = False
+    angle: bool = True
+    python: bool = False
+    go: bool = False
+    cpp: bool = False
+    lock: bool = False
+
+
+_CONFIG = "yaml yml eyaml ini cfg conf cnf cf config properties toml env npmrc pypirc netrc tfvars credentials pgpass"
+_SHELL = "sh bash zsh ksh fish dockerfile makefile mk bats"
+_MARKUP = (
+    "xml html htm xhtml svg vue svelte jsx tsx xsl xslt xsd plist csproj vbproj resx xaml jsp wsdl ftl rss"
+)
+_CPP = "cpp cc cxx hpp hh hxx h c++"
+_LOCKS = "lock sum map snap"
+_LOCK_NAMES = frozenset(("package-lock.json", "packages.lock.json", "package.resolved", "cartfile.resolved"))
+
+_BY_SUFFIX: dict[str, Syntax] = {
+    **dict.fromkeys(_CONFIG.split(), Syntax(bare_values=True)),
+    **dict.fromkeys(_SHELL.split(), Syntax(bare_values=True, shell=True, angle=False)),
+    **dict.fromkeys(_MARKUP.split(), Syntax(angle=False)),
+    **dict.fromkeys(_CPP.split(), Syntax(cpp=True)),
+    **dict.fromkeys(_LOCKS.split(), Syntax(lock=True)),
+    **dict.fromkeys(("py", "pyi", "pyx"), Syntax(python=True)),
+    "go": Syntax(go=True),
+}
+_PLAIN = Syntax()
+
+
+def syntax_of(path: str) -> Syntax:
+    """What the file's name says; of a name without a suffix the name itself counts (Makefile, .env)."""
+    name = path.rsplit("/", 1)[-1].lower()
+    if name in _LOCK_NAMES or name.endswith("-lock.yaml"):
+        return Syntax(lock=True)
+    return _BY_SUFFIX.get(name.rsplit(".", 1)[-1], _PLAIN)
+
+
+def _table(**classes: str) -> bytes:
+    table = bytearray(b" " * 256)
+    for representative, members in classes.items():
+        for byte in members.encode():
+            table[byte] = ord(representative)
+    return bytes(table)
+
+
+_LOWER = "abcdefghijklmnopqrstuvwxyz"
+_DIGITS = "0123456789"
+# Lower case, every digit a 0: one literal stands for all the digits and both cases.
+_FOLD = bytes(48 if 48 <= byte <= 57 else byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
+_RUNS = _table(a=_LOWER + _LOWER.upper() + _DIGITS + "+/=_-", **{'"': "\"'`", ".": "."})
+_CASES = _table(a=_LOWER + _DIGITS, A=_LOWER.upper(), **{"-": "-"})
+
+
+class Text:
+    """The bytes, and forms of them as long as they are in which a class of characters is one character."""
+
+    __slots__ = ("cases", "data", "folded", "runs", "syntax")
+
+    def __init__(self, data: bytes, syntax: Syntax) -> None:
+        self.data = data
+        self.syntax = syntax
+        self.folded = data.translate(_FOLD)
+        # Base64 characters (both alphabets) are "a", quotes are '"', a dot is itself.
+        self.runs = data.translate(_RUNS)
+        # Lower case and digits are "a", upper case is "A", a hyphen is itself.
+        self.cases = data.translate(_CASES)
