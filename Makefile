@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean install
+.PHONY: help demo test check bench bench-prep clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,6 +34,23 @@ check: $(STAMP) ## ruff and mypy --strict
 
 bench: $(STAMP) ## how the share of predicted tokens changes a training step's cost
 	$(BIN)/python -m benchmarks.pretrain_step
+
+BENCH := runs/bench-prep
+PEERS := .venv-bench/bin/python
+
+bench-prep: $(STAMP) .venv-bench/.installed ## prep's stages and the whole of it beside their peers, on this machine's code (20 minutes)
+	rm -rf $(BENCH)
+	mkdir -p $(BENCH)
+	$(BIN)/python -m benchmarks.prep_corpus $(BENCH)/corpus
+	$(BIN)/python -m benchmarks.prep_tokenizer $(BENCH)/corpus $(BENCH)/tokenizer.json
+	$(BIN)/python -m benchmarks.prep_speed $(BENCH)/corpus --peers $(PEERS) --tokenizer $(BENCH)/tokenizer.json
+	$(BIN)/python -m benchmarks.prep_end_to_end $(BENCH)/corpus --peers $(PEERS) --tokenizer $(BENCH)/tokenizer.json
+	$(BIN)/python -m benchmarks.prep_growth $(BENCH)/corpus
+
+.venv-bench/.installed: benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --requirement benchmarks/peers.txt
+	@touch $@
 
 clean: ## remove build products and caches (runs/ and .venv stay)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -151,10 +151,13 @@ def copy_sample(corpus: Path, folder: Path, max_bytes: int) -> tuple[int, int]:
 
 
 def prep_config(corpus: Path, settings: list[str]) -> Any:
-    """The defaults over the folder, and `settings` as "a.b=value"."""
+    """The defaults over the folder or JSONL file, and `settings` as "a.b=value"."""
     from data_prep.config import PrepConfig
 
-    told: dict[str, Any] = {"source": {"kind": "directory", "path": str(corpus)}}
+    source: dict[str, Any] = {"kind": "directory", "path": str(corpus)}
+    if corpus.is_file():
+        source = {"kind": "jsonl", "urls": [str(corpus)]}
+    told: dict[str, Any] = {"source": source}
     for setting in settings:
         key, _, value = setting.partition("=")
         at = told
@@ -197,8 +200,14 @@ def main() -> None:
     use_one_core()
     with tempfile.TemporaryDirectory(prefix="permcode-bench-") as temporary:
         folder = Path(temporary)
-        num_files, num_bytes = copy_sample(arguments.corpus, folder / "corpus", int(arguments.max_mb * 1e6))
-        timing = run(folder / "corpus", folder / "out", arguments.set, num_files, num_bytes)
+        corpus = arguments.corpus
+        if corpus.is_file():
+            with corpus.open("rb") as lines:
+                num_files, num_bytes = sum(1 for _ in lines), corpus.stat().st_size
+        else:
+            corpus = folder / "corpus"
+            num_files, num_bytes = copy_sample(arguments.corpus, corpus, int(arguments.max_mb * 1e6))
+        timing = run(corpus, folder / "out", arguments.set, num_files, num_bytes)
         shutil.rmtree(folder / "out")
     print(json.dumps(asdict(timing)), flush=True)
 

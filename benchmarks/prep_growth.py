@@ -1,0 +1,142 @@
+"""How prep's cost and memory grow with the corpus, and what that makes of 1 TB and 10 TB on 100 cores.
+
+    python -m benchmarks.prep_growth CORPUS [--max-mb 150] [--many-files 200000]
+
+Whole runs on one core over a sixteenth of the corpus, a quarter and all of it; then over very many very small files,
+which shows what the driver spends and holds per file. The forecast is arithmetic on these figures: the steps that are
+cut into tasks are divided by the cores, the driver's are not.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.prep_pipeline import DRIVER, WORKERS, PipelineTiming, Step, Usage
+from benchmarks.prep_timing import load_sample
+
+_ROOT = Path(__file__).parents[1]
+_PIECE_BYTES = 400
+_CORES = 100
+_TB = 1e12
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one byte of corpus and one file of it cost."""
+
+    task_s_per_byte: float
+    driver_s_per_file: float
+    driver_bytes_per_file: float
+    mean_file_bytes: float
+
+    def line(self, corpus_bytes: float) -> str:
+        """The figures for a corpus of that size."""
+        num_files = corpus_bytes / self.mean_file_bytes
+        task_h = corpus_bytes * self.task_s_per_byte / _CORES / 3600
+        driver_h = num_files * self.driver_s_per_file / 3600
+        driver_gb = num_files * self.driver_bytes_per_file / 1e9
+        return (
+            f"{corpus_bytes / _TB:>4.0f} TB, {num_files / 1e6:>6.0f}M files: tasks {task_h:>6.2f} h on {_CORES} cores,"
+            f" driver {driver_h:>6.2f} h on one, its memory {driver_gb:>7.1f} GB"
+        )
+
+
+def run_pipeline(corpus: Path, max_mb: float, *more: str) -> PipelineTiming:
+    """A run in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.prep_pipeline", str(corpus), "--max-mb", str(max_mb), *more]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    told["usage"] = {role: Usage(**usage) for role, usage in told["usage"].items()}
+    told["steps"] = [Step(**step) for step in told["steps"]]
+    return PipelineTiming(**told)
+
+
+def write_many_files(corpus: Path, target: Path, num_files: int) -> None:
+    """A JSONL of pieces of the corpus's files, each a file of its own in one of a few hundred repositories."""
+    sample = load_sample(corpus, int(1.5 * num_files * _PIECE_BYTES))
+    pieces = (
+        text[start : start + _PIECE_BYTES].decode(errors="ignore")
+        for text in sample.texts
+        for start in range(0, len(text) - _PIECE_BYTES, _PIECE_BYTES)
+    )
+    with open(target, "w", encoding="utf-8") as sink:
+        for number, piece in zip(range(num_files), pieces, strict=False):
+            row = {
+                "content": piece,
+                "repository": f"owner/{number // 500}",
+                "path": f"source/part{number}.py",
+            }
+            sink.write(json.dumps(row) + "\n")
+
+
+def print_growth(timings: list[PipelineTiming]) -> None:
+    """One table of time by step, one of memory by process."""
+    labels = dict.fromkeys(step.label for timing in timings for step in timing.steps)
+    head = "".join(f"{timing.num_bytes / 1e6:>12.1f} MB" for timing in timings)
+    print(f"CPU seconds per 100 MB{'':<12}{head}")
+    for label in labels:
+        costs = [sum(s.cpu_s for s in t.steps if s.label == label) / t.num_bytes * 1e8 for t in timings]
+        print(f"{label:<34}" + "".join(f"{cost:>15.2f}" for cost in costs))
+    outside = [(t.cpu_s - sum(s.cpu_s for s in t.steps)) / t.num_bytes * 1e8 for t in timings]
+    print(f"{'between the steps (driver)':<34}" + "".join(f"{cost:>15.2f}" for cost in outside))
+    print(f"{'all, MB per CPU second':<34}" + "".join(f"{t.mb_per_cpu_s:>15.2f}" for t in timings))
+    for role in (WORKERS, DRIVER):
+        for name in ("peak_private_bytes", "peak_pss_bytes"):
+            peaks = [getattr(timing.usage[role], name) / 1e6 for timing in timings]
+            print(f"{role + ', ' + name[5:-6] + ', MB':<34}" + "".join(f"{peak:>15.0f}" for peak in peaks))
+
+
+def forecast(timings: list[PipelineTiming], few: PipelineTiming, many: PipelineTiming) -> Forecast:
+    """Slopes between the two largest runs (what is spent once falls out), and between few and many files."""
+    small, large = timings[-2:]
+    task_s = [timing.usage[WORKERS].cpu_s for timing in (small, large)]
+    num_more = many.num_files - few.num_files
+    driver = [timing.usage[DRIVER] for timing in (few, many)]
+    return Forecast(
+        task_s_per_byte=(task_s[1] - task_s[0]) / (large.num_bytes - small.num_bytes),
+        driver_s_per_file=(driver[1].cpu_s - driver[0].cpu_s) / num_more,
+        driver_bytes_per_file=(driver[1].peak_private_bytes - driver[0].peak_private_bytes) / num_more,
+        mean_file_bytes=large.num_bytes / large.num_files,
+    )
+
+
+def main() -> None:
+    """Print growth and forecast."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--max-mb", type=float, default=150)
+    parser.add_argument("--many-files", type=int, default=200_000)
+    arguments = parser.parse_args()
+    timings = [run_pipeline(arguments.corpus, arguments.max_mb / part) for part in (16, 4, 1)]
+    print_growth(timings)
+    with tempfile.TemporaryDirectory(prefix="permcode-bench-") as folder:
+        runs = []
+        for num_files in (arguments.many_files // 4, arguments.many_files):
+            jsonl = Path(folder, f"{num_files}.jsonl")
+            write_many_files(arguments.corpus, jsonl, num_files)
+            runs.append(run_pipeline(jsonl, 0))
+    for timing in runs:
+        usage = timing.usage[DRIVER]
+        print(
+            f"{timing.num_files:,} files of {_PIECE_BYTES} bytes: driver {usage.cpu_s:.1f} CPU s,"
+            f" {usage.peak_private_bytes / 1e6:.0f} MB; workers {timing.usage[WORKERS].cpu_s:.1f} CPU s,"
+            f" {timing.usage[WORKERS].peak_private_bytes / 1e6:.0f} MB"
+        )
+    costs = forecast(timings, *runs)
+    print(
+        f"a byte of corpus: {costs.task_s_per_byte * 1e9:.0f} ns in tasks; a file: {costs.driver_s_per_file * 1e6:.0f}"
+        f" us and {costs.driver_bytes_per_file:.0f} bytes in the driver"
+    )
+    for corpus_bytes in (_TB, 10 * _TB):
+        print(costs.line(corpus_bytes))
+
+
+if __name__ == "__main__":
+    main()
