@@ -35,7 +35,7 @@ def shingles(words: Words, ngram_words: int) -> Shingles:
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     # Where each kept n-gram begins: as many words further on as documents before it had no n-gram for.
     starts = np.arange(len(documents)) + (words.offsets[:-1] - offsets[:-1])[documents]
-    hashes = mixed(_polynomials(words.hashes, ngram_words)[starts])
+    hashes = mixed(polynomials(words.hashes, ngram_words)[starts])
     return Shingles(hashes, offsets, documents)
 
 
@@ -48,7 +48,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values
 
 
-def _polynomials(hashes: NDArray[np.uint64], ngram_words: int) -> NDArray[np.uint64]:
+def polynomials(hashes: NDArray[np.uint64], ngram_words: int) -> NDArray[np.uint64]:
     """The sum of hash x NGRAM_BASE^(words that follow) over each run of `ngram_words`, modulo 2^64.
 
     Built from runs of 1, 2, 4, ... words: few passes whatever the length.

