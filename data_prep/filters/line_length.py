@@ -1,17 +1,19 @@
 """Longest line, in characters: minified code and embedded data."""
 
-import numpy as np
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import TextFile
 
-from data_prep.config import FiltersConfig
-from data_prep.decoding import DecodedFile
 
-
-def line_length(file: DecodedFile, config: FiltersConfig) -> float | None:
-    """The length of the longest line when it exceeds `max_line_chars`."""
-    newlines = np.flatnonzero(np.frombuffer(file.data, np.uint8) == ord("\n"))
-    ends = np.concatenate([[-1], newlines, [len(file.data)]])
+def line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """The length of the longest line when it exceeds `max_line_chars`, or in `long_line_languages`
+    `long_line_max_chars`; the detail is the line's number."""
+    limit = config.max_line_chars
+    if file.language in config.long_line_languages:
+        limit = config.long_line_max_chars
     # Bytes are never fewer than characters, so most files need no second look.
-    if int(np.diff(ends).max()) - 1 <= config.max_line_chars:
+    if not file.num_lines or int(file.line_bytes.max()) <= limit:
         return None
-    longest = max(len(line) for line in file.text.split("\n"))
-    return float(longest) if longest > config.max_line_chars else None
+    line = int(file.line_chars.argmax())
+    longest = int(file.line_chars[line])
+    return Rejection("line_length", float(longest), f"line {line + 1}") if longest > limit else None

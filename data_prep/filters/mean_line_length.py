@@ -1,11 +1,14 @@
 """Mean line length, in characters: generated tables and data files."""
 
-from data_prep.config import FiltersConfig
-from data_prep.decoding import DecodedFile
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import TextFile
 
 
-def mean_line_length(file: DecodedFile, config: FiltersConfig) -> float | None:
-    """The mean number of characters per line, newline included, when it exceeds `max_mean_line_chars`."""
-    num_lines = file.data.count(b"\n") + (not file.data.endswith(b"\n"))
-    mean = len(file.text) / num_lines
-    return mean if mean > config.max_mean_line_chars else None
+def mean_line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """The mean number of characters per line, line ends left out, when it exceeds `max_mean_line_chars`."""
+    if not file.num_lines or file.language in config.long_line_languages:
+        return None
+    num_line_ends = file.num_lines - (not file.data.endswith(b"\n"))
+    mean = (file.num_chars - num_line_ends) / file.num_lines
+    return Rejection("mean_line_length", mean) if mean > config.max_mean_line_chars else None

@@ -3,11 +3,12 @@
 import ast
 import warnings
 
-from data_prep.config import FiltersConfig
-from data_prep.decoding import DecodedFile
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import TextFile
 
 
-def parses(file: DecodedFile, config: FiltersConfig) -> float | None:
+def parses(file: TextFile, config: FiltersConfig) -> Rejection | None:
     """The line the parser stopped at (0 where it names none); other languages pass."""
     if not config.parses or file.language != "Python":
         return None
@@ -17,8 +18,8 @@ def parses(file: DecodedFile, config: FiltersConfig) -> float | None:
             warnings.simplefilter("ignore")
             ast.parse(file.text)
     except SyntaxError as error:
-        return float(error.lineno or 0)
+        return Rejection("parses", float(error.lineno or 0))
     except (ValueError, RecursionError, MemoryError):
         # Null bytes; expressions nested too deep for the parser's stack.
-        return 0.0
+        return Rejection("parses", 0.0)
     return None

@@ -1,0 +1,47 @@
+"""Share of comments: none at all in data and generated code, nearly all in dead code and licence files."""
+
+from functools import cache
+
+from tree_sitter import Query
+
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.filters.syntax import grammar, num_captured_bytes, syntax_root
+from data_prep.text.file import TextFile
+
+_DOCSTRINGS = """
+(module . (expression_statement (string) @comment))
+(class_definition body: (block . (expression_statement (string) @comment)))
+(function_definition body: (block . (expression_statement (string) @comment)))
+"""
+
+
+def comment_share(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """The share of bytes in comments (in Python also docstrings) when it is below `min_comment_share` or above
+    `max_comment_share`; languages without a grammar, or without comments in theirs, pass."""
+    least, most = config.min_comment_share, config.max_comment_share
+    if (least is None and most is None) or file.language is None or not file.data:
+        return None
+    root = syntax_root(file)
+    query = None if root is None else _comments(file.language)
+    if root is None or query is None:
+        return None
+    share = num_captured_bytes(root, query) / len(file.data)
+    kept = (least is None or share >= least) and (most is None or share <= most)
+    return None if kept else Rejection("comment_share", share)
+
+
+@cache
+def _comments(language: str) -> Query | None:
+    rules = grammar(language)
+    kinds = {
+        rules.node_kind_for_id(kind) or ""
+        for kind in range(rules.node_kind_count)
+        if rules.node_kind_is_named(kind) and rules.node_kind_is_visible(kind)
+    }
+    names = sorted(kind for kind in kinds if "comment" in kind)
+    if not names:
+        return None
+    return Query(
+        rules, "\n".join(f"({name}) @comment" for name in names) + _DOCSTRINGS * (language == "Python")
+    )

@@ -1,0 +1,89 @@
+"""What a file must keep to."""
+
+from pydantic import Field
+
+from cluster.config import Config
+
+# Prose and markup, where a paragraph or a whole page may be one line. StarCoder2 exempts the first nine; the
+# others had their limit removed in The Stack's inspection by eye.
+_LONG_LINES = (
+    "HTML",
+    "JSON",
+    "Markdown",
+    "Roff",
+    "Roff Manpage",
+    "SMT",
+    "TeX",
+    "Text",
+    "XML",
+    "BibTeX",
+    "CMake",
+    "Jupyter Notebook",
+    "MATLAB",
+    "R",
+    "RMarkdown",
+    "reStructuredText",
+    "SQL",
+    "Stata",
+    "SVG",
+)
+_DATA_LANGUAGES = ("Text", "JSON", "YAML", "Web Ontology Language", "Graphviz (DOT)", "CSV", "TSV")
+_PLAIN_TEXT_NAMES = ("requirement", "readme", "notes", "todo", "description", "cmakelists")
+
+
+class FiltersConfig(Config):
+    """The rules' limits; defaults are the published ones of The Stack, StarCoder and StarCoder2.
+
+    None switches a rule off where None is allowed. Languages are named as in `data_prep.text.languages`.
+    """
+
+    min_file_bytes: int = Field(default=64, ge=0)
+    max_file_bytes: int = Field(default=1 << 20, gt=0)
+    # Only these languages are kept; None keeps every known one. Unknown languages are dropped either way.
+    languages: tuple[str, ...] | None = None
+    max_lines: int | None = Field(default=100_000, gt=0)
+
+    max_line_chars: int = Field(default=1000, gt=0)
+    max_mean_line_chars: float = Field(default=100.0, gt=0)
+    # These have no limit on the mean and this one on the longest line.
+    long_line_languages: tuple[str, ...] = _LONG_LINES
+    long_line_max_chars: int = Field(default=100_000, gt=0)
+
+    min_alphanumeric_share: float = Field(default=0.25, ge=0, le=1)
+    # Of letters alone; files of numbers pass the rule above.
+    min_letter_share: float = Field(default=0.25, ge=0, le=1)
+    # The same for JSON and YAML, which are mostly names when they are worth reading.
+    min_letter_share_of_data: float = Field(default=0.5, ge=0, le=1)
+
+    # Of control characters; tab, line ends, form feed, backspace and escape are none.
+    max_control_share: float = Field(default=0.01, ge=0, le=1)
+
+    # Encoded data (base64, hexadecimal bytes, \u escapes): the longest run in characters, and the share of the
+    # file that is in such runs.
+    max_encoded_chars: int | None = Field(default=1024, gt=0)
+    max_encoded_share: float = Field(default=0.5, ge=0, le=1)
+
+    # Data languages: how many lines, and for `sized_data_languages` how many characters.
+    data_languages: tuple[str, ...] = _DATA_LANGUAGES
+    max_data_lines: int | None = Field(default=512, gt=0)
+    sized_data_languages: tuple[str, ...] = ("JSON", "YAML")
+    min_data_chars: int = Field(default=100, ge=0)
+    max_data_chars: int = Field(default=5000, gt=0)
+    # Plain text is kept if its name holds the first of these or is one of the others; None keeps all.
+    plain_text_names: tuple[str, ...] | None = _PLAIN_TEXT_NAMES
+
+    # HTML must show something.
+    min_html_text_share: float = Field(default=0.2, ge=0, le=1)
+    min_html_text_chars: int = Field(default=100, ge=0)
+
+    drop_xml_in_disguise: bool = True
+    drop_minified: bool = True
+    drop_generated: bool = True
+
+    # Comments' share of the characters (SantaCoder: 0.01 and 0.8).
+    min_comment_share: float | None = Field(default=None, ge=0, le=1)
+    max_comment_share: float | None = Field(default=None, ge=0, le=1)
+    # Python must parse with the interpreter that runs the stage: about 8 MB/s per core.
+    parses: bool = False
+    # The share of bytes in tree-sitter's error nodes: about 12 MB/s per core.
+    max_parse_error_share: float | None = Field(default=None, ge=0, le=1)

@@ -1,0 +1,15 @@
+"""Size of JSON and YAML: short ones are empty, long ones are data."""
+
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import TextFile
+
+
+def data_size(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """The characters of a file in `sized_data_languages` when they are not `min_data_chars` to
+    `max_data_chars`."""
+    if file.language not in config.sized_data_languages:
+        return None
+    if config.min_data_chars <= file.num_chars <= config.max_data_chars:
+        return None
+    return Rejection("data_size", float(file.num_chars))

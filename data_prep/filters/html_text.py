@@ -1,0 +1,59 @@
+"""What an HTML page shows: pages of tags and scripts teach little."""
+
+import re
+
+import numpy as np
+
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import TextFile
+
+_HIDING = re.compile(rb"<(script|style)[\s/>]|<!--")
+_TAG_STARTS = np.zeros(256, bool)
+_TAG_STARTS[np.frombuffer(b"/!?abcdefghijklmnopqrstuvwxyz", np.uint8)] = True
+
+
+def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """The share of visible text when it is at most `min_html_text_share` or the text has fewer than
+    `min_html_text_chars`; the detail tells the characters."""
+    if file.language != "HTML":
+        return None
+    num_chars = num_visible_chars(file.data)
+    share = num_chars / max(file.num_chars, 1)
+    if share > config.min_html_text_share and num_chars >= config.min_html_text_chars:
+        return None
+    return Rejection("html_text", share, f"{num_chars} characters")
+
+
+def num_visible_chars(html: bytes) -> int:
+    """Characters outside tags, comments, scripts and styles, white space included."""
+    kept = _without_hidden(html.lower())
+    text = np.frombuffer(kept, np.uint8)
+    marks = np.flatnonzero((text == ord("<")) | (text == ord(">")))
+    # A "<" opens a tag only before a name, "/", "!" or "?"; all else is text.
+    following = text[np.minimum(marks + 1, len(text) - 1)] if len(marks) else text
+    is_open = (text[marks] == ord("<")) & _TAG_STARTS[following]
+    marks = marks[is_open | (text[marks] == ord(">"))]
+    is_open = text[marks] == ord("<")
+    # Characters, not bytes: continuation bytes do not count.
+    done = np.concatenate(([0], np.cumsum((text & 0xC0) != 0x80, dtype=np.int64)))
+    bounds = np.concatenate((marks, [len(text)]))
+    hidden = done[bounds[1:]] - done[bounds[:-1]]
+    # A ">" ends a tag only if one is open; then it is hidden itself.
+    closes = ~is_open & np.concatenate(([False], is_open[:-1])) if len(marks) else is_open
+    return int(done[-1] - hidden[is_open].sum() - closes.sum())
+
+
+def _without_hidden(html: bytes) -> bytes:
+    """`html`, in lower case, without comments and the contents of scripts and styles."""
+    kept: list[bytes] = []
+    position = 0
+    while (found := _HIDING.search(html, position)) is not None:
+        kept.append(html[position : found.start()])
+        closing = b"</" + found[1] if found[1] else b"-->"
+        end = html.find(closing, found.end())
+        if end < 0:
+            return b"".join(kept)
+        # What is left of a closing tag is a tag, and is hidden as one.
+        position = end if found[1] else end + len(closing)
+    return b"".join((*kept, html[position:]))

@@ -1,0 +1,35 @@
+"""The language of a file, named as GitHub names it."""
+
+from data_prep.text.language_content import BY_CHOICE, by_content
+from data_prep.text.language_names import BY_EXTENSION, BY_FILE_NAME
+
+_LOOKED_AT_BYTES = 4096
+_WORDS_OF_TEMPLATES = (".in", ".tmpl", ".tpl", ".template", ".example", ".sample", ".dist", ".default")
+
+
+def detect_language(path: str, data: bytes) -> str | None:
+    """The language by file name, then extension, then content; None where none of them tells.
+
+    Content is looked at only where the name leaves a choice (.h, .m, .pl, .ts, ...) or tells nothing, and then
+    only the first 4 KB, which should be decoded text.
+    """
+    name = path.rpartition("/")[2].lower()
+    language = BY_FILE_NAME.get(name)
+    if language is not None:
+        return language
+    stem, dot, extension = name.rpartition(".")
+    if dot:
+        choice = BY_CHOICE.get(extension)
+        if choice is not None:
+            chosen = choice(data[:_LOOKED_AT_BYTES])
+            if chosen is not None:
+                return chosen
+        language = BY_EXTENSION.get(extension)
+        if language is not None:
+            return BY_EXTENSION.get(f"{stem.rpartition('.')[2]}.{extension}", language)
+        if name.endswith(_WORDS_OF_TEMPLATES) and "." in stem:
+            return detect_language(stem, data)
+    prefix = name.partition(".")[0]
+    if prefix in ("dockerfile", "makefile", "jenkinsfile", "readme"):
+        return BY_FILE_NAME[prefix]
+    return by_content(data[:_LOOKED_AT_BYTES])

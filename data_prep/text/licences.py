@@ -1,0 +1,177 @@
+"""Licences of files and repositories as SPDX expressions, and the rule that lets them in."""
+
+import re
+from functools import cache
+from typing import Any, Literal
+
+from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
+from pydantic import Field
+
+from cluster.config import Config
+from data_prep.documents import Rejection
+from data_prep.text.licence_phrases import (
+    ALIASES,
+    HEADER_PHRASES,
+    LICENCE_PHRASES,
+    PERMISSIVE,
+    PHRASE_HINTS,
+)
+
+_HEADER_BYTES = 4000
+_LICENCE_FILE_BYTES = 20_000
+_SPDX = re.compile(rb"SPDX-License-Identifier:[ \t]*([^\n*#\"'<>]+)")
+_AT_LICENCE = re.compile(rb"@licen[sc]e[ \t]+([\w.+-]+(?:[ \t][\w.+-]+){0,3})", re.I)
+_LICENCE_NAME = re.compile(
+    r"(?:licen[sc]es?|copying|copyright|unlicen[sc]e|mit-licen[sc]e|apache-licen[sc]e|notice|legal)"
+    r"(?:[-_.](?P<which>[\w.+-]+?))?(?:\.(?:txt|md|rst|markdown|html))?",
+    re.I,
+)
+_WORD_BREAKS = re.compile(rb"[\s*#;/%\-\"'`]+")
+_GPL = re.compile(r"(?:gnu )?([al]?)gpl ?v?(\d(?:\.\d)?)( only|\+| ?(?:or|and) (?:later|newer|above))?")
+_PUNCTUATION = re.compile(r"[\s,_()\-]+")
+_COMBINED = re.compile(r"\s+(?:and|or|with)\s+|[()]", re.I)
+
+
+class LicenceConfig(Config):
+    """Which licences a file may have."""
+
+    # SPDX identifiers; the default is the permissive ones.
+    allow: tuple[str, ...] = Field(default=PERMISSIVE, min_length=1)
+    # What has no licence that we can tell. "keep", because most train on code of their own, which has none; for
+    # code of others "drop" is the careful choice.
+    unknown: Literal["keep", "drop"] = "keep"
+
+
+def header_licence(data: bytes) -> str | None:
+    """The licence a file claims in its first 4 KB: an SPDX tag, @license, or the words of a known header."""
+    head = data[:_HEADER_BYTES]
+    if not any(hint in head for hint in PHRASE_HINTS):
+        return None
+    for pattern in (_SPDX, _AT_LICENCE):
+        found = pattern.search(head)
+        if found is not None:
+            told = found[1].decode("utf-8", "replace").strip().removesuffix("-->").strip()
+            licence = normalise_licence(told)
+            if licence is not None:
+                return licence
+    return _by_phrases(head, HEADER_PHRASES)
+
+
+def is_licence_file(path: str) -> bool:
+    """Whether a file's name says that it holds a licence: LICENSE, COPYING.LIB, LICENSE-MIT, MIT-LICENSE.txt."""
+    return _LICENCE_NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def licence_of_file(path: str, data: bytes) -> str | None:
+    """The licence that a licence file holds; None for other files, and for texts that we do not know."""
+    if not is_licence_file(path):
+        return None
+    text = data[:_LICENCE_FILE_BYTES]
+    return _by_phrases(text, LICENCE_PHRASES) or header_licence(text)
+
+
+def _by_phrases(text: bytes, phrases: tuple[tuple[str, tuple[bytes, ...]], ...]) -> str | None:
+    """The licence all of whose phrases stand in `text` and whose first phrase comes first; of several at the same
+    place the first in the table. Case, comment signs and line ends are passed over."""
+    words = _WORD_BREAKS.sub(b" ", text).lower()
+    places = [
+        (words.find(needed[0]), licence)
+        for licence, needed in phrases
+        if all(phrase in words for phrase in needed)
+    ]
+    return min(places, key=lambda place: place[0])[1] if places else None
+
+
+@cache
+def normalise_licence(told: str) -> str | None:
+    """The SPDX expression for a licence as people write it: identifiers, names ("MIT License", "GPLv3+"), trove
+    classifiers, and AND, OR, WITH between them. None for what is no known licence."""
+    told = told.strip().removeprefix("License :: ").removeprefix("OSI Approved :: ").strip()
+    if not told or len(told) > 300:
+        return None
+    alias = _alias(told)
+    return alias or _as_expression(told) or _parts_normalised(told)
+
+
+def licence_rejection(spdx: str | None, config: LicenceConfig) -> Rejection | None:
+    """Rule `licence`, with the expression as its detail, unless `config` lets it in: of an OR one side suffices,
+    of an AND all must be allowed; an exception (WITH) only adds permissions. What is not SPDX is unknown."""
+    licence = None if spdx is None else normalise_licence(spdx)
+    if licence is None:
+        return None if config.unknown == "keep" else Rejection("licence", None, spdx or "unknown")
+    return None if _is_allowed(licence, config.allow) else Rejection("licence", None, licence)
+
+
+@cache
+def _is_allowed(licence: str, allow: tuple[str, ...]) -> bool:
+    licensing = _licensing()
+    allowed = {normalise_licence(name) or name for name in allow}
+
+    def holds(node: Any) -> bool:
+        if isinstance(node, licensing.OR):
+            return any(map(holds, node.args))
+        if isinstance(node, licensing.AND):
+            return all(map(holds, node.args))
+        if isinstance(node, LicenseWithExceptionSymbol):
+            return node.render() in allowed or node.license_symbol.key in allowed
+        return node.key in allowed
+
+    return holds(licensing.parse(licence))
+
+
+def _as_expression(told: str) -> str | None:
+    try:
+        return str(_licensing().parse(told, validate=True, strict=True).render())
+    except (ExpressionError, AttributeError, RecursionError):
+        # What the parser makes of nonsense: its own errors, an attribute of None for an empty expression.
+        return None
+
+
+def _alias(told: str) -> str | None:
+    plain = _PUNCTUATION.sub(" ", told.lower()).replace("licence", "license").strip()
+    plain = plain.removeprefix("the ").removesuffix(".")
+    for shorter in (
+        plain,
+        plain.removesuffix(" license"),
+        plain.replace(" version ", " ").replace(" v", " "),
+    ):
+        if shorter in ALIASES:
+            return ALIASES[shorter]
+    gpl = _GPL.fullmatch(plain)
+    if gpl is None:
+        return None
+    number = gpl[2] if "." in gpl[2] else f"{gpl[2]}.0"
+    later = gpl[3] is not None and gpl[3] != " only"
+    return f"{gpl[1].upper()}GPL-{number}-{'or-later' if later else 'only'}"
+
+
+def _parts_normalised(told: str) -> str | None:
+    """Expressions whose parts are names rather than identifiers; lists with "," ";" "/" mean a choice."""
+    if not _COMBINED.search(told):
+        parts = [part for part in re.split(r"\s*[;,/|&]\s*", told) if part]
+        known = [normalise_licence(part) for part in parts] if len(parts) > 1 else []
+        return _joined(known)
+    pieces = re.split(r"(\s+(?:and|or|with)\s+|[()])", told, flags=re.I)
+    known_pieces = []
+    for piece in pieces:
+        word = piece.strip().upper()
+        if word in ("AND", "OR", "WITH", "(", ")", ""):
+            known_pieces.append(word)
+        elif (alias := _alias(piece)) is not None:
+            known_pieces.append(f"({alias})" if " " in alias else alias)
+        else:
+            known_pieces.append(piece.strip())
+    return _as_expression(" ".join(known_pieces))
+
+
+def _joined(licences: list[str | None]) -> str | None:
+    known = list(dict.fromkeys(licence for licence in licences if licence is not None))
+    # Of a list of which we do not know every item nothing is certain.
+    if not known or len(known) < len(set(licences)):
+        return None
+    return " OR ".join(f"({licence})" if " AND " in licence else licence for licence in known)
+
+
+@cache
+def _licensing() -> Any:
+    return get_spdx_licensing()
