@@ -1,1 +1,1 @@
-"""Where source files come from; one module per kind of corpus."""
+"""Where source files come from; one module per kind of corpus, planned by `plan`."""

@@ -1,69 +1,123 @@
-"""A folder of source trees."""
+"""A folder of source trees, local or remote."""
 
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
-from cluster.errors import UserError
-from data_prep.config import DirectoryConfig
-from data_prep.documents import SourceFile
-from data_prep.sources.status import file_status, refuse_folder
+from cluster.errors import UserError, first_line
+from data_prep.documents import Rejection
+from data_prep.sources.config import DirectoryConfig
+from data_prep.sources.files import remote_mark
+from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadable
+from data_prep.sources.remote import filesystem, is_remote, local_path, retried
+from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
+
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
 
 
-def list_directory(config: DirectoryConfig) -> list[SourceFile]:
-    """Regular files below `config.path` with one of the suffixes; hidden folders and links are not entered.
+def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
+    """Everything below the folder but `.git`, `.hg` and `.svn`; hidden folders are entered, links never.
 
-    The repository is the first folder below `config.path`, or that folder's own name for files directly
-    in it. Raises UserError when the folder is not there or one below it cannot be read.
+    UserError when the folder is not there, cannot be listed, or offers no file that may be opened.
     """
-    root = _root(config)
-    top_level_name = root.resolve().name or "root"
-    files = []
-    for path in _walk(root):
-        if not path.name.endswith(config.suffixes):
-            continue
-        status = file_status(path)
-        if not stat.S_ISREG(status.mode):
-            continue
-        relative = path.relative_to(root)
-        repository, name = (
-            (relative.parts[0], relative.relative_to(relative.parts[0]))
-            if len(relative.parts) > 1
-            else (top_level_name, relative)
+    names = _Names(config)
+    files = list(
+        _remote_files(config.path, names) if is_remote(config.path) else _local_files(config.path, names)
+    )
+    if not any(file.rejection is None for file in files):
+        suffixes = f" with the suffixes {', '.join(config.suffixes)}" if config.suffixes is not None else ""
+        raise UserError(
+            f"corpus path {config.path}: no usable file{suffixes} among the {len(files)} found: "
+            "point the source at a corpus"
         )
-        files.append(
-            SourceFile(
-                source=config.kind,
-                repository=_printable(repository),
-                path=_printable(name.as_posix()),
-                absolute=str(path),
-                num_bytes=status.num_bytes,
-                mtime_ns=status.mtime_ns,
-                licence=None,
-            )
-        )
-    return files
+    return plan_listed(source, files, config.exclude, config.max_total_bytes)
 
 
-def _root(config: DirectoryConfig) -> Path:
-    """Absolute, because workers have another working directory."""
+class _Names:
+    """From a path below the root to its repository and the path in it."""
+
+    def __init__(self, config: DirectoryConfig) -> None:
+        self._whole = config.repository
+        self._suffixes = config.suffixes
+        root = config.path if is_remote(config.path) else os.path.realpath(local_path(config.path))
+        self._root_name = printable(name_of(root)) or "root"
+
+    def file(
+        self, relative: str, place: str, num_bytes: int, mark: str, rejection: Rejection | None = None
+    ) -> ListedFile:
+        first, slash, rest = relative.partition("/")
+        if self._whole is not None or not slash or not rest:
+            repository, path = self._whole or self._root_name, relative
+        else:
+            repository, path = first, rest
+        if rejection is None and self._suffixes is not None and not relative.endswith(self._suffixes):
+            rejection = Rejection("suffix")
+        return ListedFile(printable(repository), printable(path), "", place, num_bytes, mark, None, rejection)
+
+
+def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
+    """In no particular order; paths are absolute, because workers have another working directory."""
+    root = local_path(location)
     try:
-        root = config.path.expanduser().absolute()
-        if root.is_dir():
-            return root
-    except (OSError, RuntimeError):  # RuntimeError: ~ of an unknown user
-        pass
-    raise UserError(f"corpus path {config.path} is not a folder: give the path of a folder of source trees")
+        folders = [("", _entries(root))]
+    except OSError as error:
+        raise UserError(
+            f"corpus path {location} is not a folder that can be read ({error.strerror}): "
+            "give the path of a folder of source trees"
+        ) from error
+    while folders:
+        prefix, entries = folders.pop()
+        for entry in entries:
+            relative = prefix + entry.name
+            try:
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield _local_file(names, relative, entry.path, status)
+                elif entry.name not in VCS_FOLDERS:
+                    folders.append((relative + "/", _entries(entry.path)))
+            except OSError as error:
+                # A folder's row ends with a slash: nobody knows how many files it stands for.
+                is_folder = entry.is_dir(follow_symlinks=False)
+                rejection = unreadable(error)
+                yield names.file(relative + "/" * is_folder, entry.path, 0, "", rejection)
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    for folder, subfolders, names in os.walk(root, onerror=refuse_folder, followlinks=False):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in sorted(names):
-            yield Path(folder) / name
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
-def _printable(name: str) -> str:
-    """File names that are not UTF-8 cannot be stored as text: their odd bytes are spelled out."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def _local_file(names: _Names, relative: str, place: str, status: os.stat_result) -> ListedFile:
+    kind = stat.S_IFMT(status.st_mode)
+    rejection = None
+    if kind == stat.S_IFLNK:
+        rejection = Rejection("link", None, printable(os.readlink(place)))
+    elif kind != stat.S_IFREG:
+        rejection = Rejection("not_regular", None, _KINDS.get(kind, "special file"))
+    num_bytes = status.st_size if rejection is None else 0
+    return names.file(relative, place, num_bytes, str(status.st_mtime_ns), rejection)
+
+
+def _remote_files(location: str, names: _Names) -> Iterator[ListedFile]:
+    system, root = filesystem(location)
+    try:
+        found: dict[str, Any] = retried(location, lambda: system.find(root, detail=True))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"corpus path {location} cannot be listed ({type(error).__name__}: {first_line(error)}): "
+            "check the address and your rights"
+        ) from error
+    prefix = root.rstrip("/") + "/"
+    for path, info in found.items():
+        relative = path.removeprefix(prefix)
+        if VCS_FOLDERS.isdisjoint(relative.split("/")[:-1]):
+            place = system.unstrip_protocol(path)
+            yield names.file(relative, place, int(info.get("size") or 0), remote_mark(info))

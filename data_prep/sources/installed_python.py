@@ -7,17 +7,26 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from data_prep.documents import SourceFile
-from data_prep.sources.status import refuse_folder
+from cluster.errors import UserError
+from data_prep.sources.config import InstalledPythonConfig
+from data_prep.sources.listed import ListedFile, plan_listed, unreadable
+from data_prep.sources.units import WorkUnit, printable
 
-_SOURCE = "installed_python"
 # Our own code, however it was installed, is not part of the corpus.
 _OWN_DISTRIBUTION = "permcode"
 _STDLIB_LICENCE = "PSF-2.0"
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 
-def list_installed_python() -> list[SourceFile]:
+def plan_installed_python(config: InstalledPythonConfig, source: str) -> list[WorkUnit]:
+    """UserError when `exclude` leaves nothing."""
+    units = plan_listed(source, list_installed_python(), config.exclude, config.max_total_bytes)
+    if not units:
+        raise UserError("no usable file: no Python files are installed beside this program")
+    return units
+
+
+def list_installed_python() -> list[ListedFile]:
     """Every .py file of the standard library (repository `python/<top-level module>`) and of the
     pure-Python distributions (repository = distribution name).
 
@@ -26,9 +35,9 @@ def list_installed_python() -> list[SourceFile]:
     return [*_standard_library(), *_distributions()]
 
 
-def _standard_library() -> Iterator[SourceFile]:
+def _standard_library() -> Iterator[ListedFile]:
     root = Path(sysconfig.get_path("stdlib"))
-    for folder, subfolders, names in os.walk(root, onerror=refuse_folder):
+    for folder, subfolders, names in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if name not in _SKIPPED_FOLDERS)
         if Path(folder) == root:
             # Only import names: build folders such as config-3.11-x86_64-linux-gnu are the machine's own.
@@ -38,12 +47,12 @@ def _standard_library() -> Iterator[SourceFile]:
             relative = path.relative_to(root)
             if path.suffix == ".py" and not name.startswith("_sysconfigdata"):
                 repository = f"python/{relative.parts[0].removesuffix('.py')}"
-                file = _source_file(path, repository, relative.as_posix(), _STDLIB_LICENCE)
+                file = _listed_file(path, repository, relative.as_posix(), _STDLIB_LICENCE)
                 if file is not None:
                     yield file
 
 
-def _distributions() -> Iterator[SourceFile]:
+def _distributions() -> Iterator[ListedFile]:
     seen: set[str] = set()
     folders = list(dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))))
     installed = {_name(found): found for found in distributions(path=folders) if _is_usable(found)}
@@ -54,7 +63,7 @@ def _distributions() -> Iterator[SourceFile]:
             if listed.suffix != ".py" or ".." in listed.parts or path in seen:
                 continue
             seen.add(path)
-            file = _source_file(Path(str(installed[name].locate_file(listed))), name, path, licence)
+            file = _listed_file(Path(str(installed[name].locate_file(listed))), name, path, licence)
             if file is not None:
                 yield file
 
@@ -91,12 +100,14 @@ def _field(distribution: Distribution, name: str) -> str | None:
     return str(values[0]) if values else None
 
 
-def _source_file(path: Path, repository: str, relative: str, licence: str | None) -> SourceFile | None:
-    """None when the listed file is not on disk."""
+def _listed_file(path: Path, repository: str, relative: str, licence: str | None) -> ListedFile | None:
+    """None when the listed file is not on disk. Links are followed: the installer put them there."""
+    place = os.path.realpath(path)
+    name = printable(relative)
     try:
-        status = path.stat()
+        status = os.stat(place)
     except FileNotFoundError:
         return None
-    except OSError:  # it is there: reading says what is wrong
-        return SourceFile(_SOURCE, repository, relative, str(path), 0, 0, licence)
-    return SourceFile(_SOURCE, repository, relative, str(path), status.st_size, status.st_mtime_ns, licence)
+    except OSError as error:
+        return ListedFile(repository, name, "", place, 0, "", licence, unreadable(error))
+    return ListedFile(repository, name, "", place, status.st_size, str(status.st_mtime_ns), licence)

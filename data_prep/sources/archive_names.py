@@ -1,0 +1,108 @@
+"""What an archive's members are called.
+
+The repository of a member is the archive's name without suffix and version (`lib` for lib-1.0.tar.gz and for
+lib-1.0-py3-none-any.whl). Its path is its name in the archive without the leading folder, if that folder is
+the archive's own name (sdists and other source archives: `lib-1.0/`), or `package` in a .tgz (npm).
+"""
+
+import re
+from dataclasses import dataclass
+
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.records import excluded_by
+
+ZIP_SUFFIXES = (".zip", ".whl", ".jar", ".egg")
+# Longest first, so that .tar.gz is not taken for .gz.
+TAR_SUFFIXES = (
+    ".tar.gz",
+    ".tar.bz2",
+    ".tar.xz",
+    ".tar.zst",
+    ".tgz",
+    ".tbz2",
+    ".txz",
+    ".tzst",
+    ".crate",
+    ".tar",
+)
+_VERSION = re.compile(
+    r"-v?\d+(?:\.\d+)*(?:[.+_-]?(?:alpha|beta|rc|dev|post|pre|final|snapshot|release|[abc]\d)[\w.+-]*)?$",
+    re.IGNORECASE,
+)
+_SEPARATORS = re.compile(r"[-_.]+")
+_DRIVE = re.compile(r"^[A-Za-z]:")
+
+
+def stem_of(basename: str) -> str:
+    """An archive's name without its suffix."""
+    lowered = basename.lower()
+    for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES, ".gz", ".bz2", ".xz", ".zst"):
+        if lowered.endswith(suffix) and len(basename) > len(suffix):
+            return basename[: -len(suffix)]
+    return basename
+
+
+def repository_of(basename: str) -> str:
+    """An archive's name without suffix and version."""
+    stem = stem_of(basename)
+    if basename.lower().endswith(".whl"):
+        return stem.split("-")[0]
+    return _VERSION.sub("", stem) or stem
+
+
+def is_unsafe(name: str) -> bool:
+    """Absolute, with a drive letter, out of its folder, or with a NUL: no path of an honest file."""
+    parts = re.split(r"[/\\]", name)
+    return not name or name[0] in "/\\" or ".." in parts or "\0" in name or _DRIVE.match(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberNames:
+    """The names of one archive's members; `label` is the archive's."""
+
+    label: str
+    repository: str
+    stem: str
+    strip_folders: int | None
+    exclude: tuple[str, ...]
+
+    def file(
+        self,
+        name: str,
+        offset: int,
+        num_bytes: int,
+        data: bytes | None = None,
+        rejection: Rejection | None = None,
+    ) -> RawFile:
+        """A member's row. `offset` is where it begins: members may repeat a name."""
+        path = self._path(name)
+        if is_unsafe(name):
+            rejection, path = Rejection("unsafe_path"), name
+        elif (pattern := excluded_by(self.repository, path, self.exclude)) is not None:
+            rejection = Rejection("excluded", None, pattern)
+        path = path.replace("\0", "\\x00")
+        location = f"{self.label}!{name}@{offset}".replace("\0", "\\x00")
+        return RawFile(self.repository, path, location, num_bytes, None if rejection else data, rejection)
+
+    def wants(self, name: str) -> bool:
+        """Whether the member's bytes are needed at all."""
+        return not is_unsafe(name) and excluded_by(self.repository, self._path(name), self.exclude) is None
+
+    def ended(self, rejection: Rejection) -> RawFile:
+        """The row of an archive that cannot be read further."""
+        return RawFile(self.repository, self.label, f"{self.label}!", 0, rejection=rejection)
+
+    def _path(self, name: str) -> str:
+        name = name.removeprefix("./")
+        if self.strip_folders is not None:
+            parts = name.split("/")
+            return "/".join(parts[min(self.strip_folders, len(parts) - 1) :])
+        folder, slash, rest = name.partition("/")
+        if slash and rest and self._is_own(folder):
+            return rest
+        return name
+
+    def _is_own(self, folder: str) -> bool:
+        if folder == "package" and self.label.lower().endswith(".tgz"):
+            return True
+        return _SEPARATORS.sub("-", folder).lower() == _SEPARATORS.sub("-", self.stem).lower()

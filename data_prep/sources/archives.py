@@ -1,0 +1,100 @@
+"""Archives: which files there are, and who reads what of them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from cluster.errors import UserError
+from cluster.storage import fingerprint
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.archive_names import TAR_SUFFIXES, ZIP_SUFFIXES, MemberNames, repository_of, stem_of
+from data_prep.sources.config import ArchivesConfig
+from data_prep.sources.decompress import CODECS, Codec
+from data_prep.sources.files import SourceFile, find_files
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.listed import unreadable
+from data_prep.sources.stream_parts import StreamPart, stream_parts
+from data_prep.sources.tar_archive import CompressedText, TarReader
+from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit
+from data_prep.sources.zip_archive import NoDirectory, ZipReader, zip_members, zip_runs
+from data_prep.sources.zip_scan import ZipScan
+
+_TAR_CODECS: dict[str, Codec | None] = {
+    ".tar": None, ".tar.gz": "gz", ".tgz": "gz", ".crate": "gz", ".tar.bz2": "bz2", ".tbz2": "bz2",
+    ".tar.xz": "xz", ".txz": "xz", ".tar.zst": "zst", ".tzst": "zst",
+}  # fmt: skip
+# Finding a plain tar's members is a read per member, so that parts may be small; but each finds them all.
+_TAR_CHUNK_BYTES = 4 << 20
+_MANY_TAR_PARTS = 8
+_TAR_BYTES_PER_PART = 64 << 20
+_MAX_TAR_PARTS = 64
+
+
+def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
+    """Runs of a zip's members, parts of tars. UserError for a name that is no archive's."""
+    units = []
+    for number, file in enumerate(find_files(config.urls)):
+        repository = config.repository or repository_of(file.basename)
+        names = MemberNames(
+            file.label, repository, stem_of(file.basename), config.strip_folders, config.exclude
+        )
+        readers = _readers(file, names)
+        for part, (reader, num_bytes) in enumerate(readers):
+            key = ["archive", asdict(names), file.num_bytes, file.mark, part, len(readers)]
+            units.append(
+                WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
+            )
+    if all(isinstance(unit.reader, ArchiveFailure) for unit in units):
+        raise UserError(f"source {source}: no archive of it can be read: check `urls` and your rights")
+    return units
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFailure:
+    """An archive that the system refuses to open."""
+
+    names: MemberNames
+    rejection: Rejection
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        yield self.names.ended(self.rejection)
+
+
+def _readers(file: SourceFile, names: MemberNames) -> list[tuple[Reader, int]]:
+    lowered = file.basename.lower()
+    size_bytes = file.num_bytes or 0
+    if lowered.endswith(ZIP_SUFFIXES):
+        return _zip_readers(file, names)
+    for suffix in TAR_SUFFIXES:
+        if lowered.endswith(suffix):
+            parts = _tar_parts(file) if _TAR_CODECS[suffix] is None else stream_parts(file.num_bytes)
+            return [
+                (TarReader(file, _TAR_CODECS[suffix], names, part), size_bytes // len(parts))
+                for part in parts
+            ]
+    for ending, codec in CODECS.items():
+        if lowered.endswith(ending):
+            return [(CompressedText(file, codec, names), size_bytes)]
+    raise UserError(
+        f"source {file.location}: not the name of an archive that is read here "
+        f"({', '.join((*ZIP_SUFFIXES, *TAR_SUFFIXES, *CODECS))}): rename it or take it out of `urls`"
+    )
+
+
+def _zip_readers(file: SourceFile, names: MemberNames) -> list[tuple[Reader, int]]:
+    try:
+        runs = list(zip_runs(zip_members(file)))
+    except NoDirectory as error:
+        return [(ZipScan(file, names, str(error)), file.num_bytes or 0)]
+    except OSError as error:
+        return [(ArchiveFailure(names, unreadable(error)), 0)]
+    return [(ZipReader(file, names, run), sum(member.packed_bytes for member in run)) for run in runs]
+
+
+def _tar_parts(file: SourceFile) -> list[StreamPart]:
+    size_bytes = file.num_bytes or 0
+    if not file.seekable or not size_bytes:
+        return stream_parts(file.num_bytes)
+    few = min(_MANY_TAR_PARTS, math.ceil(size_bytes / UNIT_BYTES))
+    num_parts = min(_MAX_TAR_PARTS, max(few, math.ceil(size_bytes / _TAR_BYTES_PER_PART)))
+    return [StreamPart(number, num_parts, _TAR_CHUNK_BYTES) for number in range(num_parts)]

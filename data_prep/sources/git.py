@@ -1,0 +1,150 @@
+"""Git repositories at a revision, read through the `git` program; nothing is checked out or written."""
+
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cluster.errors import UserError
+from cluster.storage import fingerprint
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.config import GitConfig
+from data_prep.sources.git_program import BlobReader, GitError, run_git
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.listed import name_of
+from data_prep.sources.records import excluded_by
+from data_prep.sources.remote import is_remote, local_path
+from data_prep.sources.units import WorkUnit, cut_runs, printable, printable_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GitEntry:
+    """A file of a commit's tree; `object_id` is its blob's."""
+
+    path: str
+    object_id: str
+    num_bytes: int
+    rejection: Rejection | None = None
+
+
+def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
+    """Runs of a tree's entries, repository by repository; UserError if one is no repository or lacks the revision."""
+    folders = [folder for path in config.path for folder in _folders(path)]
+    names = _names(folders, config.repository)
+    units = []
+    for number, folder in enumerate(folders):
+        try:
+            git_folder = _git_folder(folder)
+            commit = run_git(
+                git_folder, "rev-parse", "--verify", "--end-of-options", f"{config.revision}^{{commit}}"
+            )
+            listing = run_git(git_folder, "ls-tree", "-r", "-z", "-l", "--full-tree", commit.decode().strip())
+        except GitError as error:
+            raise UserError(
+                f"source {source}: {printable(folder)} cannot be read at revision {config.revision} ({error}): "
+                "name a git repository and a revision that it has"
+            ) from error
+        entries = [_excluded(entry, names[number], config.exclude) for entry in _entries(listing)]
+        for part, run in enumerate(cut_runs([entry.num_bytes for entry in entries])):
+            reader = GitReader(git_folder, names[number], tuple(entries[run]))
+            key = [names[number], [(e.path, e.object_id, _told(e.rejection)) for e in entries[run]]]
+            num_bytes = sum(entry.num_bytes for entry in entries[run])
+            name = f"{number} {names[number]} {part}"
+            units.append(WorkUnit(source, name, num_bytes, fingerprint(["git", key]), reader))
+    if not units:
+        raise UserError(
+            f"source {source}: no file at revision {config.revision}: point it at another revision"
+        )
+    return units
+
+
+@dataclass(frozen=True, slots=True)
+class GitReader:
+    """A run of entries of one repository."""
+
+    git_folder: str
+    repository: str
+    entries: tuple[GitEntry, ...]
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        wanted = [e.object_id for e in self.entries if _refusal(e, limits) is None]
+        with BlobReader(self.git_folder, wanted) as blobs:
+            for entry in self.entries:
+                data, rejection = None, _refusal(entry, limits)
+                if rejection is None:
+                    data = blobs.next_blob(limits.max_file_bytes)
+                    if data is None:
+                        rejection = Rejection("readable", None, f"git has no object {entry.object_id}")
+                yield RawFile(self.repository, entry.path, "", entry.num_bytes, data, rejection)
+
+
+def _refusal(entry: GitEntry, limits: ReadLimits) -> Rejection | None:
+    if entry.rejection is None and not limits.allows_size(entry.num_bytes):
+        return Rejection("file_size", float(entry.num_bytes))
+    return entry.rejection
+
+
+def _entries(listing: bytes) -> list[GitEntry]:
+    """From `ls-tree -z -l`: MODE TYPE OBJECT SIZE<tab>PATH<nul>, sorted by path."""
+    entries = []
+    for line in listing.split(b"\0"):
+        if not line:
+            continue
+        told, _, raw_path = line.partition(b"\t")
+        mode, kind, object_id, size = told.decode().split()
+        rejection, num_bytes = None, 0
+        if kind == "commit":
+            rejection = Rejection("submodule", None, object_id)
+        elif stat.S_ISLNK(int(mode, 8)):
+            rejection = Rejection("link")
+        elif size.isdigit():
+            num_bytes = int(size)
+        else:
+            rejection = Rejection("readable", None, f"git has no object {object_id}")
+        entries.append(GitEntry(printable_bytes(raw_path), object_id, num_bytes, rejection))
+    return sorted(entries, key=lambda entry: (entry.path, entry.object_id))
+
+
+def _excluded(entry: GitEntry, repository: str, exclude: tuple[str, ...]) -> GitEntry:
+    pattern = excluded_by(repository, entry.path, exclude)
+    if pattern is None:
+        return entry
+    return GitEntry(entry.path, entry.object_id, 0, Rejection("excluded", None, pattern))
+
+
+def _folders(location: str) -> list[str]:
+    if is_remote(location):
+        raise UserError(
+            f"source {location}: git repositories are read from disk: clone it, and name the clone"
+        )
+    path = local_path(location)
+    if os.path.isdir(path):
+        return [path]
+    found = [match for match in sorted(glob.glob(path)) if os.path.isdir(match)]
+    if not found:
+        raise UserError(f"source {location}: there is no such folder: give the path of a git repository")
+    return found
+
+
+def _git_folder(folder: str) -> str:
+    inside = os.path.join(folder, ".git")
+    return inside if os.path.exists(inside) else folder
+
+
+def _names(folders: Sequence[str], repository: str | None) -> list[str]:
+    """Folder names without `.git`; with as many of the folders above as tell all of them apart."""
+    if repository is not None and len(folders) == 1:
+        return [repository]
+    plain = [folder.removesuffix("/.git").removesuffix(".git") for folder in folders]
+    parts = [name.strip("/").split("/") for name in plain]
+    depth = 1
+    while depth < max(map(len, parts)) and len({tuple(p[-depth:]) for p in parts}) < len(set(folders)):
+        depth += 1
+    return [
+        printable("/".join(p[-depth:])) or name_of(folder) for p, folder in zip(parts, folders, strict=True)
+    ]
+
+
+def _told(rejection: Rejection | None) -> list[object] | None:
+    return None if rejection is None else [rejection.rule, rejection.value, rejection.detail]

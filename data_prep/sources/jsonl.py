@@ -1,0 +1,164 @@
+"""JSONL: one JSON object per line."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from cluster.storage import fingerprint
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.config import JsonlConfig
+from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, plain_pieces, unpacked_pieces
+from data_prep.sources.files import SourceFile, find_files
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.listed import unreadable
+from data_prep.sources.presets import column_mappings
+from data_prep.sources.records import RecordReader
+from data_prep.sources.stream_parts import StreamPart, stream_parts
+from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`data` is without its newline; None where it is longer than wanted. `offset` is its first byte's."""
+
+    offset: int
+    num_bytes: int
+    data: bytes | None
+
+
+def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
+    """Byte ranges of plain files, parts of compressed ones."""
+    units = []
+    mappings = column_mappings(config.preset, config.columns)
+    for number, file in enumerate(find_files(config.urls)):
+        records = RecordReader(mappings, config.repository or file.label, config.exclude)
+        readers: list[Reader]
+        codec = next((codec for ending, codec in CODECS.items() if file.location.endswith(ending)), None)
+        if codec is None and file.seekable and file.num_bytes is not None:
+            starts = range(0, max(1, file.num_bytes), UNIT_BYTES)
+            readers = [JsonlRange(file, records, start, start + UNIT_BYTES) for start in starts]
+        else:
+            readers = [JsonlStream(file, codec, records, part) for part in stream_parts(file.num_bytes)]
+        told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
+        for part, reader in enumerate(readers):
+            key = ["jsonl", file.label, file.num_bytes, file.mark, told, part, len(readers)]
+            share = (file.num_bytes or 0) // len(readers)
+            units.append(WorkUnit(source, f"{number} {file.label} {part}", share, fingerprint(key), reader))
+    return units
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlRange:
+    """The lines of a plain file whose first byte is in [start, end)."""
+
+    file: SourceFile
+    records: RecordReader
+    start: int
+    end: int
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        try:
+            file = self.file.open()
+        except OSError as error:
+            if self.start == 0:
+                yield self.records.rejected(f"{self.file.label}#0", unreadable(error))
+            return
+        with file:
+            first = first_line_start(file, self.start, self.end)
+            if first is None:
+                return
+            file.seek(first)
+            for line in split_lines(plain_pieces(file), first, limits.max_record_bytes):
+                if line.offset >= self.end:
+                    return
+                yield from _line_files(line, self.file.label, self.records, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlStream:
+    """The lines of a compressed (or unseekable) file that begin in a part's chunks."""
+
+    file: SourceFile
+    codec: Codec | None
+    records: RecordReader
+    part: StreamPart
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        label = self.file.label
+        try:
+            with self.file.open(sequential=True) as file:
+                pieces = (
+                    plain_pieces(file) if self.codec is None else unpacked_pieces(file, self.codec, limits)
+                )
+                for line in split_lines(pieces, 0, limits.max_record_bytes):
+                    if self.part.owns(line.offset):
+                        yield from _line_files(line, label, self.records, limits)
+        except StreamEnd as end:
+            if self.part.owns(end.offset):
+                rejection = Rejection(end.rule, float(end.offset), end.reason)
+                yield self.records.rejected(f"{label}#end", rejection)
+        except OSError as error:
+            if self.part.number == 0:
+                yield self.records.rejected(f"{label}#end", unreadable(error))
+
+
+def first_line_start(file: BinaryIO, start: int, end: int) -> int | None:
+    """The first byte in [start, end) at which a line begins; None if none does."""
+    if start == 0:
+        return 0
+    position = start - 1
+    file.seek(position)
+    while position < end - 1:
+        data = file.read(min(PIECE_BYTES, end - 1 - position))
+        if not data:
+            return None
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return position + newline + 1
+        position += len(data)
+    return None
+
+
+def split_lines(pieces: Iterator[bytes], offset: int, max_bytes: int) -> Iterator[Line]:
+    """Lines of a text that comes in pieces, the last one with or without its newline.
+
+    Of a line longer than `max_bytes` only the length is kept. What StreamEnd cuts off is no line.
+    """
+    held: list[bytes] = []
+    held_bytes = 0
+    for piece in pieces:
+        *parts, rest = piece.split(b"\n")
+        for part in parts:
+            num_bytes = held_bytes + len(part)
+            data = None if num_bytes > max_bytes else b"".join((*held, part))
+            yield Line(offset, num_bytes, data)
+            offset += num_bytes + 1
+            held, held_bytes = [], 0
+        held_bytes += len(rest)
+        if held_bytes > max_bytes:
+            held = []
+        elif rest:
+            held.append(rest)
+    if held_bytes:
+        yield Line(offset, held_bytes, None if held_bytes > max_bytes else b"".join(held))
+
+
+def _line_files(line: Line, label: str, records: RecordReader, limits: ReadLimits) -> Iterator[RawFile]:
+    location = f"{label}#{line.offset}"
+    if line.data is None:
+        yield records.rejected(location, Rejection("file_size", float(line.num_bytes)), line.num_bytes)
+        return
+    data = line.data.removeprefix(_BOM) if line.offset == 0 else line.data
+    if not data or data.isspace():
+        return
+    try:
+        record = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        rejection = Rejection("broken_record", float(line.offset), reason)
+        yield records.rejected(location, rejection, line.num_bytes)
+        return
+    yield from records.files(record, location, line.offset, limits)

@@ -1,0 +1,146 @@
+"""Files that were listed one by one, and reading a run of them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cluster.storage import fingerprint
+from data_prep.documents import RawFile, Rejection
+from data_prep.ordering import keyed_hash
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.records import excluded_by
+from data_prep.sources.remote import filesystem, is_remote, open_regular, retried
+from data_prep.sources.units import WorkUnit, cut_runs
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file and where it lies. `mark` changes with its content; `rejection` says why it is not to be opened."""
+
+    repository: str
+    path: str
+    location: str
+    place: str
+    num_bytes: int
+    mark: str
+    licence: str | None = None
+    rejection: Rejection | None = None
+
+
+def unreadable(error: OSError) -> Rejection:
+    """The row of what the system refused: errno and its words, which name no path."""
+    return Rejection("readable", float(error.errno or 0), error.strerror)
+
+
+def plan_listed(
+    source: str, listed: Sequence[ListedFile], exclude: tuple[str, ...], max_total_bytes: int | None
+) -> list[WorkUnit]:
+    """Units of consecutive files in the order (repository, path), after exclusion and budget."""
+    files = sorted(listed, key=lambda file: (file.repository, file.path, file.place))
+    files = _within_budget([_excluded(file, exclude) for file in files], max_total_bytes)
+    files = _told_apart(files)
+    units = []
+    sizes = [0 if file.rejection else file.num_bytes for file in files]
+    for number, run in enumerate(cut_runs(sizes)):
+        part = tuple(files[run])
+        key = [
+            (f.repository, f.path, f.location, f.num_bytes, f.mark, f.licence, _told(f.rejection))
+            for f in part
+        ]
+        name = f"{number:06} {part[0].repository}"
+        units.append(
+            WorkUnit(source, name, sum(sizes[run]), fingerprint(["listed", key]), ListedReader(part))
+        )
+    return units
+
+
+@dataclass(frozen=True, slots=True)
+class ListedReader:
+    """A run of listed files."""
+
+    files: tuple[ListedFile, ...]
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        for file in self.files:
+            data, rejection, num_bytes = None, file.rejection, file.num_bytes
+            if rejection is None and not limits.allows_size(num_bytes):
+                rejection = Rejection("file_size", float(num_bytes))
+            if rejection is None:
+                try:
+                    data = _read(file.place, limits.max_file_bytes + 1)
+                    num_bytes = len(data)
+                except OSError as error:
+                    rejection = unreadable(error)
+            if data is not None and not limits.allows_size(num_bytes):  # it changed since it was listed
+                data, rejection = None, Rejection("file_size", float(num_bytes))
+            yield RawFile(
+                file.repository, file.path, file.location, num_bytes, data, rejection, licence=file.licence
+            )
+
+
+def _read(place: str, max_bytes: int) -> bytes:
+    if is_remote(place):
+        system, path = filesystem(place)
+
+        def read() -> bytes:
+            with system.open(path, "rb") as file:
+                return bytes(file.read(max_bytes))
+
+        return retried(place, read)
+    with open_regular(place) as file:
+        parts = []
+        # Raw reads may be short, and the file may have grown.
+        while max_bytes > 0 and (part := file.read(min(max_bytes, 1 << 20))):
+            parts.append(part)
+            max_bytes -= len(part)
+        return b"".join(parts)
+
+
+def _excluded(file: ListedFile, exclude: tuple[str, ...]) -> ListedFile:
+    pattern = excluded_by(file.repository, file.path, exclude) if exclude else None
+    return file if pattern is None else replace(file, rejection=Rejection("excluded", None, pattern))
+
+
+def _within_budget(files: list[ListedFile], max_total_bytes: int | None) -> list[ListedFile]:
+    """Whole repositories, in keyed-hash order, each that still fits; the others' files are `budget`."""
+    if max_total_bytes is None:
+        return files
+    num_bytes_of: dict[str, int] = {}
+    for file in files:
+        if file.rejection is None:
+            num_bytes_of[file.repository] = num_bytes_of.get(file.repository, 0) + file.num_bytes
+    over: set[str] = set()
+    left_bytes = max_total_bytes
+    for name in sorted(num_bytes_of, key=lambda name: keyed_hash(0, "budget", name)):
+        if num_bytes_of[name] <= left_bytes:
+            left_bytes -= num_bytes_of[name]
+        else:
+            over.add(name)
+    return [
+        replace(file, rejection=Rejection("budget"))
+        if file.rejection is None and file.repository in over
+        else file
+        for file in files
+    ]
+
+
+def _told_apart(files: list[ListedFile]) -> list[ListedFile]:
+    """Names that only look alike once they are printable, or repeat, get a number as their location."""
+    result = []
+    before: tuple[str, str] | None = None
+    number = 0
+    for file in files:
+        name = (file.repository, file.path)
+        number = number + 1 if name == before else 0
+        before = name
+        result.append(replace(file, location=f"#{number}") if number else file)
+    return result
+
+
+def _told(rejection: Rejection | None) -> list[object] | None:
+    return None if rejection is None else [rejection.rule, rejection.value, rejection.detail]
+
+
+def name_of(path: str) -> str:
+    """The last part of a folder's path or URL."""
+    return os.path.basename(path.rstrip("/"))

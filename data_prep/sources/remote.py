@@ -1,0 +1,170 @@
+"""Reading bytes of local and remote files; remote reads are tried again."""
+
+import errno
+import io
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, BinaryIO, TypeVar, cast
+
+from cluster.errors import UserError, first_line
+
+T = TypeVar("T")
+
+MAX_TRIES = 6
+_FIRST_PAUSE_S = 0.25
+"""Doubled after each try: 8 s in all before a source is given up."""
+
+
+def is_remote(location: str) -> bool:
+    """Whether fsspec opens it; file:// URLs are local paths."""
+    return "://" in location and not location.startswith(("file://", "local://"))
+
+
+def local_path(location: str) -> str:
+    """The absolute path of a location that is not remote; UserError if `~` names nobody."""
+    path = location.split("://", 1)[1] if "://" in location else location
+    path = os.path.expanduser(path)
+    if path.startswith("~"):
+        raise UserError(f"corpus path {location}: there is no such user")
+    return os.path.abspath(path)
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the URL's path in it; UserError where fsspec knows none."""
+    import fsspec
+
+    try:
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url))
+    except (ImportError, ValueError) as error:
+        raise UserError(f"source {url} cannot be opened ({first_line(error)})") from error
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a local file unbuffered; OSError (EINVAL) if it is no regular file, which is never waited for."""
+    # A FIFO that took the file's place since it was listed would block for ever without O_NONBLOCK.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return cast(BinaryIO, io.FileIO(descriptor, "rb"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def open_location(location: str, *, seekable: bool = True) -> BinaryIO:
+    """A raw handle of a local path or URL. Links are followed: the user named the file."""
+    if is_remote(location):
+        return cast(BinaryIO, RetryingReader(location, seekable=seekable))
+    return open_regular(os.path.realpath(location))
+
+
+def retried(what: str, call: Callable[[], T]) -> T:
+    """The value of `call()`, tried again with growing pauses while it fails for passing reasons.
+
+    A reason that does not pass is raised as it is; UserError after MAX_TRIES.
+    """
+    for number in range(MAX_TRIES):
+        try:
+            return call()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            if number + 1 == MAX_TRIES:
+                raise UserError(
+                    f"{what} cannot be read after {MAX_TRIES} tries ({first_line(error)}): "
+                    "check the connection and run the same command again"
+                ) from error
+        time.sleep(_FIRST_PAUSE_S * 2**number)
+    raise AssertionError("unreachable")
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether trying again may help: a broken connection, a time-out, a server that is overloaded or down."""
+    if isinstance(error, UserError | FileNotFoundError | PermissionError | IsADirectoryError):
+        return False
+    status = getattr(error, "status", None)  # aiohttp.ClientResponseError
+    if isinstance(status, int):
+        return status >= 500 or status in (408, 425, 429)
+    if isinstance(error, OSError | TimeoutError):
+        return True
+    return type(error).__module__.split(".")[0] in ("aiohttp", "botocore", "aiobotocore", "asyncio")
+
+
+class RetryingReader(io.RawIOBase):
+    """A remote file that is opened again, at the same place, when the connection breaks.
+
+    A server that does not serve ranges is read from the beginning again and up to that place.
+    """
+
+    def __init__(self, url: str, *, seekable: bool) -> None:
+        self._url = url
+        self._seekable = seekable
+        self._position = 0
+        self._file: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._seekable
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if not self._seekable:
+            raise io.UnsupportedOperation("seek")
+        if whence == os.SEEK_END:
+            offset += retried(self._url, lambda: int(self._opened().size))
+        elif whence == os.SEEK_CUR:
+            offset += self._position
+        self._position = offset
+        return offset
+
+    def readinto(self, buffer: Any) -> int:
+        data = retried(self._url, lambda: self._read(len(buffer)))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def _read(self, num_bytes: int) -> bytes:
+        try:
+            file = self._opened()
+            if self._seekable and file.tell() != self._position:
+                file.seek(self._position)
+            return cast(bytes, file.read(num_bytes))
+        except Exception:
+            self._drop()
+            raise
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            system, path = filesystem(self._url)
+            if self._seekable:
+                self._file = system.open(path, "rb")
+            else:
+                # No block size: http then answers with a stream.
+                self._file = system.open(path, "rb", block_size=0)
+                self._skip(self._position)
+        return self._file
+
+    def _skip(self, num_bytes: int) -> None:
+        while num_bytes > 0:
+            data = self._file.read(min(num_bytes, 1 << 20))
+            if not data:
+                raise OSError(errno.EIO, "shorter than when it was read before", self._url)
+            num_bytes -= len(data)
+
+    def _drop(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(Exception):
+                file.close()

@@ -1,0 +1,99 @@
+"""Tar archives, plain or compressed, and single compressed texts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.archive_names import MemberNames
+from data_prep.sources.decompress import (
+    ByteStream,
+    Codec,
+    SeekableStream,
+    StreamEnd,
+    plain_pieces,
+    unpacked_pieces,
+)
+from data_prep.sources.files import SourceFile
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.listed import unreadable
+from data_prep.sources.stream_parts import StreamPart
+from data_prep.sources.tar_headers import TarMember, tar_members
+from data_prep.sources.units import printable_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TarReader:
+    """The members of a tar that begin in a part's chunks."""
+
+    file: SourceFile
+    codec: Codec | None
+    names: MemberNames
+    part: StreamPart
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        try:
+            yield from self._members(limits)
+        except StreamEnd as end:
+            if self.part.owns(end.offset):
+                yield self.names.ended(Rejection(end.rule, float(end.offset), end.reason))
+        except OSError as error:
+            if self.part.number == 0:
+                yield self.names.ended(unreadable(error))
+
+    def _members(self, limits: ReadLimits) -> Iterator[RawFile]:
+        skips = self.codec is None and self.file.seekable and self.file.num_bytes is not None
+        with self.file.open(sequential=not skips) as file:
+            if skips:
+                stream: ByteStream = SeekableStream(file, self.file.num_bytes or 0)
+            elif self.codec is None:
+                stream = ByteStream(plain_pieces(file))
+            else:
+                stream = ByteStream(unpacked_pieces(file, self.codec, limits))
+            for member in tar_members(stream):
+                if member.kind != "folder" and self.part.owns(member.offset):
+                    yield self._file(member, stream, limits)
+
+    def _file(self, member: TarMember, stream: ByteStream, limits: ReadLimits) -> RawFile:
+        name = printable_bytes(member.name)
+        rejection, data = None, None
+        if member.kind == "link":
+            rejection = Rejection("link", None, printable_bytes(member.detail))
+        elif member.kind == "special":
+            rejection = Rejection("not_regular", None, member.detail.decode())
+        elif member.kind == "sparse":
+            rejection = Rejection("unsupported", None, "sparse file")
+        elif not limits.allows_size(member.num_bytes):
+            rejection = Rejection("file_size", float(member.num_bytes))
+        elif self.names.wants(name):
+            offset = stream.offset
+            data = stream.take(member.num_bytes)
+            if len(data) < member.num_bytes:
+                raise StreamEnd("truncated", "the tar ends inside a member", offset)
+        return self.names.file(name, member.offset, member.num_bytes, data, rejection)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedText:
+    """A .gz, .bz2, .xz or .zst that holds one text."""
+
+    file: SourceFile
+    codec: Codec
+    names: MemberNames
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        rejection, parts, num_bytes = None, [], 0
+        try:
+            with self.file.open(sequential=True) as file:
+                for piece in unpacked_pieces(file, self.codec, limits):
+                    num_bytes += len(piece)
+                    parts.append(piece)
+                    if num_bytes > limits.max_file_bytes:
+                        break
+        except StreamEnd as end:
+            rejection = Rejection(end.rule, float(end.offset), end.reason)
+        except OSError as error:
+            rejection = unreadable(error)
+        if rejection is None and not limits.allows_size(num_bytes):
+            rejection = Rejection("file_size", float(num_bytes))
+        data = b"".join(parts) if rejection is None else None
+        yield self.names.file(self.names.stem, 0, num_bytes, data, rejection)

@@ -1,0 +1,169 @@
+"""The members of a tar stream: ustar, GNU and pax headers, every length bounded.
+
+tarfile is not used because it reads whatever length a pax header claims into memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from data_prep.sources.decompress import ByteStream, StreamEnd
+
+_BLOCK_BYTES = 512
+_MAX_HEADER_BYTES = 1 << 20
+_ZEROS = bytes(_BLOCK_BYTES)
+
+Kind = Literal["file", "folder", "link", "sparse", "special"]
+_KINDS: dict[bytes, Kind] = {
+    b"0": "file", b"\0": "file", b"7": "file", b"1": "link", b"2": "link", b"5": "folder", b"S": "sparse",
+    b"D": "folder",
+}  # fmt: skip
+_SPECIAL = {b"3": "character device", b"4": "block device", b"6": "FIFO"}
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """`offset` is its first header's; `detail` is a link's target or says which special file it is."""
+
+    name: bytes
+    kind: Kind
+    offset: int
+    num_bytes: int
+    detail: bytes = b""
+
+
+@dataclass(slots=True)
+class _Extended:
+    """What the headers before a member's own say of it."""
+
+    name: bytes | None = None
+    target: bytes | None = None
+    num_bytes: int | None = None
+    sparse: bool = False
+
+
+def tar_members(stream: ByteStream) -> Iterator[TarMember]:
+    """Members in order. Between two of them the caller may take the member's bytes from `stream`.
+
+    Raises StreamEnd (`truncated`) where the tar ends without its end mark or is damaged.
+    """
+    extended, start = _Extended(), stream.offset
+    while True:
+        offset = stream.offset
+        header = stream.take(_BLOCK_BYTES)
+        if len(header) < _BLOCK_BYTES:
+            raise StreamEnd("truncated", "the tar ends without its end mark", offset)
+        if header == _ZEROS:
+            return
+        size = _checked_size(header, offset)
+        kind = header[156:157]
+        if kind in b"LKxgXN" and kind:
+            body = _body(stream, size, offset)
+            if kind == b"L":
+                extended.name = body.split(b"\0", 1)[0]
+            elif kind == b"K":
+                extended.target = body.split(b"\0", 1)[0]
+            elif kind in (b"x", b"X"):
+                _read_pax(body, extended, offset)
+            continue
+        if kind == b"S":
+            _skip_sparse_map(stream, header)
+        if extended.num_bytes is not None:
+            size = extended.num_bytes
+        member = _member(header, extended, start, size)
+        # Links and devices have no data, whatever size they give.
+        data_bytes = size if member.kind in ("file", "sparse") or kind not in _KINDS | _SPECIAL else 0
+        end = stream.offset + _padded(data_bytes)
+        yield member
+        _skip(stream, end - stream.offset)
+        extended, start = _Extended(), stream.offset
+
+
+def _member(header: bytes, extended: _Extended, start: int, size: int) -> TarMember:
+    flag = header[156:157]
+    kind: Kind = _KINDS.get(flag, "special")
+    name = extended.name if extended.name is not None else _name(header)
+    if kind == "file" and name.endswith(b"/"):  # how tars older than ustar mark a folder
+        kind = "folder"
+    if kind == "file" and extended.sparse:
+        kind = "sparse"
+    detail = b""
+    if kind == "link":
+        detail = extended.target if extended.target is not None else header[157:257].split(b"\0", 1)[0]
+    elif kind == "special":
+        detail = _SPECIAL.get(flag, f"tar type {flag!r}").encode()
+    return TarMember(name, kind, start, size, detail)
+
+
+def _name(header: bytes) -> bytes:
+    name = header[:100].split(b"\0", 1)[0]
+    prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
+    return prefix + b"/" + name if prefix else name
+
+
+def _checked_size(header: bytes, offset: int) -> int:
+    try:
+        told = int(header[148:156].strip(b" \0") or b"0", 8)
+        blanked = header[:148] + b" " * 8 + header[156:]
+        # Some old programs summed signed bytes.
+        signed = sum(blanked) - 256 * sum(byte > 127 for byte in blanked)
+        size = _number(header[124:136])
+    except ValueError:
+        told, signed, size = -1, 0, 0
+    if size < 0 or told not in (sum(header) - sum(header[148:156]) + 8 * 32, signed):
+        raise StreamEnd("truncated", "this is no tar header", offset)
+    return size
+
+
+def _number(field: bytes) -> int:
+    if field[0] & 0x80:
+        return int.from_bytes(field, "big", signed=False) - (0x80 << 8 * (len(field) - 1))
+    return int(field.strip(b" \0") or b"0", 8)
+
+
+def _padded(num_bytes: int) -> int:
+    return -(-num_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+def _body(stream: ByteStream, size: int, offset: int) -> bytes:
+    if size > _MAX_HEADER_BYTES:
+        raise StreamEnd("truncated", f"a header claims {size} bytes", offset)
+    body = stream.take(_padded(size))
+    if len(body) < _padded(size):
+        raise StreamEnd("truncated", "the tar ends inside a header", offset)
+    return body[:size]
+
+
+def _skip(stream: ByteStream, num_bytes: int) -> None:
+    offset = stream.offset
+    if num_bytes and stream.skip(num_bytes) < num_bytes:
+        raise StreamEnd("truncated", "the tar ends inside a member", offset)
+
+
+def _skip_sparse_map(stream: ByteStream, header: bytes) -> None:
+    more = header[482:483] not in (b"\0", b"")
+    while more:
+        block = stream.take(_BLOCK_BYTES)
+        more = len(block) == _BLOCK_BYTES and block[504:505] != b"\0"
+
+
+def _read_pax(body: bytes, extended: _Extended, offset: int) -> None:
+    position = 0
+    while position < len(body) and body[position : position + 1] != b"\0":
+        space = body.find(b" ", position, position + 20)
+        try:
+            length = int(body[position:space]) if space >= 0 else 0
+        except ValueError:
+            length = 0
+        if length <= space - position or position + length > len(body):
+            raise StreamEnd("truncated", "a pax header is damaged", offset)
+        key, _, value = body[space + 1 : position + length - 1].partition(b"=")
+        position += length
+        if key in (b"path", b"GNU.sparse.name"):
+            extended.name = value
+        elif key == b"linkpath":
+            extended.target = value
+        elif key == b"size" and value.isdigit() and len(value) < 20:
+            extended.num_bytes = int(value)
+        if key.startswith(b"GNU.sparse."):
+            extended.sparse = True

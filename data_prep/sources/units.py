@@ -1,0 +1,102 @@
+"""A unit of work: what one task reads of a source.
+
+The rules by which a source hands over a file without its bytes (`RawFile.rejection`):
+
+| rule            | meaning; value; detail                                                                      |
+| --------------- | ------------------------------------------------------------------------------------------- |
+| `excluded`      | a pattern of the config's `exclude` fits its repository or path; -; the pattern              |
+| `suffix`        | none of the config's `suffixes`                                                             |
+| `budget`        | its repository does not fit into the config's `max_total_bytes`                              |
+| `file_size`     | smaller or larger than the limits; its bytes                                                |
+| `readable`      | the system refused (file or folder); errno; its words                                       |
+| `link`          | symbolic or hard link, never followed; -; its target                                        |
+| `submodule`     | a git submodule: another repository's commit; -; the commit                                  |
+| `not_regular`   | FIFO, socket or device, never opened; -; which                                              |
+| `unsafe_path`   | absolute, `..`, drive letter or NUL in an archive's member name                              |
+| `bomb`          | the archive's limits are reached, here or before; bytes unpacked; the limit                  |
+| `truncated`     | an archive, stream or Parquet file is cut or damaged here; byte offset; what was found       |
+| `encrypted`     | a zip's member has a password                                                                |
+| `unsupported`   | packed by a method that is not read here, or a sparse member; -; the method                  |
+| `broken_record` | not JSON, or a column of the wrong type; byte offset (Parquet: row); what was found          |
+| `no_content`    | a record without text, as in lists of identifiers                                            |
+| `decodable`     | a record's text holds lone surrogates, which no UTF-8 can spell                              |
+
+Folders named `.git`, `.hg` and `.svn` are not entered: what lies there is no file of the corpus.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.errors import UserError
+from data_prep.documents import RawFile
+from data_prep.sources.limits import ReadLimits
+
+UNIT_BYTES = 8 << 20
+"""About what a unit reads: small enough that small corpora split, large enough that a task pays."""
+_UNIT_ITEMS = 4096
+
+VCS_FOLDERS = frozenset({".git", ".hg", ".svn"})
+_UNREADABLE_RULES = frozenset(
+    {"readable", "truncated", "bomb", "encrypted", "unsupported", "broken_record", "no_content", "decodable"}
+)
+
+
+class Reader(Protocol):
+    """What a unit's part of a source is read by; frozen and picklable."""
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        """Every file of this part, in a fixed order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """One task's share of a source.
+
+    `name` is printable, unique in its source and the same on every machine. `num_bytes` are bytes in the
+    source, for progress and balance. `signature` (hex) changes when what the unit reads may have changed.
+    """
+
+    source: str
+    name: str
+    num_bytes: int
+    signature: str
+    reader: Reader
+
+
+def cut_runs(sizes_bytes: Sequence[int]) -> Iterator[slice]:
+    """Consecutive runs of items of about UNIT_BYTES; none is empty."""
+    start, num_bytes = 0, 0
+    for position, size_bytes in enumerate(sizes_bytes):
+        if position > start and (num_bytes >= UNIT_BYTES or position - start >= _UNIT_ITEMS):
+            yield slice(start, position)
+            start, num_bytes = position, 0
+        num_bytes += size_bytes
+    if start < len(sizes_bytes):
+        yield slice(start, len(sizes_bytes))
+
+
+def printable(name: str) -> str:
+    """File names that are not UTF-8 cannot be stored as text: their odd bytes are spelled out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def printable_bytes(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def refuse_unreadable(source: str, num_by_rule: Mapping[str | None, int]) -> None:
+    """UserError if a source offered files and not one could be read.
+
+    `num_by_rule` counts the source's rows by the rule that dropped them; None stands for all whose bytes
+    came through, whatever the filters said of them. Call it once per source after reading.
+    """
+    total = sum(num_by_rule.values())
+    unreadable: Iterable[str] = sorted(rule for rule in num_by_rule if rule in _UNREADABLE_RULES)
+    if total and sum(num_by_rule[rule] for rule in unreadable) == total:
+        counts = ", ".join(f"{rule} {num_by_rule[rule]:,}" for rule in unreadable)
+        raise UserError(
+            f"source {source}: nothing of it could be read ({counts}): "
+            "check that its kind and columns fit the files, or take it out of the corpus"
+        )

@@ -1,0 +1,207 @@
+"""Zip archives, read member by member at the places their central directory gives."""
+
+import io
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from cluster.errors import first_line
+from data_prep.documents import RawFile, Rejection
+from data_prep.sources.archive_names import MemberNames
+from data_prep.sources.files import SourceFile
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.listed import unreadable
+from data_prep.sources.units import cut_runs
+
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_LOCAL_MAGIC = b"PK\3\4"
+_BUFFER_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 16
+_STORED, _DEFLATED, _BZIP2, _LZMA, _ZSTD, _XZ = 0, 8, 12, 14, 93, 95
+_READ_METHODS = frozenset({_STORED, _DEFLATED, _BZIP2, _ZSTD, _XZ})
+# What zipfile raises at bytes that are no central directory.
+_DIRECTORY_ERRORS = (
+    zipfile.BadZipFile,
+    struct.error,
+    ValueError,
+    NotImplementedError,
+    IndexError,
+    OverflowError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ZipMember:
+    """One entry of the central directory. `total_bytes`: it and all before it, unpacked."""
+
+    name: str
+    offset: int
+    packed_bytes: int
+    num_bytes: int
+    total_bytes: int
+    method: int
+    crc: int
+    is_encrypted: bool
+    is_link: bool
+
+
+class NoDirectory(Exception):
+    """A zip without a central directory: cut, damaged, or none at all."""
+
+
+def zip_members(file: SourceFile) -> list[ZipMember]:
+    """The files of the central directory in the order of their places; raises NoDirectory, OSError."""
+    with file.open_whole() as opened:
+        try:
+            with zipfile.ZipFile(opened) as archive:
+                infos = archive.infolist()
+        except _DIRECTORY_ERRORS as error:
+            raise NoDirectory(first_line(error)) from error
+    members: list[ZipMember] = []
+    total_bytes = 0
+    for info in sorted(infos, key=lambda info: (info.header_offset, info.orig_filename)):
+        if info.orig_filename.endswith("/"):
+            continue
+        total_bytes += info.file_size
+        is_link = info.create_system == 3 and stat.S_ISLNK(info.external_attr >> 16)
+        members.append(
+            ZipMember(
+                info.orig_filename.encode("utf-8", "backslashreplace").decode(),
+                info.header_offset,
+                info.compress_size,
+                info.file_size,
+                total_bytes,
+                info.compress_type,
+                info.CRC,
+                bool(info.flag_bits & 1),
+                is_link,
+            )
+        )
+    return members
+
+
+def zip_runs(members: list[ZipMember]) -> Iterator[tuple[ZipMember, ...]]:
+    """Consecutive members of about a unit's bytes."""
+    for run in cut_runs([member.packed_bytes for member in members]):
+        yield tuple(members[run])
+
+
+@dataclass(frozen=True, slots=True)
+class ZipReader:
+    """A run of members."""
+
+    file: SourceFile
+    names: MemberNames
+    members: tuple[ZipMember, ...]
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        try:
+            opened = self.file.open_whole()
+        except OSError as error:
+            for member in self.members:
+                yield self._row(member, unreadable(error))
+            return
+        with opened:
+            for member in self.members:
+                data, rejection = None, self.rejection(member, limits)
+                if rejection is None and self.names.wants(member.name):
+                    try:
+                        data, rejection = read_member(opened, member)
+                    except OSError as error:
+                        rejection = unreadable(error)
+                yield self._row(member, rejection, data)
+
+    def _row(self, member: ZipMember, rejection: Rejection | None, data: bytes | None = None) -> RawFile:
+        return self.names.file(member.name, member.offset, member.num_bytes, data, rejection)
+
+    def rejection(self, member: ZipMember, limits: ReadLimits) -> Rejection | None:
+        """What the directory alone tells."""
+        if not limits.allows_unpacked(self.file.num_bytes or 0, member.total_bytes):
+            reason = f"an archive of {self.file.num_bytes} bytes that claims to unpack to more than allowed"
+            return Rejection("bomb", float(member.total_bytes), reason)
+        if member.is_link:
+            return Rejection("link")
+        if member.is_encrypted:
+            return Rejection("encrypted")
+        if member.method not in _READ_METHODS:
+            return Rejection("unsupported", None, f"zip method {member.method}")
+        if not limits.allows_size(member.num_bytes):
+            return Rejection("file_size", float(member.num_bytes))
+        return None
+
+
+def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Rejection | None]:
+    """A member's bytes, or why there are none. Never unpacks more than the directory's size and a piece."""
+    file.seek(member.offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size or header[:4] != _LOCAL_MAGIC:
+        return None, Rejection("truncated", float(member.offset), "no member begins where the directory says")
+    *_, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+    file.seek(name_bytes + extra_bytes, io.SEEK_CUR)
+    try:
+        data = _unpacked(file, member)
+    except (zlib.error, ValueError, EOFError, ArithmeticError, _lzma_error(), _zstd_error()) as error:
+        return None, Rejection("truncated", float(member.offset), first_line(error))
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return None, Rejection("truncated", float(member.offset), first_line(error))  # bz2
+    if len(data) > member.num_bytes:
+        return None, Rejection("bomb", float(len(data)), f"holds more than its {member.num_bytes} bytes")
+    if len(data) < member.num_bytes or zlib.crc32(data) != member.crc:
+        reason = "is cut" if len(data) < member.num_bytes else "does not have its CRC-32"
+        return None, Rejection("truncated", float(member.offset), f"the member {reason}")
+    return data, None
+
+
+def _unpacked(file: BinaryIO, member: ZipMember) -> bytes:
+    if member.method == _STORED:
+        return file.read(member.num_bytes)
+    decoder = _decoder(member.method)
+    parts, num_bytes, left_bytes = [], 0, member.packed_bytes
+    while left_bytes > 0 and not decoder.eof and num_bytes <= member.num_bytes:
+        # zstd cannot be told how much to unpack at once, see `decompress`.
+        data = file.read(min(left_bytes, 1 << 10 if member.method == _ZSTD else _PIECE_BYTES))
+        if not data:
+            break
+        left_bytes -= len(data)
+        while True:
+            want = member.num_bytes + 1 - num_bytes
+            part = decoder.decompress(data) if member.method == _ZSTD else decoder.decompress(data, want)
+            parts.append(part)
+            num_bytes += len(part)
+            data = decoder.unconsumed_tail if member.method == _DEFLATED else b""
+            if num_bytes > member.num_bytes or not data:
+                break
+    return b"".join(parts)
+
+
+def _decoder(method: int) -> Any:
+    import bz2
+    import lzma
+
+    if method == _DEFLATED:
+        return zlib.decompressobj(-15)
+    if method == _BZIP2:
+        return bz2.BZ2Decompressor()
+    if method == _XZ:
+        return lzma.LZMADecompressor(memlimit=128 << 20)
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=128 << 20).decompressobj()
+
+
+def _lzma_error() -> type[Exception]:
+    import lzma
+
+    return lzma.LZMAError
+
+
+def _zstd_error() -> type[Exception]:
+    import zstandard
+
+    return zstandard.ZstdError
