@@ -20,6 +20,8 @@ _FAMILY_OF: dict[str, Family] = {
     "c++": "c",
     "cpp": "c",
     "objective-c": "c",
+    "objective-c++": "c",
+    "opencl": "c",
     "cuda": "c",
     "go": "go",
 }

@@ -26,6 +26,16 @@ class LaneSegment:
 
 
 @dataclass(frozen=True)
+class BlockRange:
+    """`num_tokens` tokens of a block, from position `start` on; `number` is the block's in its split."""
+
+    number: int
+    block: BlockEntry
+    start: int
+    num_tokens: int
+
+
+@dataclass(frozen=True)
 class _OpenBlock:
     """A block's tokens and where its document groups (runs of one repository) start."""
 
@@ -61,22 +71,32 @@ class LaneReader:
 
     def segment(self, step: int, lane: int) -> LaneSegment:
         """What lane `lane` reads at step `step` (0-based, counted over all epochs)."""
+        epoch = step // self.steps_per_epoch
+        tokens_parts, group_parts = [], []
+        for place in self.places(step, lane):
+            block = self._open(place.number)
+            end = place.start + place.num_tokens
+            tokens_parts.append(block.tokens[place.start : end].astype(np.int64))
+            local_group = np.searchsorted(block.group_starts, np.arange(place.start, end), side="right")
+            group_parts.append(local_group + (epoch * len(self._entries) + place.number) * _GROUPS_PER_BLOCK)
+        return LaneSegment(np.concatenate(tokens_parts), np.concatenate(group_parts))
+
+    def places(self, step: int, lane: int) -> list[BlockRange]:
+        """Where the tokens of `segment` lie, in order; opens no block."""
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         order, starts = self._epoch_order(epoch)
         begin = (lane * self.steps_per_epoch + step_in_epoch) * self.segment_tokens
         end = begin + self.segment_tokens
-        tokens_parts, group_parts = [], []
         place = int(np.searchsorted(starts, begin, side="right")) - 1
+        found = []
         while begin < end:
             number = int(order[place])
-            block = self._open(number)
+            entry = self._entries[number]
             offset = begin - int(starts[place])
-            take = min(end - begin, len(block.tokens) - offset)
-            tokens_parts.append(block.tokens[offset : offset + take].astype(np.int64))
-            local_group = np.searchsorted(block.group_starts, np.arange(offset, offset + take), side="right")
-            group_parts.append(local_group + (epoch * len(self._entries) + number) * _GROUPS_PER_BLOCK)
+            take = min(end - begin, entry.num_tokens - offset)
+            found.append(BlockRange(number, entry, offset, take))
             begin, place = begin + take, place + 1
-        return LaneSegment(np.concatenate(tokens_parts), np.concatenate(group_parts))
+        return found
 
     def lane_tokens(self, lane: int, num_steps: int) -> NDArray[np.int64]:
         """Everything lane `lane` reads in steps [0, num_steps), at most one epoch."""

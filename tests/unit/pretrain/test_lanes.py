@@ -74,3 +74,17 @@ def test_a_damaged_block_is_named(corpus: PreparedCorpus, tmp_path: Path) -> Non
     reader = LaneReader(damaged, "train", 1, SEGMENT, seed=0)
     with pytest.raises(UserError, match=r"train-00000\.tar is damaged"):
         reader.segment(0, 0)
+
+
+def test_places_say_where_the_tokens_of_a_segment_lie(tmp_path: Path) -> None:
+    splits = {"train": ["string", "heapq"], "validation": ["csv"], "test": ["bisect"]}
+    corpus = write_corpus(tmp_path, {split: stdlib_packages(modules) for split, modules in splits.items()})
+    reader = LaneReader(corpus, "train", LANES, SEGMENT, seed=3)
+    for step in range(0, 2 * reader.steps_per_epoch, 5):
+        for lane in range(LANES):
+            places = reader.places(step, lane)
+            parts = [
+                corpus.read_block(place.block).tokens[place.start : place.start + place.num_tokens]
+                for place in places
+            ]
+            assert np.array_equal(np.concatenate(parts), reader.segment(step, lane).tokens_L)
