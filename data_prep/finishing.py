@@ -43,7 +43,7 @@ class Outcome:
 def finished_summary(config: PrepConfig, seed: int, folder: Path, signature: str) -> dict[str, Any] | None:
     """The summary of a folder that was finished with this config from these inputs; else None."""
     manifest = read_manifest(folder)
-    ledger_path = folder / LEDGER_NAME
+    ledger_path = folder / manifest.ledger
     same_config = (manifest.config_sha256, manifest.seed) == (config_sha256(config), seed)
     if not same_config or not ledger_path.is_file() or sha256_file(ledger_path) != manifest.ledger_sha256:
         return None

@@ -76,7 +76,8 @@ class Source(Config):
 class Manifest(Config):
     """`manifest.json`, written last: a folder that has it is whole.
 
-    `revision` is 1 when prep wrote the folder and one more each time documents were forgotten since.
+    `revision` is 1 when prep wrote the folder and one more each time documents were forgotten since; `ledger` is
+    the ledger's file name, another one in each revision, so that the manifest alone moves readers on.
     """
 
     format_version: Literal[2] = FORMAT_VERSION
@@ -85,6 +86,7 @@ class Manifest(Config):
     seed: int
     tokenizer_sha256: str
     vocab_size: int
+    ledger: str = LEDGER_NAME
     ledger_sha256: str
     sources: dict[str, Source]
     splits: dict[str, tuple[Shard, ...]]
