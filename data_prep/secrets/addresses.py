@@ -35,7 +35,7 @@ _ATTRIBUTE_LIKE = frozenset(
 _DUMMY_LOCALS = frozenset(
     b"user username name yourname your.name you your-name your_name youremail your.email your_email email "
     b"me someone somebody foo bar baz foobar test tester example sample nobody noreply no-reply donotreply "
-    b"do-not-reply johndoe john.doe jane.doe janedoe joe.bloggs recipient sender alice bob login account mail address".split()
+    b"do-not-reply johndoe john.doe jane.doe janedoe recipient sender alice bob login account mail address".split()
 )
 _EXAMPLE_DOMAIN = re.compile(
     rb"(?:^|\.)(?:example|test|localhost|invalid|local|localdomain)$"
@@ -43,6 +43,7 @@ _EXAMPLE_DOMAIN = re.compile(
     rb"e?mail|host(?:name)?|company|foo|bar|foobar|baz|acme|abc|xyz|sample|test|dummy|fake|server|website|site|corp)"
     rb"\.(?:com|org|net|io|co|edu|local|tld|de|dev|info|co\.uk)$"
 )
+_USER_INFO = re.compile(rb"://[^\s\"'`/]{0,150}\Z")
 _QUOTED_BEFORE = re.compile(rb"[\"'#`<*]|//|--|;|%|\\")
 
 
@@ -79,7 +80,7 @@ def _is_remote(data: bytes, start: int, local: bytes, end: int) -> bool:
     """git@host:path, ssh://git@host/path and https://name@host/path name a place, not a person's address."""
     if local in (b"git", b"hg", b"svn", b"cvs", b"anonymous", b"anoncvs"):
         return True
-    return data[max(0, start - 3) : start] == b"://" or data[end : end + 1] == b"("
+    return _USER_INFO.search(data[max(0, start - 160) : start]) is not None or data[end : end + 1] == b"("
 
 
 def _is_product(data: bytes, start: int, end: int, top_level: bytes) -> bool:

@@ -28,14 +28,15 @@ _BARE_WORD = re.compile(rb"([^\s;&|()<>\"'`]{1,256})(?=[\s;&|]|\Z)")
 _BARE_TOKEN = re.compile(rb"([A-Za-z0-9_+/-]{24,128}={0,2})(?![\w.(\[+/=-])")
 _COMPARED = re.compile(rb"([\"'`])([^\"'`\r\n]{4,256})\1[ \t]{0,8}[!=]==?[ \t]{0,8}[\w.$>-]*\Z")
 _DEFINED = re.compile(rb"(?:define|putenv|setenv)[ \t]*\([ \t]*\\?[\"'][\w]*\Z", re.IGNORECASE)
-_NAME = re.compile(rb"[\w.-]*\Z")
+_NAME = re.compile(rb"[\w.:-]*\Z")
 
 _STRONG = re.compile(
-    rb"(?:api|auth|service|account|db|database|priv|private|client|access|encryption|encrypt|signing|master|shared|"
-    rb"license|licence|session|jwt|hmac|aws|ibm|cloud|iam|softlayer|sl|cloudant|clou|cl)[_-]?(?:api[_-]?)?key|"
-    rb"passw(?:or)?d|passwd|pwd|passphrase|secret|(?:db|database|key|user|root|admin|login|mysql|smtp|ftp|sl|ibm|cl|"
-    rb"softlayer|cloudant)[_-]?pass|contrase|(?:^|[._-])pass$|(?:auth|access|api|bot|refresh|bearer|secret|cloudant|"
-    rb"softlayer|sl|cl|ibm|session|personal|private)[_-]?token"
+    rb"(?:api|auth|service|account|database|priv|private|client|access|encryption|encrypt|signing|master|shared|"
+    rb"license|licence|softlayer|cloudant|(?:^|[^a-z])(?:db|session|jwt|hmac|aws|ibm|cloud|iam|sl|clou|cl))"
+    rb"[_-]?(?:api[_-]?)?key|passw(?:or)?d|passwd|pwd|passphrase|secret|contrase|(?:^|[._-])pass$|"
+    rb"(?:db|database|key|user|root|admin|login|mysql|smtp|ftp|sl|ibm|cl|softlayer|cloudant)[_-]?pass(?!ive)|"
+    rb"(?:auth|access|api|bot|refresh|bearer|secret|cloudant|softlayer|session|personal|private|"
+    rb"(?:^|[^a-z])(?:sl|cl|ibm))[_-]?token"
 )
 # Not a secret but something about one.
 _ABOUT = re.compile(
@@ -48,8 +49,8 @@ _ABOUT = re.compile(
     rb"created\w*|updated\w*|at|list|set|map|dict|test|tests|exception|engine|backend|command|cmd|lookup|question)$"
 )
 _HASHED = re.compile(
-    rb"hash|sha0|md0|checksum|digest|public|pub[_-]?key|fingerprint|integrity|commit|cache|sort|primary|"
-    rb"foreign|partition|site[_-]?key|csrf"
+    rb"hash|sha0|md0|checksum|digest|public|pub[_-]?key|fingerprint|integrity|commit|cache|sort|primary|foreign|"
+    rb"partition|site[_-]?key|csrf|keyword|keyboard|keypress|keydown|keyup|keycode|::"
 )
 _NAME_BYTES = 48
 _MIN_TOKEN_BYTES = 16

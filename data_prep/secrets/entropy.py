@@ -17,9 +17,13 @@ _DIGEST_LENGTHS = frozenset((40, 56, 64, 96, 128))
 _HASH_WORDS = re.compile(
     rb"sha[-_]?0|\bsha|md0|hash|digest|checksum|integrity|commit|revision|\brev\b|\bcrc|etag|fingerprint|\bsum\b|uuid|"
     rb"guid|\boid|blob|\btree\b|resolved|\bgit|public|\bpub|certificate|\bcert|version|build|data:|base00|icon|image|"
-    rb"\bexpected|vector|nonce|\bsig(?:nature)?\b|\bid\b|_ids?\b|\bfont|ssh-|ecdsa|\bmd_|blake"
+    rb"\bexpected|vector|nonce|\bsig(?:nature)?\b|\bid\b|_ids?\b|\bfont|ssh-|ecdsa|\bmd_|blake|fromhex|unhex"
 )
 _ASSIGNED = re.compile(rb"(?:[\w\])}][ \t]*|[\"'`\])][ \t]*)(?::=|=>|={1,3}|!==?|:)[ \t]*[@bBrRuU]{0,2}\Z")
+# An entry of a table: a name in quotes and a colon or an arrow.
+_ENTRY = re.compile(rb"[\"'`]([^\"'`\n]{1,100})[\"'`][ \t]*(?::|=>)[ \t]*[bBrRuU]?\Z")
+_FILE_NAME = re.compile(rb"[./@]")
+_DIGEST = re.compile(rb"[\"'][0-9a-fA-F]{40,128}[\"']")
 _SUBRESOURCE = re.compile(rb"sha\d{1,3}[-=]|md5[-=]", re.IGNORECASE)
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _BARE = re.compile(rb"[:=][ \t]{0,8}([A-Za-z0-9+/_=-]{20,256})[ \t]{0,8}(?=[\r\n]|\Z)")
@@ -54,8 +58,10 @@ def _run_end(runs: bytes, at: int) -> int:
 
 def _is_key(text: Text, quote: int, end: int) -> bool:
     value = text.data[quote + 1 : end]
+    if b"EXAMPLE" in value:
+        return False
     if is_random_hex(value):
-        return not _is_checksum(text, quote, len(value))
+        return not _is_checksum(text, quote, end)
     if not is_random_base64(value.rstrip(b"="), _MIN_BASE64_BITS):
         return False
     return not (_SUBRESOURCE.match(value) or _UUID.search(value) or _looks_hashed(text, quote))
@@ -66,9 +72,18 @@ def _looks_hashed(text: Text, quote: int) -> bool:
     return _HASH_WORDS.search(line[line.rfind(b"\n") + 1 :]) is not None
 
 
-def _is_checksum(text: Text, quote: int, length: int) -> bool:
-    """Whether words before say so, or it has a checksum's length and no name: lists of hashes, arguments."""
+def _is_checksum(text: Text, quote: int, end: int) -> bool:
+    """Whether words before say so, or it has a checksum's length and no name of its own: in lists of hashes, in
+    arguments, in tables from files to hashes."""
     before = text.folded[max(0, quote - _CONTEXT_BYTES) : quote]
     if _HASH_WORDS.search(before):
         return True
-    return length in _DIGEST_LENGTHS and _ASSIGNED.search(before[-24:]) is None
+    if end - quote - 1 not in _DIGEST_LENGTHS:
+        return False
+    entry = _ENTRY.search(before)
+    if entry is None:
+        return _ASSIGNED.search(before[-24:]) is None
+    after = text.data[end : end + _CONTEXT_BYTES]
+    return _FILE_NAME.search(entry[1]) is not None or any(
+        _DIGEST.search(piece) for piece in (text.data[max(0, quote - _CONTEXT_BYTES) : quote], after)
+    )

@@ -6,8 +6,8 @@ import re
 from data_prep.secrets.text import Span, Text
 
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]\d|\d)"
-_IPV4 = re.compile(rb"(?<![\w.])" + rb"\.".join([rb"(" + _OCTET + rb")"] * 4) + rb"(?![\w]|\.[\w])")
-_IPV6 = re.compile(rb"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{2,34}(?![\w])")
+_IPV4 = re.compile(rb"(?<![\w.])" + rb"\.".join([rb"(" + _OCTET + rb")"] * 4) + rb"(?!\w|\.\w)")
+_IPV6 = re.compile(rb"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{2,34}(?!\w|\.\w)")
 _MAX_OCTET_DIGITS = 3
 # A version's numbers are small; an address whose four are all is told from it by what stands around.
 _MAX_VERSION_NUMBER = 25
@@ -24,17 +24,21 @@ _VERSION_TAIL = re.compile(rb"[-+](?:alpha|beta|rc|snapshot|dev|pre|final|releas
 _OIDS = (b"0.", b"1.2.", b"1.3.", b"2.5.", b"2.16.", b"2.23.")
 
 
-def ipv4_at(text: Text, dot: int, _end: int) -> Span | None:
-    """The public IPv4 address with its first dot right after the digit at `dot`; versions are left alone."""
+def ipv4_at(text: Text, at: int, _end: int) -> Span | None:
+    """The public IPv4 address whose first number's last digit is at `at`; versions are left alone."""
     data = text.data
-    start = dot
-    while start > 0 and dot - start < _MAX_OCTET_DIGITS and 48 <= data[start - 1] <= 57:
+    start = at
+    while start > 0 and at - start < _MAX_OCTET_DIGITS and 48 <= data[start - 1] <= 57:
         start -= 1
     match = _IPV4.match(data, start)
     if match is None:
         return None
     octets = tuple(map(int, match.groups()))
-    if not _is_public(octets) or _looks_like_version(text, start, match.end(), octets):
+    if (
+        not _is_public(octets)
+        or _is_network(text.data, match.end(), octets)
+        or _looks_like_version(text, start, match.end(), octets)
+    ):
         return None
     return Span(start, match.end(), "ip_address")
 
@@ -69,6 +73,13 @@ def _is_public(octets: tuple[int, ...]) -> bool:
         (198, 51, 100),
         (203, 0, 113),
     )
+
+
+def _is_network(data: bytes, end: int, octets: tuple[int, ...]) -> bool:
+    """Whether it is a whole network, as in 18.68.0.0/16, or a repeated digit, as in 4.4.4.4."""
+    if octets[3] == 0 and data[end : end + 1] == b"/":
+        return True
+    return len(set(octets)) == 1 and octets[0] in (2, 3, 4, 5, 6, 7, 9)
 
 
 def _looks_like_version(text: Text, start: int, end: int, octets: tuple[int, ...]) -> bool:

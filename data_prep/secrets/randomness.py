@@ -6,6 +6,10 @@ from collections import Counter
 
 _HEX = re.compile(rb"[0-9a-f]+|[0-9A-F]+")
 _MIN_HEX_BITS = 3.0
+# A number with an exponent has one letter.
+_MIN_HEX_LETTERS = 2
+_LOWER_RUN = re.compile(rb"[a-z]{4,}")
+_MAX_LOWER_RUN_SHARE = 0.4
 _MIN_CHANGES = 0.25
 # Classes of characters: lower case, upper case, digits, the rest.
 _CLASSES = bytes(
@@ -21,7 +25,9 @@ def entropy_bits(value: bytes) -> float:
 
 def is_random_hex(value: bytes) -> bool:
     """Whether it is hexadecimal of one case, with digits and letters in no simple order."""
-    if _HEX.fullmatch(value) is None or value.isdigit() or value.isalpha():
+    if _HEX.fullmatch(value) is None or value.isalpha():
+        return False
+    if sum(byte > 57 for byte in set(value)) < _MIN_HEX_LETTERS:
         return False
     return entropy_bits(value) > _MIN_HEX_BITS and not _is_sequence(value)
 
@@ -31,11 +37,21 @@ def is_random_base64(value: bytes, min_bits: float) -> bool:
 
     Of random base64 two neighbours in three differ in class (26, 26, 10 and 2 characters of 64).
     """
-    if entropy_bits(value) < min_bits or _is_sequence(value):
+    if entropy_bits(value) < min_bits or _is_sequence(value) or is_words(value):
         return False
     classes = value.translate(_CLASSES)
     changes = sum(left != right for left, right in zip(classes, classes[1:], strict=False))
     return changes >= _MIN_CHANGES * (len(value) - 1)
+
+
+def is_words(value: bytes) -> bool:
+    """Whether mixed case comes from words run together (AmazonQueryEditor): much of it lies in lower-case runs.
+
+    Of random base64 one byte in fifteen lies in such a run.
+    """
+    if value.islower():
+        return False
+    return sum(map(len, _LOWER_RUN.findall(value))) > _MAX_LOWER_RUN_SHARE * len(value)
 
 
 def _is_sequence(value: bytes) -> bool:

@@ -9,7 +9,9 @@ from data_prep.secrets.dummies import is_dummy_password, is_dummy_token
 from data_prep.secrets.text import Span, Text
 
 _USER = re.compile(rb"://([^\s\"'`/?#@:<>{}()\[\]]{0,128}):([^\s\"'`/?#@<>]{1,256})@([A-Za-z0-9.-]{1,253})")
-_TEMPLATE = re.compile(rb"^[$%].*|\$\{|\{[\w.]*\}|^\[.*\]$|^\*+$|%s|%\(|\.\.\.|[{}()]")
+_TEMPLATE = re.compile(
+    rb"^[$%].*|\$\{|\{[\w.]*\}|^\[.*\]$|^\*+$|%s|%\(|\.\.\.|[{}()]|^(?i:pass|passwd|pwd|pw|xxx+)$"
+)
 _BASIC = re.compile(rb"basic[ :=]{1,3}([A-Za-z0-9+/]{8,512}={0,2})(?![\w+/])", re.IGNORECASE)
 _BEARER = re.compile(rb"bearer[ :=]{1,3}([A-Za-z0-9._~+/-]{20,2048}={0,2})", re.IGNORECASE)
 
