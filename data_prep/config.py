@@ -10,7 +10,8 @@ from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.filters.config import FiltersConfig
 from data_prep.secrets.config import SecretsConfig
 from data_prep.sources.config import InstalledPythonConfig, SourceConfig
-from data_prep.text.config import DecodingConfig, LicenceConfig
+from data_prep.text.decoding import DecodingConfig
+from data_prep.text.licences import LicenceConfig
 from data_prep.tokenizers.config import TokenizerConfig
 
 

@@ -24,8 +24,7 @@ from data_prep.secrets.redact import redact
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import read_unit
 from data_prep.sources.units import WorkUnit
-from data_prep.text.config import DecodingConfig
-from data_prep.text.decoding import decode
+from data_prep.text.decoding import DecodingConfig, decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
 from data_prep.text.licences import header_licence, licence_of_file, normalise_licence

@@ -1,5 +1,7 @@
 """The licence of a file that names none: that of its repository."""
 
+from collections.abc import Sequence
+
 from data_prep.corpus import Corpus
 from data_prep.documents import Rejection
 from data_prep.fates import Fates
@@ -17,7 +19,7 @@ def effective_licences(corpus: Corpus) -> list[str | None]:
     ]
 
 
-def drop_by_licence(licences: list[str | None], fates: Fates, config: LicenceConfig) -> None:
+def drop_by_licence(licences: Sequence[str | None], fates: Fates, config: LicenceConfig) -> None:
     """Drop the kept rows whose licence the allow-list refuses."""
     verdicts: dict[str | None, Rejection | None] = {}
     for row in fates.kept().tolist():

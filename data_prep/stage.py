@@ -4,6 +4,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
-from cluster.storage import fingerprint, sha256_file, write_bytes
+from cluster.storage import fingerprint, sha256_bytes, sha256_file, write_bytes
 from data_prep.config import PrepConfig
 from data_prep.corpus import Corpus, load_corpus
-from data_prep.decontamination.index import write_index
-from data_prep.dedup.clusters import DedupPart, near_duplicate_clusters
+from data_prep.decontamination.index import build_index
+from data_prep.dedup.catalogue import DedupPart
+from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.duplicates import drop_exact, drop_near, preference
 from data_prep.fates import Fates, fates_after_reading
 from data_prep.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
@@ -42,13 +44,13 @@ def run_prep(config: PrepConfig, seed: int, folder: Path, reporter: Reporter) ->
     depend on: killed anywhere and called again, it goes on, and the bytes are the same. The manifest is
     written last. UserError when the corpus is missing or holds nothing usable, or the disk is full.
     """
-    units = plan_units(config.source)
+    inputs = Inputs.of(config)
     if (folder / MANIFEST_NAME).is_file():
-        summary = finished_summary(config, seed, folder, signature_of(units, config))
+        summary = finished_summary(config, seed, folder, inputs.signature)
         if summary is not None:
             return summary
         (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    return _Preparation(config, seed, folder, reporter).run(units)
+    return _Preparation(config, seed, folder, reporter).run(inputs)
 
 
 def input_signature(config: PrepConfig) -> str:
@@ -56,13 +58,25 @@ def input_signature(config: PrepConfig) -> str:
 
     Reads no file's content. UserError when a source is missing or offers nothing.
     """
-    return signature_of(plan_units(config.source), config)
+    return Inputs.of(config).signature
 
 
-def signature_of(units: Sequence[WorkUnit], config: PrepConfig) -> str:
-    """The signature of a corpus already planned."""
-    reading = ReadingConfig.of(config)
-    return fingerprint([reading.versions(), [(unit.source, unit.name, unit.signature) for unit in units]])
+@dataclass(frozen=True)
+class Inputs:
+    """What prep reads from outside: the sources, cut into units of work, and the evaluation sets' index (None
+    where there are none)."""
+
+    units: tuple[WorkUnit, ...]
+    index: bytes | None
+    signature: str
+
+    @classmethod
+    def of(cls, config: PrepConfig) -> "Inputs":
+        units = tuple(plan_units(config.source))
+        index = build_index(config.decontamination) if config.decontamination.sets else None
+        index_sha256 = None if index is None else sha256_bytes(index)
+        read = [(unit.source, unit.name, unit.signature) for unit in units]
+        return cls(units, index, fingerprint([ReadingConfig.of(config).versions(), index_sha256, read]))
 
 
 class _Preparation:
@@ -75,15 +89,15 @@ class _Preparation:
         self.reporter = reporter
         self.work = Work(folder / "work", reporter, FORMAT_VERSION)
 
-    def run(self, units: Sequence[WorkUnit]) -> dict[str, Any]:
-        corpus = self.read(units)
+    def run(self, inputs: Inputs) -> dict[str, Any]:
+        corpus = self.read(inputs.units, self.index_file(inputs))
         licences = effective_licences(corpus)
         fates = self.decide(corpus, licences)
         splits = split_corpus(corpus, fates, self.config.split)
         plan = plan_corpus(corpus, splits, self.config, self.seed)
         tokenizer_path = self.train_tokenizer(corpus, splits["train"])
         written = self.write_shards(corpus.with_licences(licences), plan, tokenizer_path)
-        write_bytes(self.folder / SIGNATURE_NAME, signature_of(units, self.config).encode())
+        write_bytes(self.folder / SIGNATURE_NAME, inputs.signature.encode())
         ledger = ledger_table(corpus, fates, licences, plan, written)
         outcome = Outcome(plan, tuple(written), ledger, tokenizer_path, source_weights(self.config.source))
         summary = finish(self.folder, config_sha256(self.config), self.seed, outcome)
@@ -92,19 +106,24 @@ class _Preparation:
             self.reporter.line(line)
         return summary
 
-    def read(self, units: Sequence[WorkUnit]) -> Corpus:
+    def index_file(self, inputs: Inputs) -> Path | None:
+        """The evaluation sets' index where the workers find it, under its content's name."""
+        if inputs.index is None:
+            return None
+        path = self.work.path("evaluation", sha256_bytes(inputs.index), "npz")
+        write_bytes(path, inputs.index)
+        return path
+
+    def read(self, units: Sequence[WorkUnit], index: Path | None) -> Corpus:
         """Every file of every source, with what reading made of it."""
         start_s = time.monotonic()
         config = ReadingConfig.of(self.config)
-        index = self.work.path("evaluation", self.config.decontamination.model_dump(mode="json"), "npz")
-        if self.config.decontamination.sets and not index.exists():
-            write_index(self.config.decontamination, index)
-        index_sha256 = sha256_file(index) if index.exists() else None
+        index_name = None if index is None else index.name
         run_id = secrets.token_hex(8)
         tasks = []
         for unit in units:
-            key = [config.key(), index_sha256, unit.source, unit.name, unit.signature]
-            arguments = (unit, config, index if index_sha256 else None, run_id)
+            key = [config.key(), index_name, unit.source, unit.name, unit.signature]
+            arguments = (unit, config, index, run_id)
             tasks.append(
                 FileTask(f"{unit.source}: {unit.name}", self.work.path("read", key, "arrow"), arguments)
             )

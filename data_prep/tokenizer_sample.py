@@ -11,8 +11,8 @@ from data_prep.corpus import Corpus
 from data_prep.ordering import keyed_hash
 from data_prep.sources.config import MixtureConfig, SourceConfig
 from data_prep.text_store import read_texts
+from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
-from data_prep.tokenizers.training import train_tokenizer
 
 
 def weighted_sample(
@@ -30,7 +30,7 @@ def weighted_sample(
     chosen: list[int] = []
     for name, own in rows_of.items():
         left_bytes = max_bytes * weighted[name] / total if total else 0.0
-        for row in sorted(own.tolist(), key=lambda row: keyed_hash(seed, "tokenizer sample", ids[row])):
+        for row in sorted(own.tolist(), key=lambda row: keyed_hash(seed, "tokenizer sample", str(ids[row]))):
             if left_bytes <= 0:
                 break
             chosen.append(row)

@@ -1,0 +1,114 @@
+"""prep on any number of workers, with its processes killed at any moment: the same bytes."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.storage import sha256_file
+from tests.integration.tiny_run import command, copy_corpus, only, run
+
+_PATIENCE_S = 300
+_NUM_KILLS = 6
+# Small units of work, so that there are several of each kind to be killed in.
+_OVERRIDES = ("prep.shard_tokens=30_000", "prep.block_tokens=10_000", "prep.secrets.enabled=true")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def untouched(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    out = tmp_path_factory.mktemp("untouched") / "run"
+    run(command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=2"))
+    return outputs(out)
+
+
+def outputs(out: Path) -> dict[str, str]:
+    folder = only(out, "prep-*")
+    assert not (folder / "work").exists()
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "STAGE.json"]
+    return {str(path.relative_to(folder)): sha256_file(path) for path in files}
+
+
+@pytest.mark.parametrize("num_cpus", [1, 4])
+def test_the_number_of_workers_changes_no_byte(
+    corpus: Path, untouched: dict[str, str], tmp_path: Path, num_cpus: int
+) -> None:
+    run(command("prep", tmp_path / "run", corpus, *_OVERRIDES, f"ray.num_cpus={num_cpus}"))
+    assert outputs(tmp_path / "run") == untouched
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(
+    corpus: Path, untouched: dict[str, str], tmp_path: Path
+) -> None:
+    """The driver with all its workers, at random moments after Ray is up."""
+    out, log = tmp_path / "run", tmp_path / "log"
+    draw = random.Random(0)
+    arguments = command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=2")
+    num_killed = 0
+    for _ in range(_NUM_KILLS):
+        process = start(arguments, log)
+        if not wait_for_work(process, out, log):
+            break
+        time.sleep(draw.uniform(0, 1.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        num_killed += 1
+    assert num_killed >= 2
+    run(arguments)
+    assert outputs(out) == untouched
+
+
+def test_killed_workers_are_replaced(corpus: Path, untouched: dict[str, str], tmp_path: Path) -> None:
+    """Single workers, while the driver lives: the command the user gave just ends well."""
+    out, log = tmp_path / "run", tmp_path / "log"
+    process = start(command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=2"), log)
+    num_killed = 0
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while process.poll() is None and num_killed < 3:
+        assert time.monotonic() < deadline_s, log.read_text()
+        num_killed += kill_a_busy_worker(process.pid)
+        time.sleep(0.05)
+    assert process.wait(timeout=_PATIENCE_S) == 0, log.read_text()
+    assert num_killed >= 1
+    assert "its worker died; tried again" in log.read_text()
+    assert outputs(out) == untouched
+
+
+def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(arguments, start_new_session=True, stdout=output, stderr=output)
+
+
+def wait_for_work(process: subprocess.Popen[bytes], out: Path, log: Path) -> bool:
+    """Until a task has begun; False when the command ended before."""
+    before = set(out.glob("prep-*/work/*"))
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline_s, log.read_text()
+        if set(out.glob("prep-*/work/*")) - before:
+            return True
+        time.sleep(0.02)
+    assert process.returncode == 0, log.read_text()
+    return False
+
+
+def kill_a_busy_worker(driver: int) -> int:
+    """Kill one Ray worker that runs a task of prep; returns how many were."""
+    for child in psutil.Process(driver).children(recursive=True):
+        try:
+            name = " ".join(child.cmdline())
+        except psutil.Error:
+            continue
+        if name.startswith("ray::") and "_task" in name:
+            child.kill()
+            return 1
+    return 0
