@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from data_prep.decontamination.config import DecontaminationConfig
 from data_prep.decontamination.items import evaluation_texts
+from data_prep.decontamination.ngram_filter import NgramFilter
 from data_prep.decontamination.table import NgramTable, TextHit, ngram_entries
+from data_prep.dedup.shingles import polynomials
 from data_prep.dedup.words import Words, hash_words
 from data_prep.documents import Rejection
 
@@ -22,22 +24,22 @@ RULE = "contaminated"
 class ContaminationIndex:
     """Says which documents contain an evaluation text."""
 
-    def __init__(self, names: list[str], tables: list[NgramTable]) -> None:
-        self.names = names
-        self._tables = tables
+    def __init__(self, names: list[str], beginnings: NgramFilter, tables: list[NgramTable]) -> None:
+        self._names, self._beginnings, self._tables = names, beginnings, tables
 
     def match(self, words: Words) -> list[Rejection | None]:
         """For each document None, or what to drop it for: rule `contaminated`, the share of the text's counted
         n-grams that it holds, and "set/item"; of several texts the fullest, then the first."""
         best: dict[int, TextHit] = {}
+        starts = self._beginnings.starts(words)
         for table in self._tables:
-            for hit in table.hits(words):
+            for hit in table.hits(words, starts):
                 known = best.get(hit.document)
                 if known is None or (-hit.share, hit.text) < (-known.share, known.text):
                     best[hit.document] = hit
         rejections: list[Rejection | None] = [None] * (len(words.offsets) - 1)
         for document, hit in best.items():
-            rejections[document] = Rejection(RULE, hit.share, self.names[hit.text])
+            rejections[document] = Rejection(RULE, hit.share, self._names[hit.text])
         return rejections
 
 
@@ -56,13 +58,19 @@ def build_index(config: DecontaminationConfig) -> bytes:
                 known.add(words.tobytes())
                 names.append(item.name)
                 texts.append(words)
-    arrays: dict[str, Any] = {"names": np.frombuffer(json.dumps(names).encode(), np.uint8)}
+    beginning_words = min(config.min_text_words, config.ngram_words)
+    beginnings = [np.empty(0, np.uint64), *(polynomials(words, beginning_words) for words in texts)]
+    arrays: dict[str, Any] = {
+        "names": np.frombuffer(json.dumps(names).encode(), np.uint8),
+        "beginning_words": np.array(beginning_words),
+        "beginnings": np.unique(np.concatenate(beginnings)),
+    }
     long_texts = [words if len(words) >= config.ngram_words else words[:0] for words in texts]
     arrays |= _table_arrays(long_texts, config.ngram_words, config)
-    if config.min_text_words < config.ngram_words:
+    if beginning_words < config.ngram_words:
         short_texts = [words if len(words) < config.ngram_words else words[:0] for words in texts]
         whole = config.model_copy(update={"min_share": 1.0})
-        arrays |= _table_arrays(short_texts, config.min_text_words, whole)
+        arrays |= _table_arrays(short_texts, beginning_words, whole)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -79,7 +87,8 @@ def load_index(path: Path) -> ContaminationIndex:
             )
             for length in lengths
         ]
-        return ContaminationIndex(json.loads(arrays["names"].tobytes()), tables)
+        beginnings = NgramFilter(int(arrays["beginning_words"]), arrays["beginnings"])
+        return ContaminationIndex(json.loads(arrays["names"].tobytes()), beginnings, tables)
 
 
 def _table_arrays(

@@ -9,10 +9,6 @@ from numpy.typing import NDArray
 from data_prep.dedup.shingles import polynomials
 from data_prep.dedup.words import Words
 
-_MIN_FILTER_BITS, _MAX_FILTER_BITS = 16, 24
-# Slots per n-gram: one lookup in so many is a false alarm.
-_SLOTS_PER_NGRAM = 32
-
 
 @dataclass(frozen=True, slots=True)
 class TextHit:
@@ -36,44 +32,37 @@ class NgramTable:
         owners: NDArray[np.int64],
         needed: NDArray[np.int64],
     ) -> None:
-        self.ngram_words, self.hashes, self.owners, self.needed = ngram_words, hashes, owners, needed
+        self._ngram_words, self._hashes, self._owners, self._needed = ngram_words, hashes, owners, needed
         self._num_counted = np.bincount(owners, minlength=len(needed))
-        num_bits = int(len(hashes) * _SLOTS_PER_NGRAM).bit_length()
-        num_bits = min(max(num_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS)
-        self._slot_shift = np.uint64(64 - num_bits)
-        self._filter = np.zeros(1 << num_bits, bool)
-        self._filter[hashes >> self._slot_shift] = True
 
-    def hits(self, words: Words) -> list[TextHit]:
-        """Every contained text, by document; of one document the fullest first."""
-        if not len(self.hashes):
-            return []
-        # Runs across two documents are looked up as well: cheaper than leaving them out, and nearly nothing hits.
-        ngrams = polynomials(words.hashes, self.ngram_words)
-        starts = np.flatnonzero(self._filter[(ngrams >> self._slot_shift).view(np.int64)])
+    def hits(self, words: Words, starts: NDArray[np.int64]) -> list[TextHit]:
+        """Every text contained in a document, from the n-grams that begin at the words `starts` (ascending)."""
         documents = np.searchsorted(words.offsets, starts, side="right") - 1
-        inside = starts + self.ngram_words <= words.offsets[documents + 1]
-        starts, documents = starts[inside], documents[inside]
-        if not len(starts):
+        is_inside = starts + self._ngram_words <= words.offsets[documents + 1]
+        starts, documents = starts[is_inside], documents[is_inside]
+        if not len(starts) or not len(self._hashes):
             return []
+        runs = words.hashes[starts[:, None] + np.arange(self._ngram_words)]
+        ngrams = polynomials(runs.ravel(), self._ngram_words)[:: self._ngram_words]
+        places = np.searchsorted(self._hashes, ngrams).clip(max=len(self._hashes) - 1)
+        is_known = self._hashes[places] == ngrams
+        ngrams, documents = ngrams[is_known], documents[is_known]
         return [
             hit
-            for d in np.unique(documents)
-            for hit in self._contained(int(d), ngrams[starts[documents == d]])
+            for document in np.unique(documents).tolist()
+            for hit in self._contained(document, np.unique(ngrams[documents == document]))
         ]
 
     def _contained(self, document: int, ngrams: NDArray[np.uint64]) -> list[TextHit]:
-        ngrams = np.unique(ngrams)
-        begins = np.searchsorted(self.hashes, ngrams, side="left")
-        ends = np.searchsorted(self.hashes, ngrams, side="right")
-        owners = [self.owners[begin:end] for begin, end in zip(begins, ends, strict=True) if end > begin]
-        if not owners:
-            return []
-        texts, num_held = np.unique(np.concatenate(owners), return_counts=True)
-        is_contained = num_held >= self.needed[texts]
-        texts, shares = texts[is_contained], (num_held / self._num_counted[texts])[is_contained]
-        order = np.lexsort((texts, -shares))
-        return [TextHit(document, int(texts[place]), float(shares[place])) for place in order]
+        """What a document with these known n-grams contains."""
+        begins = np.searchsorted(self._hashes, ngrams, side="left").tolist()
+        ends = np.searchsorted(self._hashes, ngrams, side="right").tolist()
+        owners = np.concatenate([self._owners[begin:end] for begin, end in zip(begins, ends, strict=True)])
+        texts, num_held = np.unique(owners, return_counts=True)
+        is_contained = num_held >= self._needed[texts]
+        texts, num_held = texts[is_contained], num_held[is_contained]
+        shares = (num_held / self._num_counted[texts]).tolist()
+        return [TextHit(document, *hit) for hit in zip(texts.tolist(), shares, strict=True)]
 
 
 def ngram_entries(
