@@ -13,6 +13,7 @@ from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.filters.config import FiltersConfig
 from data_prep.sources.config import DirectoryConfig
 from data_prep.stage import run_prep
+from data_prep.text.decoding import DecodingConfig
 from data_prep.tokenizers.config import TokenizerConfig
 
 NUM_REPOSITORIES = 8
@@ -61,6 +62,7 @@ def config(corpus: Path) -> PrepConfig:
     """Small blocks and tars, so that there are several of each."""
     return PrepConfig(
         source=DirectoryConfig(path=str(corpus)),
+        decoding=DecodingConfig(latin1="drop"),
         filters=FiltersConfig(parses=True),
         # The corpus is made by a formula, so that its files are much alike.
         near_duplicates=NearDuplicatesConfig(enabled=False),

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def flip_bit(path: Path, position: int) -> None:
 def test_every_kept_document_comes_back(prepared: Prepared) -> None:
     folder, _ = prepared
     corpus = open_prepared(folder)
-    kept = {(row.repository, row.path): row for row in read_ledger(folder / "ledger.parquet") if row.split}
+    rows = [SimpleNamespace(**row) for row in read_ledger(folder / "ledger.parquet").to_pylist()]
+    kept = {(row.repository, row.path): row for row in rows if row.split}
     seen = []
     for split in ("train", "validation", "test"):
         for entry in corpus.blocks(split):

@@ -4,9 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.dedup import first_of_each
-from data_prep.documents import SourceFile
-from data_prep.reading import cut_into_partitions
 from data_prep.shard_plan import even_cuts
 
 
@@ -23,16 +20,3 @@ def test_cuts_cover_everything_in_runs_of_about_the_target(sizes: list[int], tar
 
 def test_equal_documents_are_cut_evenly() -> None:
     assert even_cuts(np.full(100, 10), 250) == [0, 25, 50, 75, 100]
-
-
-@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=100), st.integers(1, 20))
-def test_partitions_keep_every_file_in_order(sizes: list[int], num_partitions: int) -> None:
-    files = [SourceFile("s", "r", f"{i}.py", f"/{i}.py", size, 0, None) for i, size in enumerate(sizes)]
-    partitions = cut_into_partitions(files, num_partitions)
-    assert [file for part in partitions for file in part] == files
-    assert 1 <= len(partitions) <= num_partitions
-    assert all(partitions)
-
-
-def test_first_of_equal_digests_stays() -> None:
-    assert first_of_each(["a", "b", "a", None, None, "b", "a"]) == [None, None, 0, None, None, 1, 0]

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from data_prep.sources.plan import plan_units
 from pydantic import ValidationError
 
 from cluster.errors import UserError
@@ -20,6 +19,7 @@ from data_prep.filters.config import FiltersConfig
 from data_prep.ledger import read_ledger
 from data_prep.prepared import open_prepared
 from data_prep.sources.config import DirectoryConfig, SourceConfig
+from data_prep.sources.plan import plan_units
 from data_prep.sources.units import WorkUnit
 from data_prep.stage import run_prep
 
