@@ -73,8 +73,9 @@ def _unpack(decoder: "_Decoder", data: bytes, codec: Codec, offset: int) -> Iter
             raise StreamEnd(rule, f"{codec} data is damaged: {first_line(error)}", offset) from error
         if piece is None:
             return
-        offset += len(piece)
-        yield piece
+        if piece:
+            offset += len(piece)
+            yield piece
 
 
 class _Source:

@@ -18,6 +18,7 @@ _KINDS: dict[bytes, Kind] = {
     b"0": "file", b"\0": "file", b"7": "file", b"1": "link", b"2": "link", b"5": "folder", b"S": "sparse",
     b"D": "folder",
 }  # fmt: skip
+_WITHOUT_DATA = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))
 _SPECIAL = {b"3": "character device", b"4": "block device", b"6": "FIFO"}
 
 
@@ -72,7 +73,7 @@ def tar_members(stream: ByteStream) -> Iterator[TarMember]:
             size = extended.num_bytes
         member = _member(header, extended, start, size)
         # Links and devices have no data, whatever size they give.
-        data_bytes = size if member.kind in ("file", "sparse") or kind not in _KINDS | _SPECIAL else 0
+        data_bytes = 0 if kind in _WITHOUT_DATA else size
         end = stream.offset + _padded(data_bytes)
         yield member
         _skip(stream, end - stream.offset)
@@ -104,15 +105,19 @@ def _name(header: bytes) -> bytes:
 def _checked_size(header: bytes, offset: int) -> int:
     try:
         told = int(header[148:156].strip(b" \0") or b"0", 8)
-        blanked = header[:148] + b" " * 8 + header[156:]
-        # Some old programs summed signed bytes.
-        signed = sum(blanked) - 256 * sum(byte > 127 for byte in blanked)
         size = _number(header[124:136])
     except ValueError:
-        told, signed, size = -1, 0, 0
-    if size < 0 or told not in (sum(header) - sum(header[148:156]) + 8 * 32, signed):
+        told, size = -1, -1
+    # The checksum is of the header with blanks in the checksum's place.
+    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    if size < 0 or (told != total and told != _signed_sum(header, total)):
         raise StreamEnd("truncated", "this is no tar header", offset)
     return size
+
+
+def _signed_sum(header: bytes, total: int) -> int:
+    """As some old programs summed, which took bytes for signed numbers."""
+    return total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 def _number(field: bytes) -> int:
