@@ -12,7 +12,7 @@ from cluster.errors import UserError
 from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizers.encoding import encode_any
-from data_prep.tokenizers.opened import ForeignTokenizer, OpenedTokenizer, token_lengths
+from data_prep.tokenizers.opened import ForeignTokenizer, OpenedTokenizer, first_byte_ids, token_lengths
 from data_prep.tokenizers.opening import open_tokenizer
 
 # uint16 or uint32, as `token_dtype` says.
@@ -28,7 +28,7 @@ class CodeTokenizer:
 
     def __init__(self, opened: OpenedTokenizer, fingerprint: str) -> None:
         self._opened = opened
-        self._byte_ids = opened.byte_ids()
+        self._byte_ids = first_byte_ids(opened.vocabulary)
         self.kind = opened.kind
         # SHA-256 of the file.
         self.fingerprint = fingerprint

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from data_prep.tokenizers.bpe_training import train_bpe
 from data_prep.tokenizers.config import TokenizerConfig
+from data_prep.tokenizers.sentencepiece_training import train_sentencepiece
 
 
 def train_tokenizer(texts: Iterable[bytes], config: TokenizerConfig) -> bytes:
@@ -13,4 +14,4 @@ def train_tokenizer(texts: Iterable[bytes], config: TokenizerConfig) -> bytes:
     texts have too little to learn from.
     """
     decoded = (text.decode(errors="ignore") for text in texts)
-    return train_bpe(decoded, config)
+    return train_bpe(decoded, config) if config.kind == "bpe" else train_sentencepiece(decoded, config)

@@ -36,13 +36,13 @@ class PlainEncoder:
 
 
 class FastEncoder:
-    """gigatoken, with the special tokens taken out: it would find them in text."""
+    """gigatoken on the content of a `tokenizer.json`, without its special tokens: it would find them in text."""
 
     name = "gigatoken"
 
     def __init__(self, tokenizer_json: str) -> None:
         content = json.loads(tokenizer_json)
-        content["added_tokens"] = []
+        content["added_tokens"] = [token for token in content["added_tokens"] if not token["special"]]
         self._content = json.dumps(content)
         self._num_bytes = 0
         self._encoder = gigatoken.Tokenizer.from_json(self._content)

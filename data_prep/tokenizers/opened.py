@@ -28,12 +28,16 @@ class OpenedTokenizer:
         reason: str | None = getattr(self.encoder, "fallback_reason", None)
         return reason
 
-    def byte_ids(self) -> NDArray[np.uint32]:
-        """Shape [256]: the id of each single byte."""
-        id_of = {token: number for number, token in enumerate(self.vocabulary) if len(token) == 1}
-        return np.array([id_of[bytes([byte])] for byte in range(256)], dtype=np.uint32)
-
 
 def token_lengths(vocabulary: tuple[bytes, ...]) -> NDArray[np.int64]:
     """Shape [vocab_size]: bytes each token stands for."""
     return np.array([len(token) for token in vocabulary], dtype=np.int64)
+
+
+def first_byte_ids(vocabulary: tuple[bytes, ...]) -> NDArray[np.uint32]:
+    """Shape [256]: for each byte, the first id that stands for it alone."""
+    id_of: dict[bytes, int] = {}
+    for number, token in enumerate(vocabulary):
+        if len(token) == 1:
+            id_of.setdefault(token, number)
+    return np.array([id_of[bytes([byte])] for byte in range(256)], dtype=np.uint32)

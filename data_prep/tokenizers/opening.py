@@ -1,7 +1,10 @@
 """Open the content of a `tokenizer.json` of either kind."""
 
+import json
+
 from data_prep.tokenizers.bpe_file import open_bpe
 from data_prep.tokenizers.opened import OpenedTokenizer
+from data_prep.tokenizers.sentencepiece_file import KIND_KEY, open_sentencepiece
 
 # By SHA-256 of the file: every task of a worker loads the same tokenizer, and checking it takes time.
 _OPENED: dict[str, OpenedTokenizer] = {}
@@ -21,4 +24,7 @@ def open_tokenizer(data: bytes, digest: str) -> OpenedTokenizer:
 
 
 def _open(content: str) -> OpenedTokenizer:
-    return open_bpe(content)
+    parsed = json.loads(content)
+    if not isinstance(parsed, dict):
+        raise ValueError("not a JSON object")
+    return open_sentencepiece(parsed) if KIND_KEY in parsed else open_bpe(content)

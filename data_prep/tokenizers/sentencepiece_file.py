@@ -1,0 +1,50 @@
+"""A SentencePiece model in permcode's `tokenizer.json`."""
+
+import base64
+from typing import Any
+
+import sentencepiece
+
+from cluster.storage import canonical_json
+from data_prep.documents import SPECIAL_TOKENS
+from data_prep.tokenizers.opened import ForeignTokenizer, OpenedTokenizer, first_byte_ids, token_lengths
+from data_prep.tokenizers.sentencepiece_encoders import (
+    META_SPACE,
+    AroundMetaSpace,
+    PlainSentencePiece,
+    fast_sentencepiece,
+)
+from data_prep.tokenizers.verified import VerifiedEncoder
+
+# Names the format, and is what tells it from a Hugging Face file.
+KIND_KEY = "permcode_tokenizer"
+
+
+def wrap(kind: str, model: bytes) -> bytes:
+    """The content of `tokenizer.json` around the bytes of a `.model` file."""
+    content = {KIND_KEY: kind, "model": base64.b64encode(model).decode("ascii")}
+    return canonical_json(content).encode()
+
+
+def open_sentencepiece(content: dict[str, Any]) -> OpenedTokenizer:
+    """Raises ForeignTokenizer when the special tokens are not permcode's; Exception when it is damaged."""
+    kind, model = str(content[KIND_KEY]), base64.b64decode(content["model"], validate=True)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [processor.id_to_piece(number) for number in range(processor.vocab_size())]
+    if tuple(pieces[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+        raise ForeignTokenizer
+    learned = [
+        bytes([int(piece[3:5], 16)]) if processor.is_byte(number) else piece.replace(META_SPACE, " ").encode()
+        for number, piece in enumerate(pieces)
+        if number >= len(SPECIAL_TOKENS)
+    ]
+    vocabulary = (*[b""] * len(SPECIAL_TOKENS), *learned)
+    byte_ids = first_byte_ids(vocabulary)
+    plain = AroundMetaSpace(PlainSentencePiece(processor), byte_ids)
+    if kind != "sentencepiece_bpe":
+        # Nothing faster than the library itself knows unigram models.
+        return OpenedTokenizer(kind, vocabulary, plain, model)
+    encoder = VerifiedEncoder(
+        plain, lambda: AroundMetaSpace(fast_sentencepiece(model), byte_ids), token_lengths(vocabulary)
+    )
+    return OpenedTokenizer(kind, vocabulary, encoder, model)

@@ -1,0 +1,97 @@
+"""Train SentencePiece models."""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import sentencepiece
+from tokenizers import Regex, pre_tokenizers
+
+from data_prep.documents import SPECIAL_TOKENS
+from data_prep.tokenizers.config import TokenizerConfig
+from data_prep.tokenizers.sentencepiece_encoders import META_SPACE
+from data_prep.tokenizers.sentencepiece_file import wrap
+from data_prep.tokenizers.splits import training_splits
+
+# Tabs cannot be learned: the trainer uses the character itself. Runs of them are given instead.
+_TAB_RUNS = (4, 3, 2, 1)
+# Share of the text whose characters get a token of their own, most frequent first; the rest are spelled in bytes.
+_CHARACTER_COVERAGE = 0.9995
+
+
+def train_sentencepiece(texts: Iterable[str], config: TokenizerConfig) -> bytes:
+    """The content of permcode's `tokenizer.json` around a SentencePiece model.
+
+    Byte tokens for what the vocabulary lacks, no normalisation, no added space. The rules of `config` hold for
+    every token learned; encoding itself knows no cuts, so it may group digits other than from the left.
+    """
+    tabs = ["\t" * run for run in _TAB_RUNS if run <= config.max_whitespace_run]
+    room = config.vocab_size - len(SPECIAL_TOKENS) - 256 - len(tabs)
+    pieces = _frequent_characters_only(_count_pieces(texts, config), max_characters=room // 2)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(f"{piece}\t{count}" for piece, count in pieces),
+        input_format="tsv",
+        model_writer=model,
+        model_type=config.kind.removeprefix("sentencepiece_"),
+        vocab_size=config.vocab_size,
+        hard_vocab_limit=False,
+        pad_id=0,
+        pad_piece=SPECIAL_TOKENS[0],
+        control_symbols=list(SPECIAL_TOKENS[1:-1]),
+        # The library insists on an unknown token. With byte tokens nothing is ever unknown.
+        unk_id=len(SPECIAL_TOKENS) - 1,
+        unk_piece=SPECIAL_TOKENS[-1],
+        bos_id=-1,
+        eos_id=-1,
+        user_defined_symbols=tabs,
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+        split_by_unicode_script=False,
+        split_by_number=False,
+        split_digits=False,
+        max_sentencepiece_length=config.max_token_bytes,
+        max_sentence_length=1 << 30,
+        # The sums of several threads are added in another order, which changes the last digits.
+        num_threads=1,
+        minloglevel=2,
+    )
+    return wrap(config.kind, model.getvalue())
+
+
+def _count_pieces(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]:
+    cuts = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(split), behavior="isolated") for split in training_splits(config)]
+    )
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(piece for piece, _ in cuts.pre_tokenize_str(text))
+    # What the trainer takes for its own marks, and what could become too long a token.
+    return Counter(
+        {
+            piece: count
+            for piece, count in counts.items()
+            if not {"\t", "\0", META_SPACE} & set(piece) and len(piece.encode()) <= config.max_token_bytes
+        }
+    )
+
+
+def _frequent_characters_only(counts: Mapping[str, int], max_characters: int) -> list[tuple[str, int]]:
+    """The pieces of frequent characters alone, in an order that depends on nothing but the counts."""
+    characters: Counter[str] = Counter()
+    for piece, count in counts.items():
+        for character in piece:
+            characters[character] += count
+    total, seen = characters.total(), 0
+    kept: set[str] = set()
+    for character, count in sorted(characters.items(), key=lambda one: (-one[1], one[0])):
+        if seen >= _CHARACTER_COVERAGE * total or len(kept) >= max_characters:
+            break
+        kept.add(character)
+        seen += count
+    pieces = [(piece, count) for piece, count in counts.items() if kept.issuperset(piece)]
+    return sorted(pieces, key=lambda one: (-one[1], one[0]))
