@@ -7,7 +7,7 @@ from data_prep.secrets.randomness import entropy_bits, is_random_base64, is_rand
 from data_prep.secrets.text import Span, Text
 
 # All names that count hold one of these.
-ANCHORS = (b"key", b"pass", b"pwd", b"secret", b"token", b"contrase")
+ANCHORS = (b"key", b"_pw", b"pass", b"pwd", b"secret", b"token", b"contrase")
 
 _OPERATOR = re.compile(
     rb"(?P<suffix>[\w-]{0,48}(?:\xc3\xb1a)?)(?P<close>\\?[\"'`]?\]?|\]?)(?:\[\d{0,9}\])?"
@@ -50,8 +50,11 @@ _ABOUT = re.compile(
 )
 _HASHED = re.compile(
     rb"hash|sha0|md0|checksum|digest|public|pub[_-]?key|fingerprint|integrity|commit|cache|sort|primary|foreign|"
-    rb"partition|site[_-]?key|csrf|keyword|keyboard|keypress|keydown|keyup|keycode|::"
+    rb"partition|site[_-]?key|csrf|keyword|keyboard|keypress|keydown|keyup|keycode|::|keys$|next|page|cursor|continuation|"
+    rb"cancel|keyid"
 )
+# A word that something is compared with is a choice, not a secret.
+_COMPARISONS = (b"==", b"===", b"!=", b"!==")
 _NAME_BYTES = 48
 _MIN_TOKEN_BYTES = 16
 _MIN_TOKEN_BITS = 3.5
@@ -67,14 +70,17 @@ def assigned_at(text: Text, start: int, end: int) -> Span | None:
     if operator is None:
         return None
     quote = operator["quote"]
-    if not quote and not operator["operator"]:
-        return _compared(text, start, end)
-    found = _value(text, start, operator)
+    found = (
+        _value(text, start, operator) if quote or operator["operator"] else _adjoined(text, start, operator)
+    )
     if found is None:
         return _compared(text, start, end)
     first, last = found
     name = _full_name(text, start, operator)
-    if not _is_secret(name, text.data[first:last], literal=bool(quote)):
+    value = text.data[first:last]
+    if not _is_secret(name, value):
+        return None
+    if operator["operator"].strip() in _COMPARISONS and value.isalpha() and value.islower():
         return None
     return Span(first, last, "password")
 
@@ -98,6 +104,19 @@ def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int]
         match = _ELEMENT.match(data, operator.end("operator"))
         return match.span(1) if match and _is_tag(data, start) else None
     return _bare_value(text, start, operator, sign)
+
+
+def _adjoined(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int] | None:
+    """The value in name"value"; where the name itself is not in quotes."""
+    close = operator["close"]
+    if close not in (b'"', b"'"):
+        return None
+    match = _QUOTED[close].match(text.data, operator.end("close"))
+    if match is None or text.data[match.end() : match.end() + 1] != b";":
+        return None
+    name = _NAME.search(text.data[max(0, start - _NAME_BYTES) : start])
+    before = start - (len(name[0]) if name else 0)
+    return None if text.data[before - 1 : before] == close else match.span(1)
 
 
 def _is_assignment(text: Text, start: int, operator: re.Match[bytes], sign: bytes, end: int) -> bool:
@@ -162,17 +181,17 @@ def _compared(text: Text, start: int, end: int) -> Span | None:
         return None
     window = max(0, start - 320)
     match = _COMPARED.search(text.data[window:start])
-    if match is None:
+    if match is None or (match[2].isalpha() and match[2].islower()):
         return None
     suffix = re.match(rb"[\w-]{0,48}", text.data[end : end + _NAME_BYTES])
     name = _NAME.search(text.folded[max(0, start - _NAME_BYTES) : start])
     full = (name[0] if name else b"") + text.folded[start : end + (len(suffix[0]) if suffix else 0)]
-    if not _is_secret(full, match[2], literal=True):
+    if not _is_secret(full, match[2]):
         return None
     return Span(window + match.start(2), window + match.end(2), "password")
 
 
-def _is_secret(name: bytes, value: bytes, *, literal: bool) -> bool:
+def _is_secret(name: bytes, value: bytes) -> bool:
     last = re.split(rb"[_.-]", name)[-1]
     if _HASHED.search(name):
         return False
@@ -187,18 +206,12 @@ def _is_secret(name: bytes, value: bytes, *, literal: bool) -> bool:
         return _is_token(value)
     if (_ABOUT.match(last) or name.endswith((b"s_",))) and strong.end() < len(name):
         return False
-    return (
-        not is_dummy_password(value) if literal or len(value) < _MIN_TOKEN_BYTES else _is_bare_secret(value)
-    )
-
-
-def _is_bare_secret(value: bytes) -> bool:
     return not is_dummy_password(value)
 
 
 def _is_token(value: bytes) -> bool:
     """Whether a value assigned to any key or token looks random."""
-    if len(value) < _MIN_TOKEN_BYTES or b" " in value or is_path(value):
+    if len(value) < _MIN_TOKEN_BYTES or b"EXAMPLE" in value or is_path(value):
         return False
     if not re.fullmatch(rb"[A-Za-z0-9+/_=-]+", value) or entropy_bits(value) < _MIN_TOKEN_BITS:
         return False

@@ -2,9 +2,11 @@
 
 import re
 
+from data_prep.secrets.randomness import is_words
+
 _TEMPLATE = re.compile(
     rb"^(?:\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|\$\{.*\}|\{.*\}|<.*>|\[.*\]|%.*%|__.*__|@.*@|#\{.*\}|\*+|ENC\(.*\))$"
-    rb"|<%|%>|%[sdrv]|%\(\w+\)|\$\{|\$\(|\{\{[^}]*\}\}|(?<!\{)\{[\w.]{0,40}\}(?!\})|\\\(",
+    rb"|<%|%>|%[sdrv]|%\(\w+\)|\$\{[\w.:-]+\}|\$\(|\{\{[^}]*\}\}|(?<!\{)\{[\w.]{0,40}\}(?!\})|\\\(",
     re.DOTALL,
 )
 _MARKERS = re.compile(
@@ -12,7 +14,7 @@ _MARKERS = re.compile(
     rb"yourkey|my[_ -]?(?:secret|pass|token|api|key|super)|insert|not[_ -]?(?:a|real|the|so)|password|"
     rb"passwd|passphrase|(?:^|[^a-z])(?:secret|pwd|api[_-]?key|token)(?:[^a-z]|$)|\btodo\b|test(?!\w{6})|foobar|s3cr3t|sekret|replace|"
     rb"enter[_ -]|mock|lorem|invalid|wrong|incorrect|unknown|default|super[_-]?secret|top[_-]?secret|thisis|"
-    rb"<[a-z_ -]+>|deadbeef|0123456|1234567|abcdef|abc123|qwerty|\(\?[:=!<P]|\\[bswd]",
+    rb"<[a-z_ -]+>|deadbeef|0123456|1234567|abcdef|abc123|qwerty|\(\?[:=!<P]|^\\u|\\[bswd]",
     re.IGNORECASE,
 )
 _WORDS = frozenset(
@@ -21,7 +23,9 @@ _WORDS = frozenset(
     b"tokens auth oauth oauth2 apikey user users admin root guest name username email login id uuid data file path "
     b"url input field label title type kind opaque header query body cookie session config env environment vault "
     b"ldap kerberos digest md5 sha1 sha256 sha512 bcrypt scrypt argon2 aes rsa dsa ecdsa ed25519 hmac des pkcs8 pem "
-    b"der raw hex foo bar baz spam eggs abc abcd asdf blah bandpass lowpass highpass something anything whatever nothing empty yes no on off "
+    b"der raw hex foo bar baz spam eggs abc abcd asdf blah bandpass lowpass highpass "
+    b"warn ignore skip raise fail strict deny allow store ok reject accept something anything whatever "
+    b"nothing empty yes no on off "
     b"auto ask prompt new old current confirm reset change forgot show hide enabled disabled always never public "
     b"private internal external master slave primary secondary client server app api web demo temp tmp debug "
     b"get set post put delete update create read write keyring getpass self this cls".split()
@@ -29,11 +33,12 @@ _WORDS = frozenset(
 _STOP_WORDS = frozenset(
     b"the a an is are be was were must not your please enter type for to of in on or if this that it its as by has "
     b"have been can cannot can't could should will would may do does don't did invalid incorrect wrong required "
-    b"missing new old confirm choose which when used use using from at no only than too least set changed forgot reset sent "
+    b"missing new old confirm choose which when used use using from at no only than too least set "
+    b"changed forgot reset sent key keys token secret api "
     b"contains characters change hide show user's show you we authentication expired failed error warning empty".split()
 )
 _NAME_LIKE = re.compile(rb"[A-Za-z]+(?:[-_./:][A-Za-z]+)+")
-_CAMEL = re.compile(rb"[a-z]+(?:[A-Z][a-z]+)+|(?:[A-Z][a-z]+){2,}|[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+_UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _CONSTANT = re.compile(rb"[A-Z]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _LETTER = re.compile(rb"[A-Za-z]")
 _CALL = re.compile(rb"[\w.$>:-]+[\[(].*[\])]")
@@ -52,9 +57,9 @@ def is_dummy_password(value: bytes) -> bool:
         return True
     if b" " in value or b"\t" in value:
         return _is_message(value)
-    return bool(_NAME_LIKE.fullmatch(value) or _CAMEL.fullmatch(value) or _CONSTANT.fullmatch(value)) or (
-        is_path(value)
-    )
+    if value.isalpha() and is_words(value):
+        return True
+    return is_path(value) or any(form.fullmatch(value) for form in (_NAME_LIKE, _CONSTANT, _UUID))
 
 
 def is_dummy_token(value: bytes) -> bool:

@@ -17,13 +17,14 @@ _DIGEST_LENGTHS = frozenset((40, 56, 64, 96, 128))
 _HASH_WORDS = re.compile(
     rb"sha[-_]?0|\bsha|md0|hash|digest|checksum|integrity|commit|revision|\brev\b|\bcrc|etag|fingerprint|\bsum\b|uuid|"
     rb"guid|\boid|blob|\btree\b|resolved|\bgit|public|\bpub|certificate|\bcert|version|build|data:|base00|icon|image|"
-    rb"\bexpected|vector|nonce|\bsig(?:nature)?\b|\bid\b|_ids?\b|\bfont|ssh-|ecdsa|\bmd_|blake|fromhex|unhex"
+    rb"\bexpected|vector|nonce|\bsig(?:nature)?\b|\bid\b|_ids?\b|\bfont|ssh-|ecdsa|\bmd_|blake|fromhex|unhex|serial"
 )
 _ASSIGNED = re.compile(rb"(?:[\w\])}][ \t]*|[\"'`\])][ \t]*)(?::=|=>|={1,3}|!==?|:)[ \t]*[@bBrRuU]{0,2}\Z")
 # An entry of a table: a name in quotes and a colon or an arrow.
 _ENTRY = re.compile(rb"[\"'`]([^\"'`\n]{1,100})[\"'`][ \t]*(?::|=>)[ \t]*[bBrRuU]?\Z")
 _FILE_NAME = re.compile(rb"[./@]")
 _DIGEST = re.compile(rb"[\"'][0-9a-fA-F]{40,128}[\"']")
+_ALPHABET = re.compile(rb"EXAMPLE|01234567|ABCDEFG|abcdefg")
 _SUBRESOURCE = re.compile(rb"sha\d{1,3}[-=]|md5[-=]", re.IGNORECASE)
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _BARE = re.compile(rb"[:=][ \t]{0,8}([A-Za-z0-9+/_=-]{20,256})[ \t]{0,8}(?=[\r\n]|\Z)")
@@ -58,7 +59,7 @@ def _run_end(runs: bytes, at: int) -> int:
 
 def _is_key(text: Text, quote: int, end: int) -> bool:
     value = text.data[quote + 1 : end]
-    if b"EXAMPLE" in value:
+    if _ALPHABET.search(value):
         return False
     if is_random_hex(value):
         return not _is_checksum(text, quote, end)

@@ -54,11 +54,11 @@ TOKEN_FORMS: tuple[TokenForm, ...] = (
         any_fill=True,
     ),
     _form("/api/webhooks/", r"/api/webhooks/(\d{16,20}/[A-Za-z0-9_-]{60,80})"),
-    _form("00000000:", r"(?<!\d)\d{8,10}:[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])"),
+    _form("00000000:", r"\d{8}:([0-9A-Za-z_-]{35})(?![0-9A-Za-z_-])"),
     # Payments
     _form("sk_live_ rk_live_ sk_test_ rk_test_", _B + r"[rs]k_(?:live|test)_[0-9a-zA-Z]{16,247}"),
     _form("whsec_", _B + r"whsec_[A-Za-z0-9+/]{24,64}={0,2}"),
-    _form("sq0csp- sq0atp- sq0idp-", r"sq0[a-z]{3}-[0-9A-Za-z\\_-]{22,43}"),
+    _form("sq0csp- sq0atp- sq0idp-", r"sq0[a-z]{3}-[0-9A-Za-z\\_-]{22,43}", any_fill=True),
     _form("eaaa", _B + r"EAAA[A-Za-z0-9_-]{60}" + _END),
     _form("shpat_ shpca_ shppa_ shpss_", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
     # Mail and telephone

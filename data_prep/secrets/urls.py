@@ -8,7 +8,7 @@ from data_prep.secrets.addresses import is_example_domain
 from data_prep.secrets.dummies import is_dummy_password, is_dummy_token
 from data_prep.secrets.text import Span, Text
 
-_USER = re.compile(rb"://([^\s\"'`/?#@:<>{}()\[\]]{0,128}):([^\s\"'`/?#@<>]{1,256})@([A-Za-z0-9.-]{1,253})")
+_USER = re.compile(rb"://([^\s\"'`/?#@:<>{}()\[\]]{0,128}):([^\s\"'`/?#@<>]{1,256})@([A-Za-z0-9._-]{1,253})")
 _TEMPLATE = re.compile(
     rb"^[$%].*|\$\{|\{[\w.]*\}|^\[.*\]$|^\*+$|%s|%\(|\.\.\.|[{}()]|^(?i:pass|passwd|pwd|pw|xxx+)$"
 )
