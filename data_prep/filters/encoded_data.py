@@ -1,7 +1,8 @@
 """Encoded data in code: images, keys, fonts and tables as base64, hexadecimal bytes or \\u escapes.
 
 The three patterns are StarCoder2's: 64 and more base64 characters (line ends among them), 8 and more hexadecimal
-bytes, 8 and more \\u escapes. Ours also takes hexadecimal bytes with a space after the comma, as in C arrays.
+bytes, 8 and more \\u escapes. Ours also takes hexadecimal bytes with a space after the comma, as in C arrays, and
+lets at most 32 characters of white space stand between two.
 """
 
 import re
@@ -12,13 +13,18 @@ from numpy.typing import NDArray
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
-from data_prep.text.file import BASE64, HEX, TextFile
+from data_prep.text.file import ALPHANUMERIC, BASE64, HEX_DIGIT, HEX_RUN, TextFile
 
 _MIN_BASE64_CHARS = 64
-# Possessive, so that nothing is tried twice whatever the file holds.
-_HEX = re.compile(rb"(?:(?:\b0x|\\x|\b)[0-9a-fA-F]{2}(?:,\s*+|\b\s*+)){8,}+")
-_UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}){8,}+")
 _BLOCK_BYTES = 8
+# Wherever 64 characters in a row begin, they hold seven aligned blocks of 8.
+_BASE64_BLOCKS = b"\1" * 7
+# Possessive, so that nothing is tried twice whatever the file holds.
+_HEX = re.compile(rb"(?:(?:\b0x|\\x|\b)[0-9a-fA-F]{2}(?:,\s{0,32}+|\b\s{0,32}+)){8,}+")
+_MAX_BYTES_PER_HEX = len("0xff,") + 32
+_MIN_HEX_IN_ROW = 8
+_UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}){8,}+")
+_BYTES_PER_ESCAPE = len("\\uffff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +53,7 @@ def encoded_data(file: TextFile, config: FiltersConfig) -> Rejection | None:
 
 
 def _base64_runs(file: TextFile) -> _Runs | None:
-    # 64 characters in a row hold seven whole blocks in a row; hardly any file has even four.
-    blocks = _full_blocks(file, BASE64)
-    pairs = blocks[:-1] & blocks[1:]
-    if not (pairs[:-2] & pairs[2:]).any():
+    if _BASE64_BLOCKS not in _full_blocks(file, BASE64).tobytes():
         return None
     breaks = np.flatnonzero((file.classes & np.uint8(BASE64)) == 0)
     lengths = np.diff(breaks, prepend=-1, append=len(file.data)) - 1
@@ -59,16 +62,43 @@ def _base64_runs(file: TextFile) -> _Runs | None:
 
 
 def _hex_runs(file: TextFile, least_bytes: float) -> _Runs | None:
-    # A run of 8 bytes has 23 characters; of any such run more than half is in whole blocks.
-    if 2 * _BLOCK_BYTES * np.count_nonzero(_full_blocks(file, HEX)) < least_bytes:
+    # A run of 8 bytes has 23 characters; of any such run more than half is in whole blocks. Deeply indented code
+    # passes this, so the pattern is tried only where enough of what looks like a byte stands close together.
+    if 2 * _BLOCK_BYTES * np.count_nonzero(_full_blocks(file, HEX_RUN)) < least_bytes:
         return None
-    return _matches("hexadecimal", _HEX, file.data)
+    places = _hex_places(file)
+    if sum(end - start for start, end in places) < least_bytes:
+        return None
+    return _matches("hexadecimal", _HEX, file.data, places)
+
+
+def _hex_places(file: TextFile) -> list[tuple[int, int]]:
+    """Where runs may be: pairs of hexadecimal digits that no letter or digit follows and none but an x precedes,
+    eight or more of them, each near enough to the next."""
+    is_digit = (file.classes & np.uint8(HEX_DIGIT)) != 0
+    is_word = (file.classes & np.uint8(ALPHANUMERIC)) != 0
+    is_x = np.frombuffer(file.data, np.uint8) == ord("x")
+    pairs = is_digit[:-1] & is_digit[1:]
+    pairs[:-1] &= ~is_word[2:]
+    pairs[1:] &= ~is_word[:-2] | is_x[:-2]
+    found = np.flatnonzero(pairs)
+    if len(found) < _MIN_HEX_IN_ROW:
+        return []
+    breaks = np.flatnonzero(found[1:] - found[:-1] > _MAX_BYTES_PER_HEX)
+    first = np.concatenate(([0], breaks + 1))
+    last = np.concatenate((breaks, [len(found) - 1]))
+    is_run = last - first + 1 >= _MIN_HEX_IN_ROW
+    starts = np.maximum(found[first[is_run]] - len("0x"), 0)
+    ends = found[last[is_run]] + _MAX_BYTES_PER_HEX
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _unicode_runs(file: TextFile, least_bytes: float) -> _Runs | None:
-    if 6 * file.data.count(b"\\u") < least_bytes:
-        return None
-    return _matches("unicode escapes", _UNICODE, file.data)
+    # Counting one byte is ten times faster than counting two.
+    for part in (b"\\", b"\\u"):
+        if _BYTES_PER_ESCAPE * file.data.count(part) < least_bytes:
+            return None
+    return _matches("unicode escapes", _UNICODE, file.data, [(0, len(file.data))])
 
 
 def _full_blocks(file: TextFile, class_bit: int) -> NDArray[np.bool_]:
@@ -80,6 +110,10 @@ def _full_blocks(file: TextFile, class_bit: int) -> NDArray[np.bool_]:
     return full
 
 
-def _matches(kind: str, pattern: re.Pattern[bytes], data: bytes) -> _Runs | None:
-    lengths = [found.end() - found.start() for found in pattern.finditer(data)]
+def _matches(
+    kind: str, pattern: re.Pattern[bytes], data: bytes, places: list[tuple[int, int]]
+) -> _Runs | None:
+    lengths = [
+        found.end() - found.start() for start, end in places for found in pattern.finditer(data, start, end)
+    ]
     return _Runs(kind, max(lengths), sum(lengths)) if lengths else None

@@ -37,6 +37,7 @@ _STRONG_WORDS = re.compile(
     rb"|generated from [^\n]{1,120}\.(?:proto|thrift|g4?|y|l|pyx|idl|xsd|wsdl|json|yaml|yml|in|ac|am|pl|pm|h|xml)\b"
     rb"|\bcompiled (?:by|with) coffeescript"
 )
+_HINTS = (b"generated", b"coffeescript")
 _HANDS_OFF = re.compile(
     rb"do not (?:hand-?)?(?:edit|modify|change)|don't (?:edit|modify)|do not make changes"
     rb"|changes (?:made to this file )?will be (?:lost|overwritten)|not be edited"
@@ -49,9 +50,10 @@ def generated(file: TextFile, config: FiltersConfig) -> Rejection | None:
         return None
     if file.name in _NAMES or file.name.endswith(_ENDINGS):
         return Rejection("generated", None, "name")
-    header = file.first_lines(_NUM_HEADER_LINES, _HEADER_BYTES)
-    if b"generated" not in header and b"coffeescript" not in header:
+    start = file.data[:_HEADER_BYTES].lower()
+    if not any(hint in start for hint in _HINTS):
         return None
+    header = file.first_lines(_NUM_HEADER_LINES, _HEADER_BYTES)
     found = _WORDS.search(file.first_lines(_NUM_FIRST_LINES)) or _STRONG_WORDS.search(header)
     if found is None and b"generated" in header:
         found = _HANDS_OFF.search(header)

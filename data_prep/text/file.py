@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 LETTER = 1
 ALPHANUMERIC = 2
 BASE64 = 4
-HEX = 8
-UNICODE_ESCAPE = 16
+HEX_DIGIT = 8
+# What runs of hexadecimal bytes are written with.
+HEX_RUN = 16
 WHITESPACE = 32
 CONTINUATION = 64
 CONTROL = 128
@@ -24,8 +25,8 @@ def _class_of(code: int) -> int:
         LETTER: character.isalpha(),
         ALPHANUMERIC: character.isalnum(),
         BASE64: character.isalnum() or (character != "" and character in "+/=\n"),
-        HEX: hexadecimal or (character != "" and character in "xX\\, \t\n"),
-        UNICODE_ESCAPE: hexadecimal or (character != "" and character in "\\u"),
+        HEX_DIGIT: hexadecimal,
+        HEX_RUN: hexadecimal or (character != "" and (character in "x\\," or character.isspace())),
         WHITESPACE: character.isspace(),
         CONTINUATION: 0x80 <= code < 0xC0,
         # Escapes colour terminals, backspaces overstrike: both are found in source files.
@@ -82,7 +83,7 @@ class TextFile:
     @cached_property
     def line_ends(self) -> NDArray[np.int64]:
         """Where each line ends: positions of "\\n", and the end of a last line that has none; int64 [num_lines]."""
-        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        (ends,) = (np.frombuffer(self.data, np.uint8) == ord("\n")).nonzero()
         if self.data and not self.data.endswith(b"\n"):
             ends = np.append(ends, len(self.data))
         return ends
@@ -95,8 +96,8 @@ class TextFile:
     @cached_property
     def line_bytes(self) -> NDArray[np.int64]:
         """Bytes of each line; never fewer than its characters."""
-        lengths = np.diff(self.line_ends, prepend=-1)
-        lengths -= 1
+        lengths = self.line_ends.copy()
+        lengths[1:] -= self.line_ends[:-1] + 1
         return lengths
 
     @cached_property
