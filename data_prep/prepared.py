@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from cluster.storage import sha256_bytes
+from cluster.storage import sha256_bytes, sha256_file
 from data_prep.documents import DocumentMeta
 from data_prep.manifest import (
     DOCS_MEMBER,
@@ -85,6 +85,18 @@ class PreparedCorpus:
     def tokenizer(self) -> CodeTokenizer:
         """The tokenizer the shards were written with. UserError when its file is damaged."""
         return CodeTokenizer.load(self.folder / TOKENIZER_NAME, self.manifest.tokenizer_sha256)
+
+    def ledger(self, columns: list[str] | None = None) -> Any:
+        """What became of every file, as a pyarrow table of `ledger.LEDGER_SCHEMA`, or these columns of it.
+
+        UserError when the ledger is missing or damaged.
+        """
+        from data_prep.ledger import read_ledger
+
+        path = self.folder / self.manifest.ledger
+        if not path.is_file() or sha256_file(path) != self.manifest.ledger_sha256:
+            raise UserError(f"ledger {path} is missing or damaged: remove {self.folder} and run prep again")
+        return read_ledger(path, columns)
 
     def blocks(self, split: str) -> list[BlockEntry]:
         """The blocks of "train", "validation" or "test"; the order is that of the tars."""

@@ -1,0 +1,189 @@
+"""Take documents out of a finished prep folder: only the tars that held them are written anew."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import UserError
+from cluster.storage import sha256_bytes, sha256_file, write_bytes
+from data_prep.finishing import count_sources
+from data_prep.forget_requests import FORGOTTEN_RULE, ForgetRequest, ForgetRequests
+from data_prep.ledger import write_ledger
+from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
+from data_prep.shards import Sample, write_tar
+
+_REVISION_MARK = "-r"
+# What says where a document is: gone for a forgotten one.
+_PLACE_COLUMNS = ("split", "block", "num_tokens")
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What requests take out of a folder. `shards` are the tars to be written anew, of `num_shards` in all;
+    `revision` is the manifest's once that is done."""
+
+    num_documents: int
+    num_tokens: int
+    num_text_bytes: int
+    repositories: tuple[str, ...]
+    splits: tuple[str, ...]
+    shards: tuple[str, ...]
+    num_shards: int
+    revision: int
+
+
+def plan_forgetting(folder: Path, requests: Sequence[ForgetRequest]) -> Forgetting:
+    """What `forget` would do; changes nothing. UserError when the folder is not finished or damaged."""
+    return _Revision(folder, requests).forgetting
+
+
+def forget(folder: Path, requests: Sequence[ForgetRequest]) -> Forgetting:
+    """Take the documents that fall under `requests` out of the folder; one call at a time.
+
+    New tars, indexes and the ledger get names of their own, then the manifest is replaced, then what it does
+    not name any more is removed: readers see the old state or the new one. Killed anywhere and called again, it
+    finishes. Where nothing falls under the requests (any more), no file that the manifest names changes. The
+    tokenizer stays. UserError when the folder is not finished or damaged, or the disk is full.
+    """
+    revision = _Revision(folder, requests)
+    if revision.forgetting.num_documents:
+        revision.write()
+    remove_unnamed(folder, open_prepared(folder).manifest)
+    return revision.forgetting
+
+
+def remove_unnamed(folder: Path, manifest: Manifest) -> None:
+    """Remove tars, indexes and ledgers that are not the manifest's: an older revision's, or a killed call's."""
+    names = {shard.name for shards in manifest.splits.values() for shard in shards}
+    for path in (folder / "shards").iterdir():
+        if path.name.split(".")[0] not in names:
+            path.unlink(missing_ok=True)
+    for path in folder.glob("ledger*.parquet"):
+        if path.name != manifest.ledger:
+            path.unlink(missing_ok=True)
+
+
+class _Revision:
+    """The state of a folder after the requests."""
+
+    def __init__(self, folder: Path, requests: Sequence[ForgetRequest]) -> None:
+        self._folder = folder
+        self._corpus: PreparedCorpus = open_prepared(folder)
+        self._manifest = self._corpus.manifest
+        self._number = self._manifest.revision + 1
+        self._ledger = self._corpus.ledger()
+        names = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "fate"))
+        repositories, paths, fates = names
+        reasons = ForgetRequests(tuple(requests)).match(repositories, paths)
+        self._reasons = [why if fate == "kept" else None for why, fate in zip(reasons, fates, strict=True)]
+        mask = pa.array([why is not None for why in self._reasons])
+        self._gone = self._ledger.filter(mask)
+        self._doomed_ids = set(self._gone.column("id").to_pylist())
+        doomed_blocks = set(self._gone.column("block").to_pylist())
+        shards = [shard for entries in self._manifest.splits.values() for shard in entries]
+        entries = [entry for split in self._manifest.splits for entry in self._corpus.blocks(split)]
+        doomed_shards = {entry.shard for entry in entries if entry.key in doomed_blocks}
+        self.forgetting = Forgetting(
+            num_documents=self._gone.num_rows,
+            num_tokens=pc.sum(self._gone.column("num_tokens")).as_py() or 0,
+            num_text_bytes=pc.sum(self._gone.column("num_text_bytes")).as_py() or 0,
+            repositories=_distinct(self._gone, "repository"),
+            splits=_distinct(self._gone, "split"),
+            shards=tuple(shard.name for shard in shards if shard.name in doomed_shards),
+            num_shards=len(shards),
+            revision=self._number if self._gone.num_rows else self._manifest.revision,
+        )
+
+    def write(self) -> None:
+        """Bring the folder into this state."""
+        splits = {
+            split: tuple(self._shards(split, shards)) for split, shards in self._manifest.splits.items()
+        }
+        self._refuse_disagreement(splits)
+        ledger_name = f"ledger{_REVISION_MARK}{self._number}.parquet"
+        write_ledger(self._folder / ledger_name, self._new_ledger())
+        weights = {name: source.weight for name, source in self._manifest.sources.items()}
+        content = self._manifest.model_dump() | {
+            "revision": self._number,
+            "ledger": ledger_name,
+            "ledger_sha256": sha256_file(self._folder / ledger_name),
+            "sources": count_sources(splits, weights),
+            "splits": splits,
+        }
+        write_manifest(self._folder, Manifest.model_validate(content))
+
+    def _shards(self, split: str, shards: Sequence[Shard]) -> Iterator[Shard]:
+        """The split's tars after this revision; one that has nothing left is no more."""
+        entries = self._corpus.blocks(split)
+        for shard in shards:
+            if shard.name not in self.forgetting.shards:
+                yield shard
+            elif (rewritten := self._rewrite(shard, entries)) is not None:
+                yield rewritten
+
+    def _rewrite(self, shard: Shard, entries: Sequence[BlockEntry]) -> Shard | None:
+        name = f"{shard.name.split(_REVISION_MARK)[0]}{_REVISION_MARK}{self._number}"
+        tar = self._folder / "shards" / f"{name}.tar"
+        blocks, tar_sha256 = write_tar(tar, self._samples(shard, entries))
+        if not blocks:
+            tar.unlink()
+            return None
+        index = (ShardIndex(blocks=blocks).model_dump_json(indent=1) + "\n").encode()
+        write_bytes(self._folder / "shards" / f"{name}.index.json", index)
+        return Shard(
+            name=name,
+            source=shard.source,
+            num_blocks=len(blocks),
+            num_docs=sum(block.num_docs for block in blocks),
+            num_tokens=sum(block.num_tokens for block in blocks),
+            num_text_bytes=sum(block.num_text_bytes for block in blocks),
+            tar_bytes=tar.stat().st_size,
+            tar_sha256=tar_sha256,
+            index_sha256=sha256_bytes(index),
+        )
+
+    def _samples(self, shard: Shard, entries: Sequence[BlockEntry]) -> Iterator[Sample]:
+        """What is left of the tar's blocks; they keep their keys."""
+        for entry in entries:
+            if entry.shard != shard.name:
+                continue
+            block = self._corpus.read_block(entry)
+            stay = [i for i, meta in enumerate(block.docs) if meta.id not in self._doomed_ids]
+            if stay:
+                yield Sample(
+                    entry.key, [block.document_tokens(i) for i in stay], [block.docs[i] for i in stay]
+                )
+
+    def _new_ledger(self) -> Any:
+        table = self._ledger
+        is_gone = pa.array([why is not None for why in self._reasons])
+        changes = {
+            "fate": pa.scalar("dropped"),
+            "rule": pa.scalar(FORGOTTEN_RULE),
+            "value": pa.scalar(None, pa.float64()),
+            "detail": pa.array(self._reasons, pa.string()),
+        }
+        changes |= {name: pa.scalar(None, table.schema.field(name).type) for name in _PLACE_COLUMNS}
+        for name, value in changes.items():
+            position = table.schema.get_field_index(name)
+            column = pc.if_else(is_gone, value, table.column(name))
+            table = table.set_column(position, name, column)
+        return table
+
+    def _refuse_disagreement(self, splits: dict[str, tuple[Shard, ...]]) -> None:
+        num_before = sum(shard.num_docs for shards in self._manifest.splits.values() for shard in shards)
+        num_after = sum(shard.num_docs for shards in splits.values() for shard in shards)
+        if num_before - num_after != self.forgetting.num_documents:
+            raise UserError(
+                f"{self._folder}: the ledger names {self.forgetting.num_documents} documents to forget, the shards "
+                f"hold {num_before - num_after} of them: remove the folder and run prep again"
+            )
+
+
+def _distinct(table: Any, column: str) -> tuple[str, ...]:
+    return tuple(sorted(pc.unique(table.column(column)).to_pylist()))

@@ -1,0 +1,97 @@
+"""What a repository's owner has asked to be taken out: a list that every later preparation keeps to."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError, model_validator
+
+from cluster.config import Config
+from cluster.errors import UserError
+from cluster.storage import read_json, write_json
+
+FORGOTTEN_NAME = "forgotten.json"
+FORGOTTEN_RULE = "forgotten"
+
+
+class ForgetRequest(Config):
+    """Either a repository by its exact name, or files by a shell pattern on PATH or REPOSITORY/PATH, in which "*"
+    matches slashes too."""
+
+    repository: str | None = None
+    path: str | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> "ForgetRequest":
+        if (self.repository is None) == (self.path is None) or "" in (self.repository, self.path):
+            raise ValueError("give either a repository or a path pattern")
+        return self
+
+    def __str__(self) -> str:
+        return f"repository {self.repository}" if self.repository is not None else f"path {self.path}"
+
+
+class _Requests(Config):
+    format: Literal[1] = 1
+    requests: tuple[ForgetRequest, ...]
+
+
+@dataclass(frozen=True)
+class ForgetRequests:
+    """Any of these; the first that matches a file is the reason."""
+
+    requests: tuple[ForgetRequest, ...] = ()
+
+    def match(self, repositories: Iterable[str], paths: Iterable[str]) -> list[str | None]:
+        """For every file the request that it falls under, in words; None for a file that stays."""
+        if not self.requests:
+            return [None for _ in repositories]
+        found: list[str | None] = []
+        by_path = self._path_patterns
+        by_repository = self._repositories
+        for repository, path in zip(repositories, paths, strict=True):
+            reason = by_repository.get(repository)
+            if reason is None:
+                whole = f"{repository}/{path}"
+                reason = next((why for why, of in by_path if of.match(path) or of.match(whole)), None)
+            found.append(reason)
+        return found
+
+    @cached_property
+    def _repositories(self) -> dict[str, str]:
+        return {r.repository: str(r) for r in self.requests if r.repository is not None}
+
+    @cached_property
+    def _path_patterns(self) -> list[tuple[str, re.Pattern[str]]]:
+        return [(str(r), re.compile(translate(r.path))) for r in self.requests if r.path is not None]
+
+
+def read_requests(folder: Path) -> tuple[ForgetRequest, ...]:
+    """The requests recorded in `folder`; none where there is no list. UserError when the list is damaged."""
+    path = folder / FORGOTTEN_NAME
+    if not path.is_file():
+        return ()
+    try:
+        return _Requests.model_validate(read_json(path)).requests
+    except ValidationError as error:
+        raise UserError(
+            f"{path} is damaged ({error.errors()[0]['msg']}): it lists what was forgotten here; restore it from a copy"
+        ) from error
+
+
+def record_request(folder: Path, request: ForgetRequest) -> tuple[ForgetRequest, ...]:
+    """Add a request to the list of `folder`, once; returns the whole list."""
+    requests = read_requests(folder)
+    if request not in requests:
+        requests = (*requests, request)
+        write_requests(folder, requests)
+    return requests
+
+
+def write_requests(folder: Path, requests: Sequence[ForgetRequest]) -> None:
+    """Replace the list of `folder`."""
+    write_json(folder / FORGOTTEN_NAME, _Requests(requests=tuple(requests)).model_dump(exclude_none=True))
