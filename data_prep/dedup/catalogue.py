@@ -58,6 +58,7 @@ class Catalogue:
 
 def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
     """Number the documents of `parts` and write down their rows in the work folder."""
+    parts = [part for part in parts if len(part.rows)]
     key = fingerprint([[part.path.name, sha256_bytes(part.rows.tobytes())] for part in parts])
     rows_path = work.path("near-rows", key, "npy")
     if not rows_path.exists():
