@@ -1,8 +1,9 @@
 """Encoded data in code: images, keys, fonts and tables as base64, hexadecimal bytes or \\u escapes.
 
 The three patterns are StarCoder2's: 64 and more base64 characters (line ends among them), 8 and more hexadecimal
-bytes, 8 and more \\u escapes. Ours also takes hexadecimal bytes with a space after the comma, as in C arrays, and
-lets at most 32 characters of white space stand between two.
+bytes, 8 and more \\u escapes. Of base64, ours wants one digit in 32 characters: random data has one in 6, paths and
+lists of words have none. Of hexadecimal bytes, ours takes those with a space after the comma too, as in C arrays,
+and lets at most 32 characters of white space stand between two.
 """
 
 import re
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
-from data_prep.text.file import ALPHANUMERIC, BASE64, HEX_DIGIT, HEX_RUN, TextFile
+from data_prep.text.file import ALPHANUMERIC, BASE64, HEX_DIGIT, HEX_RUN, LETTER, TextFile
 
 _MIN_BASE64_CHARS = 64
+_BASE64_CHARS_PER_DIGIT = 32
 _BLOCK_BYTES = 8
 # Wherever 64 characters in a row begin, they hold seven aligned blocks of 8.
 _BASE64_BLOCKS = b"\1" * 7
@@ -56,8 +58,13 @@ def _base64_runs(file: TextFile) -> _Runs | None:
     if _BASE64_BLOCKS not in _full_blocks(file, BASE64).tobytes():
         return None
     breaks = np.flatnonzero((file.classes & np.uint8(BASE64)) == 0)
-    lengths = np.diff(breaks, prepend=-1, append=len(file.data)) - 1
-    lengths = lengths[lengths >= _MIN_BASE64_CHARS]
+    starts = np.concatenate(([0], breaks + 1))
+    lengths = np.concatenate((breaks, [len(file.data)])) - starts
+    starts, lengths = starts[lengths >= _MIN_BASE64_CHARS], lengths[lengths >= _MIN_BASE64_CHARS]
+    classes = file.classes & np.uint8(ALPHANUMERIC | LETTER)
+    num_digits = np.concatenate(([0], np.cumsum(classes == ALPHANUMERIC, dtype=np.int64)))
+    has_digits = (num_digits[starts + lengths] - num_digits[starts]) * _BASE64_CHARS_PER_DIGIT >= lengths
+    lengths = lengths[has_digits]
     return _Runs("base64", int(lengths.max()), int(lengths.sum())) if len(lengths) else None
 
 

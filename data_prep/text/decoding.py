@@ -10,10 +10,10 @@ In this order:
 4. A Python file that is not ASCII is read in the encoding it declares (PEP 263), if that is a text encoding we
    know; a wrong or unknown declaration is passed over.
 5. UTF-8.
-6. Latin-1, if the policy says so and the bytes look like it: no C1 controls, and letters beyond ASCII come in
-   runs of at most three, as in names and words of Western European comments. (In GBK, Shift-JIS, EUC or KOI8
-   text they come in long runs or with C1 bytes: such files are dropped, because guessing a code page puts
-   well-formed nonsense into the corpus that nothing later can find.)
+6. Latin-1, if the policy says so and the bytes look like it: no C1 controls, bytes beyond ASCII in runs of at most
+   three, and none of Latin-1's signs (0xA1 to 0xBF) between two letters. So are names and words in Western
+   European comments. Text in GBK, Shift-JIS, EUC, KOI8, Windows or ISO 8859-2 code pages nearly always breaks one
+   of these, and is dropped: a wrong code page puts well-formed nonsense into the corpus that nothing later finds.
 7. Otherwise the file is not `decodable` (value: where UTF-8 failed, in bytes).
 
 Line ends become "\\n": "\\r\\n" and a lone "\\r" alike. Form feeds, vertical tabs and U+2028 stay as they are and do
@@ -65,7 +65,10 @@ _DECLARABLE = re.compile(
     r"|gb2312|gbk|gb18030|big5(hkscs)?|shift_jis\w*|euc_\w+|johab"
 )
 _BIDI = re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
-_NOT_LATIN1 = re.compile(rb"[\x80-\x9f]|[\xa0-\xff]{4}")
+# Signs that do stand inside words: the ordinal indicators, the middle dot of Catalan, the micro sign.
+_NOT_LATIN1 = re.compile(
+    rb"[\x80-\x9f]|[\xa0-\xff]{4}|[A-Za-z][\xa1-\xa9\xab-\xb4\xb6\xb8\xb9\xbb-\xbf][a-z]"
+)
 
 
 class DecodingConfig(Config):

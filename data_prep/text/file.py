@@ -83,7 +83,7 @@ class TextFile:
     @cached_property
     def line_ends(self) -> NDArray[np.int64]:
         """Where each line ends: positions of "\\n", and the end of a last line that has none; int64 [num_lines]."""
-        (ends,) = (np.frombuffer(self.data, np.uint8) == ord("\n")).nonzero()
+        ends: NDArray[np.int64] = (np.frombuffer(self.data, np.uint8) == ord("\n")).nonzero()[0]
         if self.data and not self.data.endswith(b"\n"):
             ends = np.append(ends, len(self.data))
         return ends
