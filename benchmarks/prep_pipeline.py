@@ -3,7 +3,8 @@
     python -m benchmarks.prep_pipeline CORPUS [--max-mb 60] [--set filters.max_parse_error_share=0.1 ...]
 
 Local Ray with one CPU; this process and all it starts are bound to one core. CPU time and memory are those of the
-process tree, looked at ten times a second: what a process uses after its last look is missed. The rate counts from the
+process tree, looked at five times a second, less what the looking costs; what a process uses after its last look is
+missed. The rate counts from the
 call of `run_prep` in an open Ray session to its return, the start of its worker included.
 """
 
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import StringIO
@@ -29,7 +30,7 @@ from benchmarks.prep_timing import load_sample, use_one_core
 from cluster.ray_session import RayConfig, ray_session
 from cluster.reporter import Bar, Reporter
 
-_INTERVAL_S = 0.1
+_INTERVAL_S = 0.2
 DRIVER, WORKERS, SERVICES = "driver", "workers", "Ray's own"
 
 
@@ -80,6 +81,7 @@ class TreeMeter:
         self._role: dict[tuple[int, float], str] = {}
         self._private: dict[str, int] = {}
         self._pss: dict[str, int] = {}
+        self._looking_s = 0.0
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -88,6 +90,7 @@ class TreeMeter:
     def look(self) -> None:
         """Take the present figures down."""
         with self._lock:
+            start_s = time.thread_time()
             for process in [self._root, *self._root.children(recursive=True)]:
                 try:
                     key = (process.pid, process.create_time())
@@ -98,15 +101,20 @@ class TreeMeter:
                 self._cpu_s[key], self._role[key] = times.user + times.system, role
                 self._private[role] = max(self._private.get(role, 0), memory.rss - memory.shared)
                 self._pss[role] = max(self._pss.get(role, 0), memory.pss)
+            self._looking_s += time.thread_time() - start_s
 
     def cpu_s(self, role: str | None = None) -> float:
-        """CPU seconds since the processes' starts, of all that were seen."""
+        """CPU seconds since the processes' starts, of all that were seen, less the looking."""
         self.look()
-        return sum(cpu_s for key, cpu_s in self._cpu_s.items() if role in (None, self._role[key]))
+        total_s = sum(cpu_s for key, cpu_s in self._cpu_s.items() if role in (None, self._role[key]))
+        return total_s - (self._looking_s if role in (None, DRIVER) else 0.0)
 
-    def usage(self) -> dict[str, Usage]:
-        """What each kind of process used."""
-        return {role: Usage(self.cpu_s(role), peak, self._pss[role]) for role, peak in self._private.items()}
+    def usage(self, before_s: Mapping[str, float]) -> dict[str, Usage]:
+        """What each kind of process used, beyond the CPU seconds it had used before."""
+        return {
+            role: Usage(self.cpu_s(role) - before_s[role], peak, self._pss[role])
+            for role, peak in self._private.items()
+        }
 
     def close(self) -> None:
         """Stop looking."""
@@ -176,13 +184,14 @@ def run(corpus: Path, folder: Path, settings: list[str], num_files: int, num_byt
     with ray_session(RayConfig(num_cpus=1), folder / "logs"):
         reporter = _StepReporter(meter)
         start_s, start_cpu_s = time.monotonic(), meter.cpu_s()
+        before_s = {role: meter.cpu_s(role) for role in (DRIVER, WORKERS, SERVICES)}
         try:
             summary = run_prep(prep_config(corpus, settings), 0, folder / "prep", reporter)
         except BaseException:
             print(reporter.said.getvalue(), file=sys.stderr)
             raise
         wall_s, cpu_s = time.monotonic() - start_s, meter.cpu_s() - start_cpu_s
-        usage = meter.usage()
+        usage = meter.usage(before_s)
     meter.close()
     print(reporter.said.getvalue(), file=sys.stderr)
     facts = {key: value for key, value in summary.items() if isinstance(value, int | float | str)}
