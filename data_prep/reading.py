@@ -97,39 +97,28 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
         stars=raw.stars,
     )
     if raw.data is None:
-        return _dropped(row, raw.rejection or Rejection("readable"))
+        return row.drop(raw.rejection or Rejection("readable"))
     decoded = decode(raw.data, raw.path, config.decoding)
     if isinstance(decoded, Rejection):
-        return _dropped(row, decoded)
-    language = raw.language or detect_language(raw.path, decoded.data)
-    row = replace(
-        row,
-        language=language or UNKNOWN_LANGUAGE,
-        licence=row.licence or header_licence(decoded.data),
-        repository_licence=licence_of_file(raw.path, decoded.data),
-        flags=" ".join(decoded.flags) or None,
-        num_text_bytes=len(decoded.data),
-    )
-    rejection = first_rejection(TextFile(decoded.data, raw.path, row.language), config.filters)
-    if rejection is not None:
-        return _dropped(replace(row, sha256=sha256_bytes(decoded.data)), rejection)
-    text, redactions = decoded.data, None
-    if config.secrets.enabled:
+        return row.drop(decoded)
+    text = decoded.data
+    row.language = raw.language or detect_language(raw.path, text) or UNKNOWN_LANGUAGE
+    row.licence = row.licence or header_licence(text)
+    row.repository_licence = licence_of_file(raw.path, text)
+    row.flags = " ".join(decoded.flags) or None
+    rejection = first_rejection(TextFile(text, raw.path, row.language), config.filters)
+    if rejection is None and config.secrets.enabled:
         redacted = redact(text, raw.path)
         text = redacted.data
-        redactions = " ".join(f"{kind}:{count}" for kind, count in redacted.counts) or None
-    return replace(
-        row,
-        text=text,
-        num_text_bytes=len(text),
-        sha256=sha256_bytes(text),
-        redactions=redactions,
-        imports=imports_of(row.language, text) if config.wants_imports else (),
-    )
-
-
-def _dropped(row: ReadFile, rejection: Rejection) -> ReadFile:
-    return replace(row, rule=rejection.rule, value=rejection.value, detail=rejection.detail)
+        row.redactions = " ".join(f"{kind}:{count}" for kind, count in redacted.counts) or None
+    row.num_text_bytes = len(text)
+    row.sha256 = sha256_bytes(text)
+    if rejection is not None:
+        return row.drop(rejection)
+    row.text = text
+    if config.wants_imports:
+        row.imports = imports_of(row.language, text)
+    return row
 
 
 def _survivors(raw: Iterable[RawFile], guard: CrashGuard) -> Iterator[RawFile]:
@@ -151,12 +140,11 @@ def _signed(
     for batch in _batches(files):
         texts = [file.text or b"" for file in batch]
         for file, signature in zip(batch, signatures(texts, config, index), strict=True):
-            if file.text is None:
-                yield file
-            elif signature.rejection is not None:
-                yield replace(_dropped(file, signature.rejection), text=None)
-            else:
-                yield replace(file, bands=signature.bands if config.enabled else None)
+            if file.text is not None:
+                file.bands = signature.bands
+                if signature.rejection is not None:
+                    file.drop(signature.rejection)
+            yield file
 
 
 def _batches(files: Iterable[ReadFile]) -> Iterator[list[ReadFile]]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cluster.storage import atomic_file
+from data_prep.documents import Rejection
 
 # Rows are written when their texts reach this: it bounds a worker's memory, whatever the unit's size.
 _BATCH_TEXT_BYTES = 16 << 20
@@ -18,9 +19,9 @@ _BATCH_ROWS = 16_384
 _MAX_OPEN_PARTS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReadFile:
-    """What reading made of one file of a source; one row of a part.
+    """What reading made of one file of a source; one row of a part, filled in as reading goes on.
 
     `text` is UTF-8, redacted, and None where a rule dropped the file. `imports` are what the file's language
     calls the files it needs. `bands` are its MinHash band keys (uint64 [num_bands] as bytes).
@@ -45,6 +46,12 @@ class ReadFile:
     imports: tuple[str, ...] = ()
     bands: bytes | None = None
     text: bytes | None = None
+
+    def drop(self, rejection: Rejection) -> "ReadFile":
+        """Note why the file is dropped; its text goes."""
+        self.rule, self.value, self.detail = rejection.rule, rejection.value, rejection.detail
+        self.text = None
+        return self
 
 
 _SCHEMA = pa.schema(
