@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,10 +131,13 @@ def _one_record(batch: Any, position: int) -> Any:
         return Rejection("decodable", None, first_line(error))
 
 
-def _opened(file: SourceFile) -> Any:
+@contextmanager
+def _opened(file: SourceFile) -> Iterator[Any]:
+    """The pyarrow ParquetFile; it does not close what it was given."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file.open_whole(), buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    with file.open_whole() as source:
+        yield pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
 
 def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]]:
@@ -164,7 +168,7 @@ def _needed(names: set[str], mappings: Sequence[ColumnsConfig]) -> tuple[str, ..
     contents = {columns.content.split(".")[0] for columns in mappings} | {c.content for c in mappings}
     contents |= {columns.files for columns in mappings if columns.files is not None}
     if not contents & names:
-        raise ValueError(f"no column {' or '.join(sorted(contents))} among {', '.join(sorted(names))}")
+        raise _NoContent(f"no column {' or '.join(sorted(contents))} among {', '.join(sorted(names))}")
     return tuple(sorted(found))
 
 
@@ -181,8 +185,12 @@ def _row_groups(metadata: Any, columns: Sequence[str]) -> list[RowGroup]:
     return groups
 
 
+class _NoContent(ValueError):
+    """A table that holds no texts, as lists of identifiers do."""
+
+
 def _damage(error: OSError | ValueError) -> Rejection:
     """What the system refused is `readable`; what Arrow could not make sense of is `truncated`."""
     if isinstance(error, OSError) and error.errno is not None:
         return unreadable(error)
-    return Rejection("truncated", None, first_line(error))
+    return Rejection("no_content" if isinstance(error, _NoContent) else "truncated", None, first_line(error))

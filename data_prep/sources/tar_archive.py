@@ -52,6 +52,8 @@ class TarReader:
             for member in tar_members(stream):
                 if member.kind != "folder" and self.part.owns(member.offset):
                     yield self._file(member, stream, limits)
+            if self.codec is not None:
+                stream.skip(limits.max_archive_bytes)  # so that a stream cut behind the tar's end is told
 
     def _file(self, member: TarMember, stream: ByteStream, limits: ReadLimits) -> RawFile:
         name = printable_bytes(member.name)
