@@ -2,13 +2,16 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cluster.config import Config
 from data_prep.documents import SPECIAL_TOKENS
 
 # A vocabulary holds the special tokens and one token per byte before it holds anything learned.
 MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) + 256
+
+# SentencePiece also needs room for tabs and for the most frequent characters.
+MIN_SENTENCEPIECE_VOCAB_SIZE = MIN_VOCAB_SIZE + 64
 
 TokenizerKind = Literal["bpe", "sentencepiece_unigram", "sentencepiece_bpe"]
 
@@ -32,3 +35,11 @@ class TokenizerConfig(Config):
     punctuation: Literal["joined", "separate"] = "joined"
     max_whitespace_run: int = Field(default=32, ge=1, le=255)
     max_token_bytes: int = Field(default=32, ge=4, le=255)
+
+    @model_validator(mode="after")
+    def _has_room_for_characters(self) -> "TokenizerConfig":
+        if self.kind != "bpe" and self.vocab_size < MIN_SENTENCEPIECE_VOCAB_SIZE:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} must be at least {MIN_SENTENCEPIECE_VOCAB_SIZE} for {self.kind}"
+            )
+        return self

@@ -49,7 +49,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 # Bytes that are no UTF-8, as `surrogateescape` decodes them.
-_BROKEN = re.compile("[\udc80-\udcff]")
+_BROKEN = re.compile("[\udc80-\udcff]+")
 
 
 def encode_around(
@@ -73,13 +73,29 @@ def encode_around(
     return np.concatenate(parts)
 
 
-def encode_any(encoder: Encoder, data: Sequence[bytes], byte_ids: NDArray[np.uint32]) -> EncodedBatch:
-    """Ids of any bytes: stretches of valid UTF-8 by the encoder, every other byte as its own token."""
-    if all(map(is_utf8, data)):
-        return encoder.encode(data)
+def encode_apart(
+    texts: Sequence[bytes],
+    is_apart: Sequence[bool],
+    encode: Callable[[Sequence[bytes]], EncodedBatch],
+    encode_one_apart: Callable[[bytes], Ids],
+) -> EncodedBatch:
+    """Ids of each text, in the order given: those that `is_apart` marks one by one, all others at once."""
+    if not any(is_apart):
+        return encode(texts)
+    batch = encode([text for text, apart in zip(texts, is_apart, strict=True) if not apart])
+    ordinary = iter([batch.ids[a:b] for a, b in zip(batch.ends, batch.ends[1:], strict=False)])
     return join(
         [
-            encode_around(one.decode(errors="surrogateescape"), _BROKEN, byte_ids, encoder.encode)
-            for one in data
+            encode_one_apart(text) if apart else next(ordinary)
+            for text, apart in zip(texts, is_apart, strict=True)
         ]
     )
+
+
+def encode_any(encoder: Encoder, data: Sequence[bytes], byte_ids: NDArray[np.uint32]) -> EncodedBatch:
+    """Ids of any bytes: stretches of valid UTF-8 by the encoder, every other byte as its own token."""
+
+    def encode_broken(one: bytes) -> Ids:
+        return encode_around(one.decode(errors="surrogateescape"), _BROKEN, byte_ids, encoder.encode)
+
+    return encode_apart(data, [not is_utf8(one) for one in data], encoder.encode, encode_broken)

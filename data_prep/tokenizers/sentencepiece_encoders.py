@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.tokenizers.bpe_encoders import FastEncoder
-from data_prep.tokenizers.encoding import EncodedBatch, Encoder, encode_around, join
+from data_prep.tokenizers.encoding import EncodedBatch, Encoder, Ids, encode_apart, encode_around, join
 
 # The library spells a space with this character, so it cannot tell the two apart.
 META_SPACE = "\u2581"
 _META_SPACE_BYTES = META_SPACE.encode()
-_META_SPACE_PATTERN = re.compile(META_SPACE)
+_META_SPACE_PATTERN = re.compile(f"{META_SPACE}+")
 
 
 class PlainSentencePiece:
@@ -53,11 +53,8 @@ class AroundMetaSpace:
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
         """Ids of each text, which must be valid UTF-8."""
-        if not any(_META_SPACE_BYTES in text for text in texts):
-            return self._encoder.encode(texts)
-        return join([self._encode_one(text) for text in texts])
+        is_apart = [_META_SPACE_BYTES in text for text in texts]
+        return encode_apart(texts, is_apart, self._encoder.encode, self._encode_with_meta_space)
 
-    def _encode_one(self, text: bytes) -> NDArray[np.integer[Any]]:
-        if _META_SPACE_BYTES not in text:
-            return self._encoder.encode([text]).ids
+    def _encode_with_meta_space(self, text: bytes) -> Ids:
         return encode_around(text.decode(), _META_SPACE_PATTERN, self._byte_ids, self._encoder.encode)

@@ -33,6 +33,8 @@ def open_sentencepiece(content: dict[str, Any]) -> OpenedTokenizer:
     pieces = [processor.id_to_piece(number) for number in range(processor.vocab_size())]
     if tuple(pieces[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
         raise ForeignTokenizer
+    if META_SPACE not in pieces:
+        raise ValueError("no token for the space")
     learned = [
         bytes([int(piece[3:5], 16)]) if processor.is_byte(number) else piece.replace(META_SPACE, " ").encode()
         for number, piece in enumerate(pieces)

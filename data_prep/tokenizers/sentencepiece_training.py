@@ -70,14 +70,28 @@ def _count_pieces(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(piece for piece, _ in cuts.pre_tokenize_str(text))
-    # What the trainer takes for its own marks, and what could become too long a token.
-    return Counter(
-        {
-            piece: count
-            for piece, count in counts.items()
-            if not {"\t", "\0", META_SPACE} & set(piece) and len(piece.encode()) <= config.max_token_bytes
-        }
-    )
+    pieces: Counter[str] = Counter()
+    for piece, count in counts.items():
+        # What the trainer takes for its own marks cannot be learned.
+        if not {"\t", "\0", META_SPACE} & set(piece):
+            for part in _parts(piece, config.max_token_bytes):
+                pieces[part] += count
+    return pieces
+
+
+def _parts(piece: str, max_bytes: int) -> list[str]:
+    """The piece in parts of at most `max_bytes` of UTF-8, each as long as can be."""
+    if len(piece.encode()) <= max_bytes:
+        return [piece]
+    parts, num_bytes = [""], 0
+    for character in piece:
+        size = len(character.encode())
+        if num_bytes + size > max_bytes:
+            parts.append("")
+            num_bytes = 0
+        parts[-1] += character
+        num_bytes += size
+    return parts
 
 
 def _frequent_characters_only(counts: Mapping[str, int], max_characters: int) -> list[tuple[str, int]]:
@@ -86,12 +100,13 @@ def _frequent_characters_only(counts: Mapping[str, int], max_characters: int) ->
     for piece, count in counts.items():
         for character in piece:
             characters[character] += count
+    # Without a token for the space, a space would come out as the bytes of the mark it is spelled with.
+    kept = {" "}
     total, seen = characters.total(), 0
-    kept: set[str] = set()
     for character, count in sorted(characters.items(), key=lambda one: (-one[1], one[0])):
         if seen >= _CHARACTER_COVERAGE * total or len(kept) >= max_characters:
             break
         kept.add(character)
         seen += count
     pieces = [(piece, count) for piece, count in counts.items() if kept.issuperset(piece)]
-    return sorted(pieces, key=lambda one: (-one[1], one[0]))
+    return sorted([*pieces, (" ", 1)], key=lambda one: (-one[1], one[0]))

@@ -22,7 +22,8 @@ class VerifiedEncoder:
     ) -> None:
         self.fallback_reason: str | None = None
         self._plain = plain
-        self._token_bytes_V = token_bytes_V
+        # Narrow, as a whole batch of them is looked up.
+        self._token_bytes_V = token_bytes_V.astype(np.uint16)
         self._chosen = plain
         try:
             fast = make_fast()
@@ -53,4 +54,4 @@ class VerifiedEncoder:
         return batch
 
     def _covers(self, batch: EncodedBatch, texts: Sequence[bytes]) -> bool:
-        return int(self._token_bytes_V[batch.ids].sum()) == sum(map(len, texts))
+        return int(self._token_bytes_V[batch.ids].sum(dtype=np.int64)) == sum(map(len, texts))
