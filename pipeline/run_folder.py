@@ -17,7 +17,7 @@ from pipeline.stage_record import RECORD_NAME
 
 CONFIG_NAME = "config.yaml"
 REPORT_NAME = "report.html"
-_LOCK_NAME = ".lock"
+LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
 # What `cluster.storage` writes before it renames.
 _TEMPORARY_PATTERN = ".*.tmp"
@@ -62,13 +62,13 @@ def working_folder(out: Path, config: Mapping[str, Any]) -> Iterator[None]:
     """
     first_missing = _first_missing(out)
     check_owner(out, config)
-    had_lock = (out / _LOCK_NAME).exists()
+    had_lock = (out / LOCK_NAME).exists()
     with ExitStack() as stack:
         with _must_be_writable(out, first_missing):
-            stack.enter_context(exclusive_lock(out / _LOCK_NAME))
+            stack.enter_context(exclusive_lock(out / LOCK_NAME))
         # Only the holder of the lock can tell what was here before it.
         was_free = not (out / CONFIG_NAME).exists()
-        earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != _LOCK_NAME}
+        earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != LOCK_NAME}
         try:
             check_owner(out, config)
             with _must_be_writable(out, first_missing):
@@ -92,7 +92,7 @@ def remove_leftovers(folder: Path) -> None:
 
 def _may_lie_in_a_free_folder(name: str) -> bool:
     """What a command may leave that was killed before it had marked the folder."""
-    return name in (_LOCK_NAME, _LOGS_NAME) or fnmatch(name, f".{CONFIG_NAME}.*.tmp")
+    return name in (LOCK_NAME, _LOGS_NAME) or fnmatch(name, f".{CONFIG_NAME}.*.tmp")
 
 
 def _owner_config(path: Path) -> dict[str, Any]:

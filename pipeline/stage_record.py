@@ -43,9 +43,9 @@ def write_record(folder: Path, record: StageRecord) -> None:
     write_json(folder / RECORD_NAME, asdict(record))
 
 
-def read_record(folder: Path) -> StageRecord | None:
+def read_record(folder: Path, name: str = RECORD_NAME) -> StageRecord | None:
     """The record of a finished stage, None where it is not finished; a damaged one is a UserError."""
-    path = folder / RECORD_NAME
+    path = folder / name
     if not path.is_file():
         return None
     values = read_json(path)

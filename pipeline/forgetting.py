@@ -1,0 +1,132 @@
+"""`permcode forget`: the documents of an owner who withdraws leave the prep folders of a run.
+
+The request is written down first, in forgotten.json of the run, so that no later preparation brings the documents
+back. While a prep folder changes its STAGE.json is put aside: killed in between, `permcode run` finds the stage
+unfinished and finishes it, and so does the same `permcode forget`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from cluster.storage import exclusive_lock, sha256_file
+from data_prep.forget import Forgetting, forget, plan_forgetting
+from data_prep.forget_requests import ForgetRequest, read_requests, record_request
+from data_prep.manifest import MANIFEST_NAME
+from data_prep.prepared import open_prepared
+from data_prep.summary import summarise
+from pipeline.prep_folder import PrepFolder
+from pipeline.run_folder import LOCK_NAME
+from pipeline.stage_record import RECORD_NAME, StageRecord, output_files, read_record, write_record
+
+_RECORD_ASIDE = f".{RECORD_NAME}.forgetting"
+
+
+def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, reporter: Reporter) -> None:
+    """Take what falls under `request` out of every finished prep folder of the run, or of the one folder.
+
+    Says what is taken out. Repeating a request changes nothing. UserError when nothing ever fell under it, another
+    process works in the folder, or a file is damaged.
+    """
+    home = folder.run or folder.prep
+    if dry_run:
+        for line in _plan(folder, request):
+            reporter.line(line)
+        return
+    with exclusive_lock(home / LOCK_NAME):
+        is_repeated = request in read_requests(home)
+        preps = _prep_folders(folder)
+        found = {prep: plan_forgetting(prep, (request,)) for prep in preps}
+        if not is_repeated and not any(forgetting.num_documents for forgetting in found.values()):
+            raise _nothing_found(home, request)
+        requests = record_request(home, request)
+        for prep in preps:
+            with _record_put_aside(prep):
+                done = forget(prep, requests)
+            for line in _told(prep, request, done, "took out"):
+                reporter.line(line)
+        for line in _what_stays(folder.run):
+            reporter.line(line)
+
+
+def _plan(folder: PrepFolder, request: ForgetRequest) -> list[str]:
+    home = folder.run or folder.prep
+    recorded = read_requests(home)
+    lines, num_documents = [], 0
+    for prep in _prep_folders(folder):
+        forgetting = plan_forgetting(prep, (*recorded, request))
+        num_documents += forgetting.num_documents
+        lines += _told(prep, request, forgetting, "would take out")
+    if not num_documents and request not in recorded:
+        raise _nothing_found(home, request)
+    return lines
+
+
+def _told(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: str) -> Iterator[str]:
+    if not forgetting.num_documents:
+        yield f"{prep.name}: nothing (more) to forget of {request}"
+        return
+    names = ", ".join(forgetting.repositories[:3]) + (", ..." if len(forgetting.repositories) > 3 else "")
+    yield (
+        f"{prep.name}: {verb} {forgetting.num_documents:,} documents "
+        f"({forgetting.num_text_bytes / 1e6:,.2f} MB, {forgetting.num_tokens:,} tokens) of {names} "
+        f"from {', '.join(forgetting.splits)}"
+    )
+    yield (
+        f"{prep.name}: {len(forgetting.shards):,} of {forgetting.num_shards:,} tars written anew, "
+        f"the manifest's revision is {forgetting.revision}"
+    )
+
+
+def _what_stays(run: Path | None) -> Iterator[str]:
+    yield (
+        "the ledger keeps the files' names with rule `forgotten`; the tokenizer stays, it holds no text but "
+        "frequent pieces of words"
+    )
+    if run is not None and any(run.glob(f"pretrain-*/{RECORD_NAME}")):
+        yield f"models in {run} were trained before and have seen the documents: train anew in another folder"
+
+
+def _nothing_found(home: Path, request: ForgetRequest) -> UserError:
+    return UserError(
+        f"{home} holds no document of {request}: `permcode inspect` lists names, the ledger has all of them"
+    )
+
+
+def _prep_folders(folder: PrepFolder) -> list[Path]:
+    if folder.run is None:
+        return [folder.prep]
+    return sorted(path for path in folder.run.glob("prep-*") if (path / MANIFEST_NAME).is_file())
+
+
+@contextmanager
+def _record_put_aside(prep: Path) -> Iterator[None]:
+    """Take STAGE.json away for the block, then write it for what the folder is now.
+
+    A folder without one, also aside, is left without.
+    """
+    aside = prep / _RECORD_ASIDE
+    record = read_record(prep)
+    if record is not None:
+        os.replace(prep / RECORD_NAME, aside)
+    else:
+        record = read_record(prep, _RECORD_ASIDE)
+    yield
+    if record is not None:
+        write_record(prep, _updated(record, prep))
+        aside.unlink()
+
+
+def _updated(record: StageRecord, prep: Path) -> StageRecord:
+    """The record of the changed folder. Only the manifest changes under its name."""
+    files = {}
+    for path in output_files(prep):
+        name = str(path.relative_to(prep))
+        known = record.files.get(name) if name != MANIFEST_NAME else None
+        files[name] = known or {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    corpus = open_prepared(prep)
+    return replace(record, files=files, summary=summarise(corpus.ledger(), corpus.manifest))

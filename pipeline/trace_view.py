@@ -1,0 +1,91 @@
+"""`permcode trace`: from a position in the corpus or in training to the line it came from."""
+
+from pathlib import Path
+
+from cluster.errors import UserError
+from data_prep.prepared import open_prepared
+from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
+from pipeline.prep_folder import PrepFolder
+from pipeline.visible import visible
+
+_MAX_LINE_CHARS = 160
+
+
+def token_lines(folder: PrepFolder, split: str, token: int) -> list[str]:
+    """What is known of the token at a position of a split. UserError when there is none."""
+    corpus = open_prepared(folder.prep)
+    return _lines(f"token {token} of split {split}", trace_token(corpus, split, token))
+
+
+def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> list[str]:
+    """What lane `lane` read at step `step` (both from 0) of the run's pretraining: every document of the segment,
+    or the token at `offset` in it. UserError when the run has no such place, or the folder is of no run."""
+    from pipeline.recipe import load_run_config
+    from pipeline.run_folder import CONFIG_NAME
+    from pretrain.data.lanes import LaneReader
+
+    if folder.run is None:
+        raise UserError(
+            f"{folder.prep} belongs to no run, so it has no steps: give the run's --out folder, or --token"
+        )
+    config = load_run_config(str(folder.run / CONFIG_NAME))
+    corpus = open_prepared(folder.prep)
+    size = config.pretrain.segment_tokens
+    _check("step", step, config.pretrain.num_steps, folder.run)
+    _check("lane", lane, config.pretrain.lanes, folder.run)
+    reader = LaneReader(corpus, "train", config.pretrain.lanes, size, config.seed)
+    wanted = range(size) if offset is None else range(_check("offset", offset, size, folder.run), offset + 1)
+    lines, position = [], 0
+    for place in reader.places(step, lane):
+        start, end = max(position, wanted.start), min(position + place.num_tokens, wanted.stop)
+        if start < end:
+            in_block = place.start + start - position
+            for traced in trace_range(corpus, place.block, in_block, end - start):
+                span = _span(start, traced.num_tokens)
+                lines += _lines(f"step {step}, lane {lane}, {span} of {size}", traced)
+                start += traced.num_tokens
+        position += place.num_tokens
+    return lines
+
+
+def _check(name: str, value: int, num_values: int, run: Path) -> int:
+    if not 0 <= value < num_values:
+        raise UserError(f"{run} has no {name} {value}: give one from 0 to {num_values - 1}")
+    return value
+
+
+def _span(start: int, num_tokens: int) -> str:
+    return f"token {start}" if num_tokens == 1 else f"tokens {start} to {start + num_tokens - 1}"
+
+
+def _lines(what: str, traced: TracedTokens) -> list[str]:
+    meta, block = traced.document, traced.block
+    in_document = _span(traced.token_in_document, traced.num_tokens)
+    end = ", the end of the document" if traced.is_end_of_document and traced.num_tokens == 1 else ""
+    facts = [
+        f"{what}:",
+        f"  source      {meta.source}",
+        f"  repository  {meta.repository}",
+        f"  path        {meta.path}",
+        *([f"  location    {meta.location}"] if meta.location else []),
+        f"  document    {meta.id}, {in_document} of it{end}",
+        f"  block       {block.key} in shards/{block.shard}.tar, from token {traced.token_in_block} on",
+        f"  line        {_place(traced.first)}",
+        *_quote(traced.first),
+    ]
+    if traced.last.line != traced.first.line:
+        facts += [f"  to line     {_place(traced.last)}", *_quote(traced.last)]
+    return [visible(fact) for fact in facts]
+
+
+def _place(place: TextPlace) -> str:
+    return f"{place.line}, column {place.column}"
+
+
+def _quote(place: TextPlace) -> list[str]:
+    """The line with a mark below the column; a long line is cut around it."""
+    start = max(0, place.column - 1 - _MAX_LINE_CHARS // 2)
+    text = visible(place.text[start : start + _MAX_LINE_CHARS]).replace("\t", " ")
+    before = visible(place.text[start : place.column - 1])
+    cut = "..." if start else ""
+    return [f"    {cut}{text}", f"    {' ' * (len(cut) + len(before))}^"]
