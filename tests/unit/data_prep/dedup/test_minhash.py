@@ -96,4 +96,4 @@ def test_signatures_are_the_same_bytes_as_ever() -> None:
     text = b"def add(first, second):\n    return first + second  # both are numbers\n"
     made = signatures([text, text * 50], CONFIG, None)
     digest = hashlib.sha256(b"".join(one.bands or b"" for one in made)).hexdigest()
-    assert digest[:16] == "GOLDEN"
+    assert digest[:16] == "ab4b7e0063725343"
