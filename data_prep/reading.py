@@ -1,30 +1,24 @@
 """Read one work unit: decode, try the rules, redact, sign."""
 
 import gc
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from cluster.config import Config
 from cluster.storage import sha256_bytes
-from data_prep.config import PrepConfig
 from data_prep.crash_guard import CrashGuard
 from data_prep.decontamination.index import ContaminationIndex, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
 from data_prep.documents import RawFile, Rejection, document_id
-from data_prep.filters.config import FiltersConfig
 from data_prep.filters.registry import first_rejection
+from data_prep.reading_config import ReadingConfig
 from data_prep.repository_order.imports import imports_of
-from data_prep.secrets.config import SecretsConfig
 from data_prep.secrets.redact import redact
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import read_unit
 from data_prep.sources.units import WorkUnit
-from data_prep.text.decoding import DecodingConfig, decode
+from data_prep.text.decoding import decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
 from data_prep.text.licences import header_licence, licence_of_file, normalise_licence
@@ -35,39 +29,6 @@ UNKNOWN_LANGUAGE = "unknown"
 _BATCH_FILES = 64
 _BATCH_TEXT_BYTES = 2 << 20
 _GC_THRESHOLD = 200_000
-
-
-class ReadingConfig(Config):
-    """The part of the prep config that decides what reading makes of a file."""
-
-    decoding: DecodingConfig
-    filters: FiltersConfig
-    secrets: SecretsConfig
-    near_duplicates: NearDuplicatesConfig
-    wants_imports: bool
-
-    @classmethod
-    def of(cls, config: PrepConfig) -> "ReadingConfig":
-        return cls(
-            decoding=config.decoding,
-            filters=config.filters,
-            secrets=config.secrets,
-            near_duplicates=config.near_duplicates,
-            wants_imports=config.order.within_repository == "dependency",
-        )
-
-    def key(self) -> list[Any]:
-        """All that the outcome depends on beside the file."""
-        return [self.model_dump(mode="json"), self.versions()]
-
-    def versions(self) -> dict[str, str]:
-        """Of the programs that have a say in what is kept."""
-        found = {"pygments": version("pygments")}
-        if self.filters.parses:
-            found["python"] = ".".join(map(str, sys.version_info[:2]))
-        if self.filters.max_parse_error_share is not None:
-            found["grammars"] = version("tree-sitter-language-pack")
-        return found
 
 
 def read_unit_task(

@@ -4,7 +4,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,23 @@ from numpy.typing import NDArray
 
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
-from cluster.storage import fingerprint, sha256_bytes, sha256_file, write_bytes
+from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.config import PrepConfig
 from data_prep.corpus import Corpus, load_corpus
-from data_prep.decontamination.index import build_index
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.duplicates import drop_exact, drop_near, preference
 from data_prep.fates import Fates, fates_after_reading
 from data_prep.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
 from data_prep.funnel import funnel_lines
+from data_prep.inputs import Inputs
 from data_prep.ledger_table import ledger_table
 from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, SIGNATURE_NAME
-from data_prep.reading import ReadingConfig, read_unit_task
+from data_prep.reading import read_unit_task
+from data_prep.reading_config import ReadingConfig
 from data_prep.repository_licences import drop_by_licence, effective_licences
 from data_prep.shard_plan import PlanWriter, ShardPlan, plan_corpus
 from data_prep.shards import WrittenShard, write_shard_task
-from data_prep.sources.plan import plan_units
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
 from data_prep.text_store import Part
@@ -51,32 +50,6 @@ def run_prep(config: PrepConfig, seed: int, folder: Path, reporter: Reporter) ->
             return summary
         (folder / MANIFEST_NAME).unlink(missing_ok=True)
     return _Preparation(config, seed, folder, reporter).run(inputs)
-
-
-def input_signature(config: PrepConfig) -> str:
-    """Changes when what the sources hold may have changed, or the programs that decide what is kept.
-
-    Reads no file's content. UserError when a source is missing or offers nothing.
-    """
-    return Inputs.of(config).signature
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What prep reads from outside: the sources, cut into units of work, and the evaluation sets' index (None
-    where there are none)."""
-
-    units: tuple[WorkUnit, ...]
-    index: bytes | None
-    signature: str
-
-    @classmethod
-    def of(cls, config: PrepConfig) -> "Inputs":
-        units = tuple(plan_units(config.source))
-        index = build_index(config.decontamination) if config.decontamination.sets else None
-        index_sha256 = None if index is None else sha256_bytes(index)
-        read = [(unit.source, unit.name, unit.signature) for unit in units]
-        return cls(units, index, fingerprint([ReadingConfig.of(config).versions(), index_sha256, read]))
 
 
 class _Preparation:

@@ -43,7 +43,7 @@ def test_a_job_gets_absolute_paths_and_the_whole_config(
     assert submit.submit_run(config, Path("out"), ADDRESS, reporter) == 7
     (job,) = sent.jobs
     assert job["entrypoint"][-2:] == ["--out", str(tmp_path / "out")]
-    assert job["config"].prep.source.path == tmp_path / "code"
+    assert job["config"].prep.source.path == str(tmp_path / "code")
     assert job["config"].seed == 5
     assert not job["working_folder"].exists()
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,45 @@
+"""What decides what reading makes of a file."""
+
+import sys
+from importlib.metadata import version
+from typing import Any
+
+from cluster.config import Config
+from data_prep.config import PrepConfig
+from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.filters.config import FiltersConfig
+from data_prep.secrets.config import SecretsConfig
+from data_prep.text.decoding import DecodingConfig
+
+
+class ReadingConfig(Config):
+    """The part of the prep config that decides what reading makes of a file."""
+
+    decoding: DecodingConfig
+    filters: FiltersConfig
+    secrets: SecretsConfig
+    near_duplicates: NearDuplicatesConfig
+    wants_imports: bool
+
+    @classmethod
+    def of(cls, config: PrepConfig) -> "ReadingConfig":
+        return cls(
+            decoding=config.decoding,
+            filters=config.filters,
+            secrets=config.secrets,
+            near_duplicates=config.near_duplicates,
+            wants_imports=config.order.within_repository == "dependency",
+        )
+
+    def key(self) -> list[Any]:
+        """All that the outcome depends on beside the file."""
+        return [self.model_dump(mode="json"), self.versions()]
+
+    def versions(self) -> dict[str, str]:
+        """Of the programs that have a say in what is kept."""
+        found = {"pygments": version("pygments")}
+        if self.filters.parses:
+            found["python"] = ".".join(map(str, sys.version_info[:2]))
+        if self.filters.max_parse_error_share is not None:
+            found["grammars"] = version("tree-sitter-language-pack")
+        return found
