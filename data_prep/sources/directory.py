@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from cluster.errors import UserError, first_line
@@ -27,16 +28,11 @@ def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
     UserError when the folder is not there, cannot be listed, or offers no file that may be opened.
     """
     names = _Names(config)
-    files = list(
-        _remote_files(config.path, names) if is_remote(config.path) else _local_files(config.path, names)
+    listed = _remote_files if is_remote(config.path) else _local_files
+    suffixes = "" if config.suffixes is None else f" (suffixes {', '.join(config.suffixes)})"
+    return plan_listed(
+        source, listed(config.path, names), config.exclude, config.max_total_bytes, config.path + suffixes
     )
-    if not any(file.rejection is None for file in files):
-        suffixes = f" with the suffixes {', '.join(config.suffixes)}" if config.suffixes is not None else ""
-        raise UserError(
-            f"corpus path {config.path}: no usable file{suffixes} among the {len(files)} found: "
-            "point the source at a corpus"
-        )
-    return plan_listed(source, files, config.exclude, config.max_total_bytes)
 
 
 class _Names:
@@ -49,7 +45,7 @@ class _Names:
         self._root_name = printable(name_of(root)) or "root"
 
     def file(
-        self, relative: str, place: str, num_bytes: int, mark: str, rejection: Rejection | None = None
+        self, relative: str, place: str, num_bytes: int | None, mark: str, rejection: Rejection | None = None
     ) -> ListedFile:
         first, slash, rest = relative.partition("/")
         if self._whole is not None or not slash or not rest:
@@ -83,9 +79,14 @@ def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
                     folders.append((relative + "/", _entries(entry.path)))
             except OSError as error:
                 # A folder's row ends with a slash: nobody knows how many files it stands for.
-                is_folder = entry.is_dir(follow_symlinks=False)
-                rejection = unreadable(error)
-                yield names.file(relative + "/" * is_folder, entry.path, 0, "", rejection)
+                yield names.file(relative + "/" * _is_folder(entry), entry.path, 0, "", unreadable(error))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -119,5 +120,7 @@ def _remote_files(location: str, names: _Names) -> Iterator[ListedFile]:
     for path, info in found.items():
         relative = path.removeprefix(prefix)
         if VCS_FOLDERS.isdisjoint(relative.split("/")[:-1]):
-            place = system.unstrip_protocol(path)
-            yield names.file(relative, place, int(info.get("size") or 0), remote_mark(info))
+            if info.get("size") is None:  # http: listed from a page of links
+                info = retried(path, partial(system.info, path))
+            size = None if info.get("size") is None else int(info["size"])
+            yield names.file(relative, system.unstrip_protocol(path), size, remote_mark(info))

@@ -4,6 +4,7 @@ import glob
 import io
 import os
 import stat
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -70,10 +71,17 @@ def find_files(locations: Sequence[str]) -> list[SourceFile]:
 
 
 def _labels(locations: Sequence[str]) -> dict[str, str]:
-    """Each location without the folders that all share."""
-    split = {location: location.split("/") for location in locations}
-    shared = os.path.commonprefix([parts[:-1] for parts in split.values()])
-    return {name: printable("/".join(parts[len(shared) :])) for name, parts in split.items()}
+    """Each location without the folders that all share, and without a query, which may hold a password."""
+    paths = [location.partition("?")[0] if is_remote(location) else location for location in locations]
+    split = [path.split("/") for path in paths]
+    num_shared = len(os.path.commonprefix([parts[:-1] for parts in split]))
+    labels: dict[str, str] = {}
+    taken: Counter[str] = Counter()
+    for location, parts in zip(locations, split, strict=True):
+        label = printable("/".join(parts[num_shared:]))
+        taken[label] += 1
+        labels[location] = label if taken[label] == 1 else f"{label}~{taken[label]}"
+    return labels
 
 
 def _local_matches(location: str) -> list[SourceFile]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from cluster.errors import UserError
 from data_prep.sources.config import InstalledPythonConfig
 from data_prep.sources.listed import ListedFile, plan_listed, unreadable
 from data_prep.sources.units import WorkUnit, printable
@@ -20,10 +19,8 @@ _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 def plan_installed_python(config: InstalledPythonConfig, source: str) -> list[WorkUnit]:
     """UserError when `exclude` leaves nothing."""
-    units = plan_listed(source, list_installed_python(), config.exclude, config.max_total_bytes)
-    if not units:
-        raise UserError("no usable file: no Python files are installed beside this program")
-    return units
+    where = "the installed Python packages"
+    return plan_listed(source, list_installed_python(), config.exclude, config.max_total_bytes, where)
 
 
 def list_installed_python() -> list[ListedFile]:

@@ -36,7 +36,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     for number, file in enumerate(find_files(config.urls)):
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
         readers: list[Reader]
-        codec = next((codec for ending, codec in CODECS.items() if file.location.endswith(ending)), None)
+        codec = next((codec for ending, codec in CODECS.items() if file.basename.endswith(ending)), None)
         if codec is None and file.seekable and file.num_bytes is not None:
             starts = range(0, max(1, file.num_bytes), UNIT_BYTES)
             readers = [JsonlRange(file, records, start, start + UNIT_BYTES) for start in starts]

@@ -1,9 +1,10 @@
 """Files that were listed one by one, and reading a run of them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from cluster.errors import UserError
 from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
 from data_prep.ordering import keyed_hash
@@ -15,13 +16,17 @@ from data_prep.sources.units import WorkUnit, cut_runs
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file and where it lies. `mark` changes with its content; `rejection` says why it is not to be opened."""
+    """A file and where it lies.
+
+    `num_bytes` is None where a server does not tell. `mark` changes with the content. `rejection` says why
+    the file is not to be opened.
+    """
 
     repository: str
     path: str
     location: str
     place: str
-    num_bytes: int
+    num_bytes: int | None
     mark: str
     licence: str | None = None
     rejection: Rejection | None = None
@@ -33,14 +38,27 @@ def unreadable(error: OSError) -> Rejection:
 
 
 def plan_listed(
-    source: str, listed: Sequence[ListedFile], exclude: tuple[str, ...], max_total_bytes: int | None
+    source: str,
+    listed: Iterable[ListedFile],
+    exclude: tuple[str, ...],
+    max_total_bytes: int | None,
+    where: str,
 ) -> list[WorkUnit]:
-    """Units of consecutive files in the order (repository, path), after exclusion and budget."""
+    """Units of consecutive files in the order (repository, path), after exclusion and budget.
+
+    UserError, which says `where`, if there is no file that may be opened.
+    """
     files = sorted(listed, key=lambda file: (file.repository, file.path, file.place))
-    files = _within_budget([_excluded(file, exclude) for file in files], max_total_bytes)
-    files = _told_apart(files)
+    files = [_excluded(file, exclude) for file in files] if exclude else files
+    if all(file.rejection for file in files):
+        num_excluded = sum(file.rejection is not None and file.rejection.rule == "excluded" for file in files)
+        raise UserError(
+            f"no usable file: found {len(files)} files in {where}, {num_excluded} excluded by `exclude`; "
+            "point the source at a corpus"
+        )
+    files = _told_apart(_within_budget(files, max_total_bytes))
     units = []
-    sizes = [0 if file.rejection else file.num_bytes for file in files]
+    sizes = [0 if file.rejection else file.num_bytes or 0 for file in files]
     for number, run in enumerate(cut_runs(sizes)):
         part = tuple(files[run])
         key = [
@@ -62,8 +80,8 @@ class ListedReader:
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         for file in self.files:
-            data, rejection, num_bytes = None, file.rejection, file.num_bytes
-            if rejection is None and not limits.allows_size(num_bytes):
+            data, rejection, num_bytes = None, file.rejection, file.num_bytes or 0
+            if rejection is None and file.num_bytes is not None and not limits.allows_size(num_bytes):
                 rejection = Rejection("file_size", float(num_bytes))
             if rejection is None:
                 try:
@@ -97,7 +115,7 @@ def _read(place: str, max_bytes: int) -> bytes:
 
 
 def _excluded(file: ListedFile, exclude: tuple[str, ...]) -> ListedFile:
-    pattern = excluded_by(file.repository, file.path, exclude) if exclude else None
+    pattern = excluded_by(file.repository, file.path, exclude)
     return file if pattern is None else replace(file, rejection=Rejection("excluded", None, pattern))
 
 
@@ -108,7 +126,7 @@ def _within_budget(files: list[ListedFile], max_total_bytes: int | None) -> list
     num_bytes_of: dict[str, int] = {}
     for file in files:
         if file.rejection is None:
-            num_bytes_of[file.repository] = num_bytes_of.get(file.repository, 0) + file.num_bytes
+            num_bytes_of[file.repository] = num_bytes_of.get(file.repository, 0) + (file.num_bytes or 0)
     over: set[str] = set()
     left_bytes = max_total_bytes
     for name in sorted(num_bytes_of, key=lambda name: keyed_hash(0, "budget", name)):

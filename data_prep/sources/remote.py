@@ -65,20 +65,24 @@ def open_location(location: str, *, seekable: bool = True) -> BinaryIO:
 def retried(what: str, call: Callable[[], T]) -> T:
     """The value of `call()`, tried again with growing pauses while it fails for passing reasons.
 
-    A reason that does not pass is raised as it is; UserError after MAX_TRIES.
+    A reason that does not pass is raised as it is (an HTTP status as an OSError); UserError after MAX_TRIES.
     """
-    for number in range(MAX_TRIES):
+    for tries in range(1, MAX_TRIES + 1):
         try:
             return call()
         except Exception as error:
             if not is_transient(error):
+                status = getattr(error, "status", None)
+                if isinstance(status, int):  # aiohttp's, which is no OSError
+                    number = errno.EACCES if status in (401, 403) else errno.EIO
+                    raise OSError(number, f"HTTP status {status}") from error
                 raise
-            if number + 1 == MAX_TRIES:
+            if tries == MAX_TRIES:
                 raise UserError(
                     f"{what} cannot be read after {MAX_TRIES} tries ({first_line(error)}): "
                     "check the connection and run the same command again"
                 ) from error
-        time.sleep(_FIRST_PAUSE_S * 2**number)
+        time.sleep(_FIRST_PAUSE_S * 2 ** (tries - 1))
     raise AssertionError("unreachable")
 
 

@@ -110,10 +110,10 @@ def test_a_file_that_grew_since_it_was_planned_is_not_read_beyond_the_limit(tree
 def test_missing_and_empty_corpora_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"corpus path .*nowhere is not a folder"):
         plan_units(DirectoryConfig(path=str(tmp_path / "nowhere")))
-    with pytest.raises(UserError, match="no usable file among the 0 found"):
+    with pytest.raises(UserError, match="no usable file: found 0 files in"):
         plan_units(DirectoryConfig(path=str(tmp_path)))
     (tmp_path / "x.py").write_text("")
-    with pytest.raises(UserError, match=r"no usable file with the suffixes \.c among the 1 found"):
+    with pytest.raises(UserError, match=r"found 1 files in .* .suffixes \.c., 0 excluded"):
         plan_units(DirectoryConfig(path=str(tmp_path), suffixes=(".c",)))
     with pytest.raises(UserError, match="~nobody-of-this-name"):
         plan_units(DirectoryConfig(path="~nobody-of-this-name/x"))
@@ -179,3 +179,8 @@ def test_a_folder_out_of_reach_is_a_row(tmp_path: Path) -> None:
     assert rule_of(folder) == "readable"
     assert sum(rule_of(file) == "readable" for file in files if file.repository == "deep") == 2
     assert any(file.data is not None and file.data.startswith(GOOD_TEXT) for file in files)
+
+
+def test_a_source_whose_files_are_all_excluded_is_named(trees: Path) -> None:
+    with pytest.raises(UserError, match=r"found 7 files in .*trees, 7 excluded by `exclude`"):
+        plan_units(DirectoryConfig(path=str(trees), exclude=("*",)))

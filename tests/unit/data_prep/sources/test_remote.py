@@ -201,3 +201,21 @@ def test_a_remote_file_that_vanished_is_a_row(memory: Any) -> None:
     memory.rm_file("/corpus/gone/r/x.py")
     files = list(unit.reader.read(ReadLimits()))
     assert [(file.path, rule_of(file)) for file in files] == [("x.py", "readable"), ("y.py", None)]
+
+
+def test_a_query_is_no_part_of_a_name(containers: dict[str, bytes]) -> None:
+    with web_server({f"{name}?token=secret": data for name, data in containers.items()}) as server:
+        files = read_all(_config(f"{server.url}/r.jsonl.gz?token=secret"))
+    assert texts(files) == _TEXTS
+    assert {file.location.partition("#")[0] for file in files} == {"r.jsonl.gz"}
+
+
+def test_a_web_page_of_links_is_a_folder() -> None:
+    page = b'<html><a href="a.py">a</a> <a href="secret.py">s</a></html>'
+    with web_server({"code/": page, "code": page, "code/a.py": b"a", "code/secret.py": b"s"}) as server:
+        server.forbidden = "/code/secret.py"
+        files = read_all(DirectoryConfig(path=f"{server.url}/code/"))
+    assert [(file.path, rule_of(file), file.data) for file in files] == [
+        ("a.py", None, b"a"),
+        ("secret.py", "readable", None),
+    ]

@@ -16,6 +16,7 @@ class WebServer:
     serves_ranges: bool = True
     num_failures: int = 0
     url: str = ""
+    forbidden: str = ""
     requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,6 +46,9 @@ def web_server(files: dict[str, bytes], *, serves_ranges: bool = True) -> Iterat
             data = server.files.get(self.path.lstrip("/"))
             if data is None:
                 self.send_error(404)
+                return
+            if with_body and self.path == server.forbidden:
+                self.send_error(403)
                 return
             failing = server.fails_now() if with_body else 0
             if failing % 2:
