@@ -29,7 +29,7 @@ _GENERIC = (
 _TOP_LEVEL = frozenset((_COUNTRIES + " " + _GENERIC).encode().split())
 # Also names of attributes: `x@weight.to` in code is a product of matrices.
 _ATTRIBUTE_LIKE = frozenset(
-    b"as at do id in info is it me my name no page pm post re so space sr st support tf th to va vi data".split()
+    b"as at do id in info is it me mt my name no page pm post re so space sr st support tf th to va vi data".split()
 )
 
 _DUMMY_LOCALS = frozenset(
@@ -53,7 +53,11 @@ def email_at(text: Text, at: int, _end: int) -> Span | None:
     if at == 0 or data[at - 1] not in _LOCAL_BYTES:
         return None
     domain = _DOMAIN.match(data, at)
-    if domain is None or domain[2].lower() not in _TOP_LEVEL:
+    if (
+        domain is None
+        or domain[2].lower() not in _TOP_LEVEL
+        or not (domain[2].islower() or domain[2].isupper())
+    ):
         return None
     before = data[max(0, at - _MAX_LOCAL_BYTES) : at]
     local = _LOCAL.search(before)

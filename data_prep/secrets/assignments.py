@@ -12,7 +12,7 @@ ANCHORS = (b"key", b"_pw", b"pass", b"pwd", b"secret", b"token", b"contrase")
 _OPERATOR = re.compile(
     rb"(?P<suffix>[\w-]{0,48}(?:\xc3\xb1a)?)(?P<close>\\?[\"'`]?\]?|\]?)(?:\[\d{0,9}\])?"
     rb"(?:[ \t]{0,16}:[ \t]{0,4}&?[A-Za-z_][\w.\[\]|]{0,40}(?:[ \t]{1,4}\|[ \t]{1,4}[\w.]{1,20})?(?=[ \t]{0,4}=[^=>]))?"
-    rb"(?P<operator>[ \t]{0,16}(?::=|=>|={1,3}|!==?|::?=?|(?:\.assign)?\(|>|[\"'],)[ \t]{0,16}|[ \t]{0,16})"
+    rb"(?P<operator>[ \t]{0,16}(?::=|=>|={1,3}|!==?|::?=?|(?:\.assign)?\(|>|,)[ \t]{0,16}|[ \t]{0,16})"
     rb"(?P<prefix>@|[bBrRuUfFL]{0,2})(?P<quote>\\?[\"'`]|)"
 )
 _QUOTED = {
@@ -22,8 +22,10 @@ _QUOTED = {
     b'\\"': re.compile(rb'([^"\\\r\n]{1,512})\\"'),
     b"\\'": re.compile(rb"([^'\\\r\n]{1,512})\\'"),
 }
-_ELEMENT = re.compile(rb"([^<>\r\n\"'{}$]{1,256})</")
+_ELEMENT = re.compile(rb"([^<>\r\n\"'{}]{1,256})</")
 _BARE_LINE = re.compile(rb"([^\r\n]{1,512})")
+_LINE_START = re.compile(rb"[ \t]*+(?:(?:-|export|set|var|const|let)[ \t]++)?[\w.$/:@*-]*+\[?[\"']?[\w.-]*+")
+_MAX_INDENT_BYTES = 96
 _BARE_WORD = re.compile(rb"([^\s;&|()<>\"'`]{1,256})(?=[\s;&|]|\Z)")
 _BARE_TOKEN = re.compile(rb"([A-Za-z0-9_+/-]{24,128}={0,2})(?![\w.(\[+/=-])")
 _COMPARED = re.compile(rb"([\"'`])([^\"'`\r\n]{4,256})\1[ \t]{0,8}[!=]==?[ \t]{0,8}[\w.$>-]*\Z")
@@ -125,8 +127,11 @@ def _is_assignment(text: Text, start: int, operator: re.Match[bytes], sign: byte
         return text.data[end : end + 1] == b";" or _is_option(text.data, start)
     if sign in (b"(", b".assign("):
         return text.syntax.cpp and operator["quote"] == b'"' or sign == b".assign("
-    if sign in (b'",', b"',"):
-        return _DEFINED.search(text.data[max(0, start - 64) : start]) is not None
+    if sign == b",":
+        return (
+            operator["close"][-1:] in (b'"', b"'")
+            and _DEFINED.search(text.data[max(0, start - 64) : start]) is not None
+        )
     return sign != b">"
 
 
@@ -145,7 +150,7 @@ def _is_option(data: bytes, start: int) -> bool:
 def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) -> tuple[int, int] | None:
     """An unquoted value: any in configuration, one that is no Go in Go, a long random one elsewhere."""
     at = operator.end("operator")
-    if sign in (b"", b"(", b".assign(", b'",', b"',", b"=>"):
+    if sign in (b"", b"(", b".assign(", b",", b"=>"):
         token = _BARE_TOKEN.match(text.data, at) if sign == b"" and _is_option(text.data, start) else None
         return token.span(1) if token else None
     syntax = text.syntax
@@ -156,7 +161,7 @@ def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) 
             else None
         )
         return None if word is None or is_reference(word[1]) else word.span(1)
-    if syntax.bare_values or syntax.go:
+    if (syntax.bare_values or syntax.go) and _starts_line(text.data, start):
         line = _BARE_LINE.match(text.data, at)
         if line is None or is_reference(line[1]):
             return None
@@ -172,6 +177,15 @@ def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) 
     if token is None or not any(48 <= byte <= 57 for byte in token[1]):
         return None
     return token.span(1)
+
+
+def _starts_line(data: bytes, start: int) -> bool:
+    """Whether only the rest of a name, an indent or a list's dash lies between the line's start and `start`."""
+    window = max(0, start - _MAX_INDENT_BYTES)
+    newline = data.rfind(b"\n", window, start)
+    return (newline >= 0 or window == 0) and _LINE_START.fullmatch(
+        data, max(newline + 1, window), start
+    ) is not None
 
 
 def _compared(text: Text, start: int, end: int) -> Span | None:

@@ -6,13 +6,13 @@ from data_prep.secrets.randomness import is_words
 
 _TEMPLATE = re.compile(
     rb"^(?:\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|\$\{.*\}|\{.*\}|<.*>|\[.*\]|%.*%|__.*__|@.*@|#\{.*\}|\*+|ENC\(.*\))$"
-    rb"|<%|%>|%[sdrv]|%\(\w+\)|\$\{[\w.:-]+\}|\$\(|\{\{[^}]*\}\}|(?<!\{)\{[\w.]{0,40}\}(?!\})|\\\(",
+    rb"|<%|%>|(?<!\w)%[sdrv](?!\w)|%\(\w+\)|\$\{[\w.:-]+\}|\$\(|\{\{[^}]*\}\}|(?<!\{)\{[\w.]{0,40}\}(?!\})|\\\(",
     re.DOTALL,
 )
 _MARKERS = re.compile(
     rb"example|dummy|fake|placeholder|change_?-?me|redacted|xxxx|\*\*\*|\.\.\.|sample|your[_ -]|yoursecret|yourpass|"
     rb"yourkey|my[_ -]?(?:secret|pass|token|api|key|super)|insert|not[_ -]?(?:a|real|the|so)|password|"
-    rb"passwd|passphrase|(?:^|[^a-z])(?:secret|pwd|api[_-]?key|token)(?:[^a-z]|$)|\btodo\b|test(?!\w{6})|foobar|s3cr3t|sekret|replace|"
+    rb"passwd|passphrase|(?:^|[\W_])(?:secret|pwd|api[_-]?key|token)(?:[\W_]|$)|\btodo\b|test(?!\w{6})|foobar|s3cr3t|sekret|replace|"
     rb"enter[_ -]|mock|lorem|invalid|wrong|incorrect|unknown|default|super[_-]?secret|top[_-]?secret|thisis|"
     rb"<[a-z_ -]+>|deadbeef|0123456|1234567|abcdef|abc123|qwerty|\(\?[:=!<P]|^\\u|\\[bswd]",
     re.IGNORECASE,
@@ -42,6 +42,8 @@ _UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _CONSTANT = re.compile(rb"[A-Z]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _LETTER = re.compile(rb"[A-Za-z]")
 _CALL = re.compile(rb"[\w.$>:-]+[\[(].*[\])]")
+# A variable, a call, a YAML anchor, alias, tag or block; an opening bracket.
+_REFERENCE = re.compile(rb"[$({\[`]|[*&][\w-]+$|![\w!]*[A-Za-z][\w!]*(?:[ \t]|$)|[|>][+-]?\d?$")
 _TOKEN_MARKERS = re.compile(
     rb"example|your|x{8}|\.\.\.|\*\*\*|redacted|placeholder|abcdefgh|12345678", re.IGNORECASE
 )
@@ -69,7 +71,7 @@ def is_dummy_token(value: bytes) -> bool:
 
 def is_reference(value: bytes) -> bool:
     """Whether an unquoted value is a call, a subscript, a variable, an anchor or another word of the syntax."""
-    return value[:1] in b"$*&!|>({[`" or _CALL.match(value) is not None
+    return _REFERENCE.match(value) is not None or _CALL.match(value) is not None
 
 
 def is_path(value: bytes) -> bool:

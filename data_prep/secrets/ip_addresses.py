@@ -11,6 +11,7 @@ _IPV6 = re.compile(rb"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{2,34}(?!\w|\.\w
 _MAX_OCTET_DIGITS = 3
 # A version's numbers are small; an address whose four are all is told from it by what stands around.
 _MAX_VERSION_NUMBER = 25
+_MAX_SECTION_NUMBER = 12
 _CONTEXT_BYTES = 48
 _ADDRESS_WORDS = re.compile(
     rb"(?:^|[^a-z])(?:ip|ips|ipv0|ip_?addr\w*|addr\w*|host\w*|server\w*|dns|nameserver\w*|gateway|ping|proxy|remote\w*|"
@@ -90,4 +91,5 @@ def _looks_like_version(text: Text, start: int, end: int, octets: tuple[int, ...
     if text.data.startswith(_OIDS, start) and max(octets) <= 100:
         return True
     small = max(octets) <= _MAX_VERSION_NUMBER and len(set(octets)) > 1
+    small |= len(set(octets)) > 1 and max(octets[:3]) <= _MAX_SECTION_NUMBER and octets[3] <= 99
     return small and text.data[end : end + 1] != b":" and _ADDRESS_WORDS.search(before) is None

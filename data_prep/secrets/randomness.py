@@ -37,7 +37,13 @@ def is_random_base64(value: bytes, min_bits: float) -> bool:
 
     Of random base64 two neighbours in three differ in class (26, 26, 10 and 2 characters of 64).
     """
-    if entropy_bits(value) < min_bits or _is_sequence(value) or is_words(value):
+    # So few distinct bytes cannot have that many bits each.
+    if (
+        len(set(value)) < 2**min_bits
+        or entropy_bits(value) < min_bits
+        or _is_sequence(value)
+        or is_words(value)
+    ):
         return False
     classes = value.translate(_CLASSES)
     changes = sum(left != right for left, right in zip(classes, classes[1:], strict=False))

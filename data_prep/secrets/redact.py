@@ -90,13 +90,18 @@ def _find(text: Text, kinds: Collection[Kind]) -> list[Span]:
     """The spans to replace, in order and apart; where finders disagree the one that sees more form wins."""
     spans: list[Span] = []
     private_keys: list[int] = []
+    # Anchors inside a span that was found are not looked at: hostile input costs no more than other input.
+    found_to = 0
     for anchor, start, end in _AUTOMATON.find_matches_as_indexes(text.folded, overlapping=True):
         if anchor == _PRIVATE_KEY_ID:
             private_keys.append(start)
+        if start < found_to:
+            continue
         for finder in _FINDERS_BY_ID[anchor]:
             span = finder(text, start, end)
-            if span is not None:
+            if span is not None and span.kind in kinds:
                 spans.append(span)
+                found_to = max(found_to, span.end)
     if private_keys:
         spans.extend(private_key_spans(text, private_keys))
     spans.extend(shaped_token_spans(text))
