@@ -27,23 +27,22 @@ _TB = 1e12
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one byte of corpus and one file of it cost."""
+    """What one byte of corpus costs each step that is cut into tasks, and one file of it the driver."""
 
-    task_s_per_byte: float
+    step_s_per_byte: dict[str, float]
     driver_s_per_file: float
     driver_bytes_per_file: float
     mean_file_bytes: float
 
-    def line(self, corpus_bytes: float) -> str:
+    def print(self, corpus_bytes: float) -> None:
         """The figures for a corpus of that size."""
         num_files = corpus_bytes / self.mean_file_bytes
-        task_h = corpus_bytes * self.task_s_per_byte / _CORES / 3600
-        driver_h = num_files * self.driver_s_per_file / 3600
+        print(f"{corpus_bytes / _TB:.0f} TB, {num_files / 1e6:.0f}M files:")
+        for label, cost in self.step_s_per_byte.items():
+            print(f"  {label:<32} {corpus_bytes * cost / _CORES / 60:>8.1f} min on {_CORES} cores")
+        driver_min = num_files * self.driver_s_per_file / 60
         driver_gb = num_files * self.driver_bytes_per_file / 1e9
-        return (
-            f"{corpus_bytes / _TB:>4.0f} TB, {num_files / 1e6:>6.0f}M files: tasks {task_h:>6.2f} h on {_CORES} cores,"
-            f" driver {driver_h:>6.2f} h on one, its memory {driver_gb:>7.1f} GB"
-        )
+        print(f"  {'driver, on one core':<32} {driver_min:>8.1f} min, {driver_gb:.0f} GB of memory")
 
 
 def run_pipeline(corpus: Path, max_mb: float, *more: str) -> PipelineTiming:
@@ -76,13 +75,18 @@ def write_many_files(corpus: Path, target: Path, num_files: int) -> None:
             sink.write(json.dumps(row) + "\n")
 
 
+def step_cpu_s(timing: PipelineTiming, label: str) -> float:
+    """CPU seconds of all bars of that name."""
+    return sum(step.cpu_s for step in timing.steps if step.label == label)
+
+
 def print_growth(timings: list[PipelineTiming]) -> None:
     """One table of time by step, one of memory by process."""
     labels = dict.fromkeys(step.label for timing in timings for step in timing.steps)
     head = "".join(f"{timing.num_bytes / 1e6:>12.1f} MB" for timing in timings)
     print(f"CPU seconds per 100 MB{'':<12}{head}")
     for label in labels:
-        costs = [sum(s.cpu_s for s in t.steps if s.label == label) / t.num_bytes * 1e8 for t in timings]
+        costs = [step_cpu_s(timing, label) / timing.num_bytes * 1e8 for timing in timings]
         print(f"{label:<34}" + "".join(f"{cost:>15.2f}" for cost in costs))
     outside = [(t.cpu_s - sum(s.cpu_s for s in t.steps)) / t.num_bytes * 1e8 for t in timings]
     print(f"{'between the steps (driver)':<34}" + "".join(f"{cost:>15.2f}" for cost in outside))
@@ -96,13 +100,16 @@ def print_growth(timings: list[PipelineTiming]) -> None:
 def forecast(timings: list[PipelineTiming], few: PipelineTiming, many: PipelineTiming) -> Forecast:
     """Slopes between the two largest runs (what is spent once falls out), and between few and many files."""
     small, large = timings[-2:]
-    task_s = [timing.usage[WORKERS].cpu_s for timing in (small, large)]
-    num_more = many.num_files - few.num_files
+    more_bytes, more_files = large.num_bytes - small.num_bytes, many.num_files - few.num_files
+    slopes = {
+        label: max(0.0, step_cpu_s(large, label) - step_cpu_s(small, label)) / more_bytes
+        for label in dict.fromkeys(step.label for step in large.steps)
+    }
     driver = [timing.usage[DRIVER] for timing in (few, many)]
     return Forecast(
-        task_s_per_byte=(task_s[1] - task_s[0]) / (large.num_bytes - small.num_bytes),
-        driver_s_per_file=(driver[1].cpu_s - driver[0].cpu_s) / num_more,
-        driver_bytes_per_file=(driver[1].peak_private_bytes - driver[0].peak_private_bytes) / num_more,
+        step_s_per_byte=slopes,
+        driver_s_per_file=(driver[1].cpu_s - driver[0].cpu_s) / more_files,
+        driver_bytes_per_file=(driver[1].peak_private_bytes - driver[0].peak_private_bytes) / more_files,
         mean_file_bytes=large.num_bytes / large.num_files,
     )
 
@@ -131,11 +138,11 @@ def main() -> None:
         )
     costs = forecast(timings, *runs)
     print(
-        f"a byte of corpus: {costs.task_s_per_byte * 1e9:.0f} ns in tasks; a file: {costs.driver_s_per_file * 1e6:.0f}"
-        f" us and {costs.driver_bytes_per_file:.0f} bytes in the driver"
+        f"driver per file: {costs.driver_s_per_file * 1e6:.0f} us, {costs.driver_bytes_per_file:.0f} bytes;"
+        f" a file has {costs.mean_file_bytes:.0f} bytes"
     )
     for corpus_bytes in (_TB, 10 * _TB):
-        print(costs.line(corpus_bytes))
+        costs.print(corpus_bytes)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,8 @@ def prep_config(corpus: Path, settings: list[str]) -> Any:
 
     source: dict[str, Any] = {"kind": "directory", "path": str(corpus)}
     if corpus.is_file():
-        source = {"kind": "jsonl", "urls": [str(corpus)]}
+        columns = {"content": "content", "repository": "repository", "path": "path"}
+        source = {"kind": "jsonl", "urls": [str(corpus)], "columns": columns}
     told: dict[str, Any] = {"source": source}
     for setting in settings:
         key, _, value = setting.partition("=")
