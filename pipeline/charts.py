@@ -1,4 +1,4 @@
-"""The pictures of the report, each from numbers to one inline SVG."""
+"""The pictures of the report but those of the corpus, each from numbers to one inline SVG."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,8 @@ from pipeline.svg import draw
 
 # Readable on white and on near-black; told apart also without colour vision.
 BLUE, ORANGE, GREEN, GREY, RED = "#3b82c4", "#e08a1e", "#2f9e6e", "#8a8f98", "#d1495b"
-_SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": GREEN}
-_WIDE_INCHES, _HALF_INCHES, _CURVE_INCHES = 9.2, 4.5, 2.7
-_ROW_INCHES = 0.23
-_MAX_PACKAGES = 30
+WIDE_INCHES, HALF_INCHES, CURVE_INCHES = 9.2, 4.5, 2.7
+ROW_INCHES = 0.23
 _NO_CURVE = Curve([], [])
 
 
@@ -25,46 +23,6 @@ class Chart:
     note: str
     svg: str
     is_wide: bool = False
-
-
-def funnel(prep: Mapping[str, Any]) -> Chart:
-    """Files listed, dropped by each rule, kept."""
-    dropped = sorted(prep["dropped_by_rule"].items(), key=lambda item: (-item[1], item[0]))
-    rows = [
-        ("listed", prep["num_files_listed"], GREY),
-        *((f"dropped: {rule.replace('_', ' ')}", count, RED) for rule, count in dropped),
-        ("kept", prep["num_files_kept"], BLUE),
-    ]
-    svg = _bars(
-        "funnel", [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], "files"
-    )
-    note = "Every file that was listed has one fate; the ledger (ledger.parquet) names it file by file."
-    return Chart("Files kept and dropped, by rule", note, svg, is_wide=True)
-
-
-def packages(repositories: Sequence[Mapping[str, Any]]) -> Chart:
-    """The largest packages kept, coloured by split."""
-    ordered = sorted(repositories, key=lambda entry: (-entry["num_bytes"], entry["name"]))
-    largest = ordered[:_MAX_PACKAGES]
-    colours = [_SPLIT_COLOURS.get(entry["split"], GREY) for entry in largest]
-    sizes = [entry["num_bytes"] / 1e6 for entry in largest]
-    names = [entry["name"] for entry in largest]
-    legend = {split: colour for split, colour in _SPLIT_COLOURS.items()}
-    svg = _bars("packages", names, sizes, colours, "MB of text", "{:.1f}", legend)
-    rest = sum(entry["num_bytes"] for entry in ordered[_MAX_PACKAGES:]) / 1e6
-    others = f"; {len(ordered) - len(largest):,} smaller ones hold {rest:.1f} MB more" if rest else ""
-    note = (
-        f"The {len(largest)} largest of {len(ordered):,} packages{others}. A package is wholly in one split."
-    )
-    return Chart("Packages by split", note, svg, is_wide=True)
-
-
-def languages(by_language: Mapping[str, Mapping[str, Any]]) -> Chart:
-    """Bytes kept per language."""
-    rows = sorted(by_language.items(), key=lambda item: -item[1]["num_bytes"])
-    sizes = [values["num_bytes"] / 1e6 for _, values in rows]
-    svg = _bars("languages", [name for name, _ in rows], sizes, [BLUE] * len(rows), "MB of text", "{:.1f}")
-    return Chart("Languages", "Text kept.", svg, is_wide=True)
 
 
 def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) -> Chart:
@@ -80,7 +38,7 @@ def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) ->
         _token_axis(axes, "bits per byte")
 
     note = "Lower is better. Left to right, on packages the model never saw."
-    return Chart("Validation bits per byte", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "bpb"))
+    return Chart("Validation bits per byte", note, draw(HALF_INCHES, CURVE_INCHES, paint, "bpb"))
 
 
 def loss(curves: Mapping[str, Curve]) -> Chart:
@@ -93,7 +51,7 @@ def loss(curves: Mapping[str, Curve]) -> Chart:
         _token_axis(axes, "nats per predicted token")
 
     note = "Any-order prediction: not comparable with the validation figure. Thick: smoothed."
-    return Chart("Training loss", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "loss"))
+    return Chart("Training loss", note, draw(HALF_INCHES, CURVE_INCHES, paint, "loss"))
 
 
 def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
@@ -106,7 +64,7 @@ def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
         _token_axis(axes, "tokens per second", count_axis="both")
 
     note = f"All workers together; median {count_text(median_tokens_per_s)}."
-    return Chart("Tokens per second", note, draw(_HALF_INCHES, _CURVE_INCHES, paint, "speed"))
+    return Chart("Tokens per second", note, draw(HALF_INCHES, CURVE_INCHES, paint, "speed"))
 
 
 def learning_rate(curves: Mapping[str, Curve]) -> Chart:
@@ -118,7 +76,7 @@ def learning_rate(curves: Mapping[str, Curve]) -> Chart:
         axes.set_ylim(bottom=0)
         _token_axis(axes, "learning rate")
 
-    return Chart("Learning rate", "As it was used.", draw(_HALF_INCHES, _CURVE_INCHES, paint, "rate"))
+    return Chart("Learning rate", "As it was used.", draw(HALF_INCHES, CURVE_INCHES, paint, "rate"))
 
 
 def completion(summary: Mapping[str, Any]) -> Chart:
@@ -148,11 +106,11 @@ def stage_times(wall_s: Mapping[str, float]) -> Chart:
     """Seconds per stage."""
     names, times = list(wall_s), list(wall_s.values())
     labels = [f"{name} ({duration_text(seconds)})" for name, seconds in wall_s.items()]
-    svg = _bars("times", labels, times, [BLUE] * len(names), "seconds", "{:.0f}")
+    svg = bars("times", labels, times, [BLUE] * len(names), "seconds", "{:.0f}")
     return Chart("Time per stage", "Of the command that finished the stage.", svg, is_wide=True)
 
 
-def _bars(
+def bars(
     name: str,
     labels: Sequence[str],
     values: Sequence[float],
@@ -166,7 +124,7 @@ def _bars(
     def paint(axes: Any) -> None:
         bars = axes.barh(range(len(values)), values, color=colours, height=0.72)
         axes.bar_label(bars, [value_format.format(value) for value in values], padding=4, fontsize=8)
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), plain(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(0, max([*values, 1e-9]) * 1.1)
         axes.grid(False)
@@ -178,7 +136,12 @@ def _bars(
         if legend:
             axes.legend(loc="lower right")
 
-    return draw(_WIDE_INCHES, 0.75 + _ROW_INCHES * len(labels), paint, name)
+    return draw(WIDE_INCHES, 0.75 + ROW_INCHES * len(labels), paint, name)
+
+
+def plain(labels: Sequence[str]) -> list[str]:
+    """The labels so that matplotlib takes no part of a name for a formula."""
+    return [label.replace("$", r"\$") for label in labels]
 
 
 def _task_bars(
@@ -202,7 +165,7 @@ def _task_bars(
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel(label)
 
-    return draw(_HALF_INCHES, _CURVE_INCHES, paint, name)
+    return draw(HALF_INCHES, CURVE_INCHES, paint, name)
 
 
 def _token_axis(axes: Any, label: str, count_axis: str = "x") -> None:

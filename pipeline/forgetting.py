@@ -56,7 +56,8 @@ def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, 
 def _plan(folder: PrepFolder, request: ForgetRequest) -> list[str]:
     home = folder.run or folder.prep
     recorded = read_requests(home)
-    lines, num_documents = [], 0
+    lines: list[str] = []
+    num_documents = 0
     for prep in _prep_folders(folder):
         forgetting = plan_forgetting(prep, (*recorded, request))
         num_documents += forgetting.num_documents

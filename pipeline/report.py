@@ -15,6 +15,7 @@ from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts
 
 _TEMPLATE_NAME = "report.html.j2"
+_NUM_LANGUAGES = 12
 
 
 def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord],
         facts=facts(records),
         sections=_sections(records, journal),
         splits=prep["splits"],
-        languages=prep["languages"],
+        languages=_largest(prep["languages"]),
         resumes=records["pretrain"].summary["resumed_from"],
         stages=[
             (name, record.finished_at, duration_text(record.wall_s), record.resumed)
@@ -57,14 +58,12 @@ def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord],
 
 def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[str, list[Chart]]]:
     from pipeline import charts
+    from pipeline.corpus_charts import corpus_charts
 
     prep = records["prep"].summary
     pretrain = records["pretrain"].summary
     curves = training_curves(read_journal(journal))
     validation = pretrain["validation"]
-    data = [charts.funnel(prep), charts.packages(prep["repositories"])]
-    if len(prep["languages"]) > 1:
-        data.append(charts.languages(prep["languages"]))
     training = [
         charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
         charts.loss(curves),
@@ -73,7 +72,13 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
     ]
     tasks = [charts.completion(records["completion"].summary), charts.search(records["search"].summary)]
     times = [charts.stage_times({name: record.wall_s for name, record in records.items()})]
-    return [("Data", data), ("Pretraining", training), ("Tasks", tasks), ("Time", times)]
+    return [("Data", corpus_charts(prep)), ("Pretraining", training), ("Tasks", tasks), ("Time", times)]
+
+
+def _largest(languages: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    """The languages of most text."""
+    names = sorted(languages, key=lambda name: (-languages[name]["num_bytes"], name))
+    return {name: languages[name] for name in names[:_NUM_LANGUAGES]}
 
 
 def _finished(folder: Path) -> StageRecord:

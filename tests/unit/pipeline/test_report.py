@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.corpus_charts import corpus_charts, shares
 from pipeline.recipe import load_run_config
 from pipeline.report import render_report, write_report
 from pipeline.stage_record import write_record
@@ -23,6 +24,11 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 TITLES = (
     "Files kept and dropped",
+    "Languages before and after",
+    "Licences before and after",
+    "Document lengths",
+    "Near-duplicate clusters",
+    "Bytes per token by language",
     "Packages by split",
     "Validation bits per byte",
     "Training loss",
@@ -141,3 +147,25 @@ def test_a_partial_run_has_a_summary_too(tmp_path: Path) -> None:
     text = "\n".join(summary_lines(records, tmp_path, "sqlite:////x/mlflow.db"))
     assert "7,034 files" in text
     assert "report.html" not in text
+
+
+def test_a_corpus_with_odd_names_and_little_in_it_has_its_pictures() -> None:
+    prep = example_run.prep_summary()
+    odd = r"a$b_{$ \frac$c"
+    entry = {"num_files": 1, "num_bytes": 5, "num_tokens": 2}
+    prep |= {"languages": {odd: entry}, "languages_listed": {odd: entry}, "licences": {odd: entry}}
+    prep |= {"licences_listed": {odd: entry}, "document_bytes_histogram": {"4": 1}, "cluster_sizes": {}}
+    prep |= {"repositories": [{"name": odd, "split": "train", "num_files": 1, "num_bytes": 5}]}
+    titles = [chart.title for chart in corpus_charts(prep)]
+    assert len(titles) == 6
+    assert "Near-duplicate clusters" not in titles
+    assert all("a$b_{$" in chart.svg for chart in corpus_charts(prep) if "before" in chart.title)
+
+
+def test_shares_add_up_and_the_rare_stand_together() -> None:
+    listed = {f"language {i}": {"num_files": 1, "num_bytes": 1000 - i} for i in range(40)}
+    svg = shares("Languages", listed, {"language 39": {"num_files": 1, "num_bytes": 7}}).svg
+    assert "26 others" in svg
+    assert "100.0 %" in svg
+    assert "language 39" in svg
+    assert "language 25" not in svg
