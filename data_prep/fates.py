@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from data_prep.corpus import Corpus
 from data_prep.documents import Rejection
+from data_prep.forget_requests import FORGOTTEN_RULE, ForgetRequests
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,13 @@ def fates_after_reading(corpus: Corpus) -> Fates:
         duplicate_of=np.full(num_rows, -1, np.int64),
         cluster=np.full(num_rows, -1, np.int64),
     )
+
+
+def drop_forgotten(corpus: Corpus, fates: Fates, requests: ForgetRequests) -> None:
+    """Drop the kept rows that an owner has asked to be forgotten, before any other rule looks at other rows."""
+    if not requests.requests:
+        return
+    reasons = requests.match(corpus.strings("repository"), corpus.strings("path"))
+    for row in fates.kept().tolist():
+        if reasons[row] is not None:
+            fates.drop(row, Rejection(FORGOTTEN_RULE, detail=reasons[row]))

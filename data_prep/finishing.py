@@ -73,6 +73,7 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
         splits={split: tuple(entries) for split, entries in splits.items()},
     )
     write_manifest(folder, manifest)
+    remove_unnamed(folder, manifest)
     return summarise(read_ledger(folder / LEDGER_NAME), manifest)
 
 
@@ -124,6 +125,17 @@ def remove_folder(folder: Path) -> None:
         except OSError:  # some of `doomed` is still there
             continue
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def remove_unnamed(folder: Path, manifest: Manifest) -> None:
+    """Remove tars, indexes and ledgers that are not the manifest's: an older revision's, or a killed call's."""
+    names = {shard.name for shards in manifest.splits.values() for shard in shards}
+    for path in (folder / "shards").iterdir():
+        if path.name.split(".")[0] not in names:
+            path.unlink(missing_ok=True)
+    for path in folder.glob("ledger*.parquet"):
+        if path.name != manifest.ledger:
+            path.unlink(missing_ok=True)
 
 
 def _remove_strangers(folder: Path, names: set[str]) -> None:

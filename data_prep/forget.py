@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
-from data_prep.finishing import count_sources
+from data_prep.finishing import count_sources, remove_unnamed
 from data_prep.forget_requests import FORGOTTEN_RULE, ForgetRequest, ForgetRequests
 from data_prep.ledger import write_ledger
 from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
@@ -55,17 +55,6 @@ def forget(folder: Path, requests: Sequence[ForgetRequest]) -> Forgetting:
         revision.write()
     remove_unnamed(folder, open_prepared(folder).manifest)
     return revision.forgetting
-
-
-def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove tars, indexes and ledgers that are not the manifest's: an older revision's, or a killed call's."""
-    names = {shard.name for shards in manifest.splits.values() for shard in shards}
-    for path in (folder / "shards").iterdir():
-        if path.name.split(".")[0] not in names:
-            path.unlink(missing_ok=True)
-    for path in folder.glob("ledger*.parquet"):
-        if path.name != manifest.ledger:
-            path.unlink(missing_ok=True)
 
 
 class _Revision:

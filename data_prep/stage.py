@@ -18,8 +18,10 @@ from data_prep.corpus import Corpus, load_corpus
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.duplicates import drop_exact, drop_near, preference
-from data_prep.fates import Fates, fates_after_reading
+from data_prep.fates import Fates, drop_forgotten, fates_after_reading
 from data_prep.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
+from data_prep.forget import forget
+from data_prep.forget_requests import ForgetRequest, ForgetRequests, read_requests
 from data_prep.funnel import funnel_lines
 from data_prep.inputs import Inputs
 from data_prep.ledger_table import ledger_table
@@ -36,27 +38,42 @@ from data_prep.tokenizer_sample import source_weights, train_tokenizer_task, wei
 from data_prep.work import MB, Work
 
 
-def run_prep(config: PrepConfig, seed: int, folder: Path, reporter: Reporter) -> dict[str, Any]:
+def run_prep(
+    config: PrepConfig,
+    seed: int,
+    folder: Path,
+    reporter: Reporter,
+    forgotten: Sequence[ForgetRequest] = (),
+) -> dict[str, Any]:
     """Read, filter, redact, drop duplicates, split, order, train the tokenizer, write shards; returns the summary.
 
     Needs an open Ray session. Intermediate files lie in `folder`/work under names made from what they
     depend on: killed anywhere and called again, it goes on, and the bytes are the same. The manifest is
-    written last. UserError when the corpus is missing or holds nothing usable, or the disk is full.
+    written last. Files that fall under `forgotten`, or a request recorded in the folder, are dropped, also from
+    a folder that is finished already. UserError when the corpus is missing or holds nothing usable, or the disk
+    is full.
     """
     inputs = Inputs.of(config)
+    requests = ForgetRequests((*forgotten, *read_requests(folder)))
     if (folder / MANIFEST_NAME).is_file():
         summary = finished_summary(config, seed, folder, inputs.signature)
+        if summary is not None and requests.requests:
+            forget(folder, requests.requests)
+            summary = finished_summary(config, seed, folder, inputs.signature)
         if summary is not None:
             return summary
         (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    return _Preparation(config, seed, folder, reporter).run(inputs)
+    return _Preparation(config, seed, folder, reporter, requests).run(inputs)
 
 
 class _Preparation:
     """One call of `run_prep`; each method is a step and says how long it took."""
 
-    def __init__(self, config: PrepConfig, seed: int, folder: Path, reporter: Reporter) -> None:
+    def __init__(
+        self, config: PrepConfig, seed: int, folder: Path, reporter: Reporter, requests: ForgetRequests
+    ) -> None:
         self.config = config
+        self.requests = requests
         self.seed = seed
         self.folder = folder
         self.reporter = reporter
@@ -111,6 +128,7 @@ class _Preparation:
         """What becomes of every file: rules on single files, then licences, exact and near duplicates."""
         start_s = time.monotonic()
         fates = fates_after_reading(corpus)
+        drop_forgotten(corpus, fates, self.requests)
         drop_by_licence(licences, fates, self.config.licences)
         rank = preference(corpus)
         drop_exact(corpus, fates, rank)

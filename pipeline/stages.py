@@ -71,15 +71,17 @@ def _identity(config: RunConfig, part: Any) -> dict[str, Any]:
 
 
 def _corpus_signature(config: PrepConfig) -> str:
-    from data_prep.stage import input_signature
+    from data_prep.inputs import input_signature
 
     return input_signature(config)
 
 
 def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
+    from data_prep.forget_requests import read_requests
     from data_prep.stage import run_prep
 
-    return run_prep(config.prep, config.seed, context.folder, context.reporter)
+    forgotten = read_requests(context.folder.parent)
+    return run_prep(config.prep, config.seed, context.folder, context.reporter, forgotten)
 
 
 def _pretrain(config: RunConfig, context: StageContext) -> dict[str, Any]:
