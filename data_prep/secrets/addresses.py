@@ -27,11 +27,6 @@ _GENERIC = (
     "university foundation ngo ong"
 )
 _TOP_LEVEL = frozenset((_COUNTRIES + " " + _GENERIC).encode().split())
-# Also names of attributes: `x@weight.to` in code is a product of matrices.
-_ATTRIBUTE_LIKE = frozenset(
-    b"as at do id in info is it me mt my name no page pm post re so space sr st support tf th to va vi data".split()
-)
-
 _DUMMY_LOCALS = frozenset(
     b"user username name yourname your.name you your-name your_name youremail your.email your_email email "
     b"me someone somebody foo bar baz foobar test tester example sample nobody noreply no-reply donotreply "
@@ -44,7 +39,6 @@ _EXAMPLE_DOMAIN = re.compile(
     rb"\.(?:com|org|net|io|co|edu|local|tld|de|dev|info|co\.uk)$"
 )
 _USER_INFO = re.compile(rb"://[^\s\"'`/]{0,150}\Z")
-_QUOTED_BEFORE = re.compile(rb"[\"'#`<*]|//|--|;|%|\\")
 
 
 def email_at(text: Text, at: int, _end: int) -> Span | None:
@@ -66,7 +60,7 @@ def email_at(text: Text, at: int, _end: int) -> Span | None:
     start, end = at - len(local[0]), domain.end()
     if _is_example(local[0].lower(), domain[1].lower()) or _is_remote(data, start, local[0], end):
         return None
-    if text.syntax.python and _is_product(data, start, end, domain[2].lower()):
+    if text.is_python_code(start):
         return None
     return Span(start, end, "email")
 
@@ -85,16 +79,3 @@ def _is_remote(data: bytes, start: int, local: bytes, end: int) -> bool:
     if local in (b"git", b"hg", b"svn", b"cvs", b"anonymous", b"anoncvs"):
         return True
     return _USER_INFO.search(data[max(0, start - 160) : start]) is not None or data[end : end + 1] == b"("
-
-
-def _is_product(data: bytes, start: int, end: int, top_level: bytes) -> bool:
-    """Whether Python code is likelier here than an address: no quote or comment before it on its line."""
-    line = data[max(data.rfind(b"\n", max(0, start - 512), start) + 1, start - 512) : start]
-    if data[end : end + 1] in (b"[", b".") and data[end + 1 : end + 2].isalnum():
-        return True
-    return top_level in _ATTRIBUTE_LIKE and _QUOTED_BEFORE.search(line) is None and _ends_like_code(line)
-
-
-def _ends_like_code(line: bytes) -> bool:
-    stripped = line.rstrip()
-    return stripped[-1:] in (b"=", b"(", b",", b"+", b"-", b"*", b"/", b"[") or stripped.endswith(b"return")

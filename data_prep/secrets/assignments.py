@@ -174,7 +174,7 @@ def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) 
             return None
         return at, at + len(value)
     token = _BARE_TOKEN.match(text.data, at)
-    if token is None or not any(48 <= byte <= 57 for byte in token[1]):
+    if token is None or text.is_python_code(at) or not any(48 <= byte <= 57 for byte in token[1]):
         return None
     return token.span(1)
 

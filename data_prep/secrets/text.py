@@ -1,5 +1,7 @@
 """A text to be searched, the forms of it that make searching fast, and what its name says of its syntax."""
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,16 +74,39 @@ _RUNS = _table(a=_LOWER + _LOWER.upper() + _DIGITS + "+/=_-", **{'"': "\"'`", ".
 _CASES = _table(a=_LOWER + _DIGITS, A=_LOWER.upper(), **{"-": "-"})
 
 
+# Comments and string literals of Python. Whatever ends no literal is skipped, so that broken code ends somewhere too.
+_LITERAL = re.compile(
+    rb"#[^\n]*+"
+    rb'|"""(?:[^"\\]|\\.|"(?!""))*+"""'
+    rb"|'''(?:[^'\\]|\\.|'(?!''))*+'''"
+    rb'|"(?:[^"\\\n]|\\.)*+"'
+    rb"|'(?:[^'\\\n]|\\.)*+'",
+    re.DOTALL,
+)
+
+
 class Text:
     """The bytes, and forms of them as long as they are in which a class of characters is one character."""
 
-    __slots__ = ("cases", "data", "folded", "runs", "syntax")
+    __slots__ = ("_literals", "cases", "data", "folded", "runs", "syntax")
 
     def __init__(self, data: bytes, syntax: Syntax) -> None:
         self.data = data
         self.syntax = syntax
+        self._literals: tuple[list[int], list[int]] | None = None
         self.folded = data.translate(_FOLD)
         # Base64 characters (both alphabets) are "a", quotes are '"', a dot is itself.
         self.runs = data.translate(_RUNS)
         # Lower case and digits are "a", upper case is "A", a hyphen is itself.
         self.cases = data.translate(_CASES)
+
+    def is_python_code(self, at: int) -> bool:
+        """Whether this is Python and `at` lies neither in a literal nor in a comment."""
+        if not self.syntax.python:
+            return False
+        if self._literals is None:
+            matches = list(_LITERAL.finditer(self.data))
+            self._literals = [match.start() for match in matches], [match.end() for match in matches]
+        starts, ends = self._literals
+        before = bisect_right(starts, at) - 1
+        return before < 0 or at >= ends[before]

@@ -13,6 +13,8 @@ from data_prep.secrets.redact import redact
         "y = x@w.to(device)",
         "z = A@B.T",
         "loss = q@k.mT + a@b.real",
+        "c = a@b.com + x@(y@model.io)",
+        "def f(x):\n    return x@self.info",
         "@app.route('/')\n@pytest.mark.gpu\ndef f(): ...",
         "icon@2x.png foo@1.2.3 @types/node",
     ],

@@ -99,3 +99,10 @@ def test_only_the_kinds_asked_for_are_replaced() -> None:
     assert redact(text, kinds=("service_token",)).data == b'password = "<KEY>"  # jane@physics.edu'
     assert redact(text, kinds=("email",)).data == text.replace(b"jane@physics.edu", b"<EMAIL>")
     assert redact(text, kinds=()).data == text
+
+
+def test_addresses_in_literals_and_comments_of_python_are_replaced() -> None:
+    text = (
+        b'"""By jane@physics.edu\nand joe@physics.edu."""\nA = \'ann@physics.edu\'  # not eve@physics.edu\n'
+    )
+    assert redact(text, "a.py").data == (b'"""By <EMAIL>\nand <EMAIL>."""\nA = \'<EMAIL>\'  # not <EMAIL>\n')
