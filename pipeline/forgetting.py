@@ -1,13 +1,13 @@
 """`permcode forget`: the documents of an owner who withdraws leave the prep folders of a run.
 
-The request is written down first, in forgotten.json of the run, so that no later preparation brings the documents
-back. While a prep folder changes its STAGE.json is put aside: killed in between, `permcode run` finds the stage
-unfinished and finishes it, and so does the same `permcode forget`.
+The request is written down in forgotten.json of the run, so that no later preparation brings the documents back.
+Before that and until the prep folders are changed their STAGE.json is put aside: killed in between, `permcode run`
+finds the stage unfinished and finishes it, and so does the same `permcode forget`.
 """
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,12 +43,13 @@ def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, 
         found = {prep: plan_forgetting(prep, (request,)) for prep in preps}
         if not is_repeated and not any(forgetting.num_documents for forgetting in found.values()):
             raise _nothing_found(home, request)
-        requests = record_request(home, request)
-        for prep in preps:
-            with _record_put_aside(prep):
-                done = forget(prep, requests)
-            for line in _told(prep, request, done, "took out"):
-                reporter.line(line)
+        with ExitStack() as stack:
+            for prep in preps:
+                stack.enter_context(_record_put_aside(prep))
+            requests = record_request(home, request)
+            for prep in preps:
+                for line in _told(prep, request, forget(prep, requests), "took out"):
+                    reporter.line(line)
         for line in _what_stays(folder.run):
             reporter.line(line)
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from cluster.errors import UserError
+from cluster.storage import read_json
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
+from pipeline.config import RunConfig
 from pipeline.prep_folder import PrepFolder
 from pipeline.visible import visible
 
@@ -31,6 +33,8 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     config = load_run_config(str(folder.run / CONFIG_NAME))
     corpus = open_prepared(folder.prep)
     size = config.pretrain.segment_tokens
+    if corpus.manifest.revision > 1:
+        _refuse_shifted(folder.run, folder.prep, config)
     _check("step", step, config.pretrain.num_steps, folder.run)
     _check("lane", lane, config.pretrain.lanes, folder.run)
     reader = LaneReader(corpus, "train", config.pretrain.lanes, size, config.seed)
@@ -46,6 +50,19 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
                 start += traced.num_tokens
         position += place.num_tokens
     return lines
+
+
+def _refuse_shifted(run: Path, prep: Path, config: RunConfig) -> None:
+    """Forgetting shortens blocks: what was trained before then read other tokens at the same step."""
+    from pretrain.loop import Run
+
+    for state in sorted(run.glob("pretrain-*/checkpoints/*/state.json")):
+        fingerprint = Run(config.pretrain, config.seed, prep, state.parents[2]).fingerprint()
+        if read_json(state)["run_fingerprint"] != fingerprint:
+            raise UserError(
+                f"{state.parents[2]} was trained before documents of {prep.name} were forgotten, so its steps "
+                "cannot be traced any more: trace positions with --token"
+            )
 
 
 def _check(name: str, value: int, num_values: int, run: Path) -> int:

@@ -195,6 +195,22 @@ def test_a_prep_folder_of_no_run_has_no_steps(tmp_path: Path) -> None:
     assert_bad_input(permcode("trace", prep, "--step", 0, "--lane", 0), "belongs to no run")
 
 
+def test_steps_trained_before_something_was_forgotten_are_not_traced_to_other_files(run: Path) -> None:
+    from pretrain.loop import Run
+
+    pretrain = run / "pretrain-0123456789ab"
+    config = load_run_config(str(run / "config.yaml"))
+    state = pretrain / "checkpoints" / "step-00000010" / "state.json"
+    for is_trained_before in (True, False):
+        if not is_trained_before:
+            assert_bad_input(permcode("trace", run, "--step", 1, "--lane", 0), "cannot be traced any more")
+        state.parent.mkdir(parents=True, exist_ok=True)
+        fingerprint = Run(config.pretrain, config.seed, prep_of(run), pretrain).fingerprint()
+        state.write_text(json.dumps({"run_fingerprint": fingerprint}))
+        assert permcode("trace", run, "--step", 1, "--lane", 0).exit_code == 0
+        permcode("forget", run, "--repo", "alpha")
+
+
 @pytest.mark.parametrize("command", [("inspect",), ("trace", "--token", 0), ("forget", "--repo", "alpha")])
 def test_folders_without_a_finished_prep_are_bad_input(command: tuple[object, ...], tmp_path: Path) -> None:
     assert_bad_input(permcode(*command, tmp_path / "none"), "there is no folder")
@@ -268,13 +284,16 @@ def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_d
                 break
             except Killed:
                 pass
-        assert plan([prep_stage()], folder)[0].action in ("skip", "resume")
+        is_recorded = (folder / "forgotten.json").is_file()
+        is_done = open_prepared(prep_of(folder)).manifest.revision == 2
+        # A run takes the folder as finished only where that agrees with what is written down.
+        assert plan([prep_stage()], folder)[0].action == "resume" or is_recorded == is_done
         assert permcode("forget", folder, "--repo", "alpha").exit_code == 0
         assert is_skipped(folder)
         assert hash_outputs(prep_of(folder)) == hash_outputs(prep_of(wanted))
         assert read_record(prep_of(folder)) == read_record(prep_of(wanted))
         num_kills += 1
-    # The request, the record put aside, tar, index, ledger, manifest, the old ones' removal (3), the record (2).
+    # The record put aside, the request, tar, index, ledger, manifest, the old ones' removal (3), the record (2).
     assert num_kills == 11
 
 
