@@ -24,6 +24,10 @@ _QUOTED = {
 }
 _ELEMENT = re.compile(rb"([^<>\r\n\"'{}]{1,256})</")
 _BARE_LINE = re.compile(rb"([^\r\n]{1,512})")
+# A database's connection string: "Server=db;User=me;Password=it;".
+_SETTING = re.compile(rb"([^\s;\"'<>(){}]{4,128})[;\"']")
+_SETTINGS_BEFORE = re.compile(rb"[\"'](?:[\w .-]{1,32}=[^;\"'=\n]{0,128};[ ]?){0,12}[\w .-]{0,32}\Z")
+_SETTINGS_BYTES = 384
 _LINE_START = re.compile(rb"[ \t]*+(?:(?:-|export|set|var|const|let)[ \t]++)?[\w.$/:@*-]*+\[?[\"']?[\w.-]*+")
 _MAX_INDENT_BYTES = 96
 _BARE_WORD = re.compile(rb"([^\s;&|()<>\"'`]{1,256})(?=[\s;&|]|\Z)")
@@ -150,6 +154,9 @@ def _is_option(data: bytes, start: int) -> bool:
 def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) -> tuple[int, int] | None:
     """An unquoted value: any in configuration, one that is no Go in Go, a long random one elsewhere."""
     at = operator.end("operator")
+    setting = _SETTING.match(text.data, at) if sign == b"=" else None
+    if setting is not None and _SETTINGS_BEFORE.search(text.data[max(0, start - _SETTINGS_BYTES) : start]):
+        return setting.span(1)
     if sign in (b"", b"(", b".assign(", b",", b"=>"):
         token = _BARE_TOKEN.match(text.data, at) if sign == b"" and _is_option(text.data, start) else None
         return token.span(1) if token else None
@@ -218,7 +225,8 @@ def _is_secret(name: bytes, value: bytes) -> bool:
     strong = _STRONG.search(name)
     if strong is None:
         return _is_token(value)
-    if (_ABOUT.match(last) or name.endswith((b"s_",))) and strong.end() < len(name):
+    tail = name[strong.end() :].strip(b"_-.")
+    if tail and (_ABOUT.fullmatch(tail) or _ABOUT.fullmatch(last)):
         return False
     return not is_dummy_password(value)
 

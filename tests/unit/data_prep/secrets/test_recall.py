@@ -106,3 +106,8 @@ def test_addresses_in_literals_and_comments_of_python_are_replaced() -> None:
         b'"""By jane@physics.edu\nand joe@physics.edu."""\nA = \'ann@physics.edu\'  # not eve@physics.edu\n'
     )
     assert redact(text, "a.py").data == (b'"""By <EMAIL>\nand <EMAIL>."""\nA = \'<EMAIL>\'  # not <EMAIL>\n')
+
+
+def test_the_password_of_a_connection_string_is_replaced() -> None:
+    text = b'var c = "Server=db.net;Database=shop;User Id=sa;Password=hT6wqZ1;Encrypt=true";'
+    assert redact(text, "a.cs").data == text.replace(b"hT6wqZ1", b"<PASSWORD>")
