@@ -21,6 +21,7 @@ _WORDS = frozenset(
     b"string str text boolean bool number integer int object array null none nil true false undefined required "
     b"optional hidden hash plain base64 bytes binary basic bearer value values key keys secret secrets pass pwd token "
     b"tokens auth oauth oauth2 apikey user users admin root guest name username email login id uuid data file path "
+    b"files compat systemd nis "
     b"url input field label title type kind opaque header query body cookie session config env environment vault "
     b"ldap kerberos digest md5 sha1 sha256 sha512 bcrypt scrypt argon2 aes rsa dsa ecdsa ed25519 hmac des pkcs8 pem "
     b"der raw hex foo bar baz spam eggs abc abcd asdf blah bandpass lowpass highpass "
@@ -85,4 +86,4 @@ def _is_message(value: bytes) -> bool:
     if value[-1:] in b".:!?,)(>" or b"%" in value or b"\\n" in value:
         return True
     words = value.lower().split()
-    return not _STOP_WORDS.isdisjoint(words) or len(words) > 12 or b"=" in value
+    return _WORDS.issuperset(words) or not _STOP_WORDS.isdisjoint(words) or len(words) > 12 or b"=" in value
