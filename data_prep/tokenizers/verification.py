@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from data_prep.documents import SPECIAL_TOKENS
-from data_prep.tokenizers.encoding import Encoder
+from data_prep.tokenizers.encoding import EncodedBatch, Encoder, Ids
 
 _SEED = 20_260_101
 _WHITESPACE = (" ", "  ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x85", "\xa0", "\u2028", "\u3000", "\u200b")
@@ -95,10 +95,11 @@ def _code(rng: random.Random) -> str:
 def first_difference(one: Encoder, other: Encoder, texts: Sequence[bytes]) -> bytes | None:
     """The first of `texts` that the two encode differently, or None."""
     a, b = one.encode(texts), other.encode(texts)
-    if np.array_equal(a.ends, b.ends) and np.array_equal(a.ids, b.ids):
-        return None
     for number, text in enumerate(texts):
-        of_one = a.ids[a.ends[number] : a.ends[number + 1]]
-        if not np.array_equal(of_one, b.ids[b.ends[number] : b.ends[number + 1]]):
+        if not np.array_equal(_ids(a, number), _ids(b, number)):
             return text
     return None
+
+
+def _ids(batch: EncodedBatch, number: int) -> Ids:
+    return batch.ids[batch.ends[number] : batch.ends[number + 1]]
