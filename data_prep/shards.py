@@ -4,7 +4,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -121,7 +121,7 @@ def _add_block(tar: tarfile.TarFile, sample: Sample, hashing: _HashingFile) -> I
     contents = {
         TOKENS_MEMBER: _npy(np.concatenate(sample.tokens)),
         DOCS_MEMBER: _npy(starts),
-        META_MEMBER: canonical_json({"documents": [asdict(meta) for meta in sample.metas]}).encode(),
+        META_MEMBER: canonical_json({"documents": [vars(meta) for meta in sample.metas]}).encode(),
     }
     hashing.start_range()
     offset = tar.offset
