@@ -67,7 +67,7 @@ _DECLARABLE = re.compile(
 _BIDI = re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
 # Signs that do stand inside words: the ordinal indicators, the middle dot of Catalan, the micro sign.
 _NOT_LATIN1 = re.compile(
-    rb"[\x80-\x9f]|[\xa0-\xff]{4}|[A-Za-z][\xa1-\xa9\xab-\xb4\xb6\xb8\xb9\xbb-\xbf][a-z]"
+    rb"[\x80-\x9f]|[\xa0-\xff]{4}|[A-Za-z][\xa1-\xa9\xab-\xb4\xb6\xb8\xb9\xbb-\xbf][a-z\xa1-\xff]"
 )
 
 

@@ -40,13 +40,13 @@ _MODES = {
 }
 
 _OBJECTIVE_C = re.compile(
-    rb"^\s*@(?:interface|implementation|protocol|class|import|end)\b|^\s*#\s*import\b", re.M
+    rb"^[ \t]*@(?:interface|implementation|protocol|class|import|end)\b|^[ \t]*#\s*import\b", re.M
 )
 _CPP = re.compile(
-    rb"^\s*(?:namespace\b|template\s*<|class\s+\w+[^;(]*[{:\n]|using\s+(?:namespace\b|\w+\s*=)"
+    rb"^[ \t]*(?:namespace\b|template\s*<|class\s+\w+[^;(]*[{:\n]|using\s+(?:namespace\b|\w+\s*=)"
     rb"|(?:public|private|protected)\s*:|\}\s*//\s*namespace|enum\s+class\b|constexpr\b)"
     rb"|\bstd::|\b\w+::\w+|\boperator\s*[=+\-<>(\[!*]|\b(?:static|dynamic|reinterpret|const)_cast\s*<"
-    rb"|^\s*#\s*include\s*<(?:algorithm|array|atomic|cassert|c?math|chrono|cstd\w+|cstring|deque|functional"
+    rb"|^[ \t]*#\s*include\s*<(?:algorithm|array|atomic|cassert|c?math|chrono|cstd\w+|cstring|deque|functional"
     rb"|initializer_list|iosfwd|iostream|istream|iterator|limits|list|map|memory|mutex|new|numeric|optional"
     rb"|ostream|queue|set|sstream|stdexcept|string|string_view|tuple|type_traits|unordered_\w+|utility|variant"
     rb"|vector)>",
@@ -54,34 +54,37 @@ _CPP = re.compile(
 )
 _NOT_CODE = re.compile(rb"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
 _EXTERN_C = re.compile(rb"extern\s+\"C(?:\+\+)?\"")
-_MATLAB = re.compile(rb"^\s*(?:%|function\b|classdef\b|end\s*;?\s*$)", re.M)
-_PROLOG = re.compile(rb"^\s*:-|^[a-z]\w*\(.*\)\s*(?::-|\.\s*$)", re.M)
+_MATLAB = re.compile(rb"^[ \t]*(?:%|function\b|classdef\b|end\s*;?\s*$)", re.M)
+_PROLOG = re.compile(rb"^[ \t]*:-|^[a-z]\w*\(.*\)\s*(?::-|\.\s*$)", re.M)
 _PERL = re.compile(
-    rb"^\s*(?:use\s+(?:strict|warnings|v?5|[A-Z]\w*)|package\s+\w|sub\s+\w|my\s*[$@%(]|#!.*perl)", re.M
+    rb"^[ \t]*(?:use\s+(?:strict|warnings|v?5|[A-Z]\w*)|package\s+\w|sub\s+\w|my\s*[$@%(]|#!.*perl)", re.M
 )
 _COQ = re.compile(
-    rb"^\s*(?:Require|Theorem|Lemma|Definition|Proof|Inductive|Fixpoint|Section|From)\b|\(\*", re.M
+    rb"^[ \t]*(?:Require|Theorem|Lemma|Definition|Proof|Inductive|Fixpoint|Section|From)\b|\(\*", re.M
 )
 _VERILOG = re.compile(
-    rb"^\s*(?:module|endmodule|`timescale|`define|`include|always|assign|wire|reg|input)\b", re.M
+    rb"^[ \t]*(?:module|endmodule|`timescale|`define|`include|always|assign|wire|reg|input)\b", re.M
 )
-_V = re.compile(rb"^\s*(?:module\s+\w+\s*$|import\s+\w|(?:pub\s+)?fn\s|struct\s+\w+\s*\{)", re.M)
-_GLSL = re.compile(rb"^\s*(?:#version\b|precision\s|uniform\s|varying\s|attribute\s|void\s+main\s*\()", re.M)
+_V = re.compile(rb"^(?:module[ \t]+\w+[ \t]*$|import[ \t]+\w|(?:pub[ \t]+)?fn[ \t])", re.M)
+_GLSL = re.compile(
+    rb"^[ \t]*(?:#version\b|precision\s|uniform\s|varying\s|attribute\s|void\s+main\s*\()", re.M
+)
 _FORTH = re.compile(rb"^(?:: |\\ )", re.M)
 _TYPESCRIPT_XML = re.compile(rb"\A\s*(?:<\?xml|<!DOCTYPE TS|<TS\b)")
-_ROFF = re.compile(rb"\A(?:[.'\\]\\?\"[^\n]*\n|\.\s*\n|\s*\n)*[.'](?:TH|Dd|SH|so|de|ds|if|ie|nr|mso)\b")
+# Nothing here may match in two ways: a file of line ends would take forever.
+_ROFF = re.compile(rb"\A(?:[.'\\]\\?\"[^\n]*\n|\.?[ \t]*\n)*+[.'](?:TH|Dd|SH|so|de|ds|if|ie|nr|mso)\b")
 _PHP = re.compile(rb"<\?(?:php|=)")
 _PASCAL = re.compile(
-    rb"^\s*(?:program|unit|uses|procedure|interface|implementation|begin|var|type)\b", re.M | re.I
+    rb"^[ \t]*(?:program|unit|uses|procedure|interface|implementation|begin|var|type)\b", re.M | re.I
 )
-_PUPPET = re.compile(rb"^\s*(?:class|define|node|include)\s+[\w:']+|=>", re.M)
+_PUPPET = re.compile(rb"^[ \t]*(?:class|define|node|include)\s+[\w:']+|=>", re.M)
 _FORTRAN = re.compile(
-    rb"^(?:[cC*!]|\s+(?:subroutine|program|integer|real|double|implicit|end|call|do)\b)", re.M | re.I
+    rb"^(?:[cC*!]|[ \t]+(?:subroutine|program|integer|real|double|implicit|end|call|do)\b)", re.M | re.I
 )
 _PROSE_OR_BASH = re.compile(
-    rb"^\s*(?:if|for|while|case)\b.*(?:;\s*(?:then|do)|in)\s*$|^\s*(?:fi|done|esac)\b", re.M
+    rb"^[ \t]*(?:if|for|while|case)\b.*(?:;\s*(?:then|do)|in)\s*$|^[ \t]*(?:fi|done|esac)\b", re.M
 )
-_RUST = re.compile(rb"^\s*(?:pub\s|use\s|fn\s|mod\s|impl\b|struct\s|#!?\[|extern crate)", re.M)
+_RUST = re.compile(rb"^[ \t]*(?:pub\s|use\s|fn\s|mod\s|impl\b|struct\s|#!?\[|extern crate)", re.M)
 
 
 def _header(data: bytes) -> str:
@@ -108,7 +111,7 @@ def _dot_pl(data: bytes) -> str:
 def _dot_v(data: bytes) -> str:
     if _COQ.search(data) and not _VERILOG.search(data):
         return "Coq"
-    return "V" if _V.search(data) and b"endmodule" not in data and not _VERILOG.search(data) else "Verilog"
+    return "V" if _V.search(data) and b"endmodule" not in data else "Verilog"
 
 
 def _dot_fs(data: bytes) -> str:
@@ -120,9 +123,9 @@ def _dot_fs(data: bytes) -> str:
 def _dot_inc(data: bytes) -> str | None:
     if _PHP.search(data):
         return "PHP"
-    if re.search(rb"^\s*(?:#\s*(?:include|define|ifn?def|if|pragma)\b|/\*|//)", data, re.M):
+    if re.search(rb"^[ \t]*(?:#\s*(?:include|define|ifn?def|if|pragma)\b|/\*|//)", data, re.M):
         return _header(data)
-    if re.search(rb"^\s*(?:SUMMARY|SRC_URI|DEPENDS|inherit)\b", data, re.M):
+    if re.search(rb"^[ \t]*(?:SUMMARY|SRC_URI|DEPENDS|inherit)\b", data, re.M):
         return "BitBake"
     if re.search(rb"^[\w.]+\s*[:+?]?=", data, re.M):
         return "Makefile"
@@ -152,9 +155,9 @@ BY_CHOICE: dict[str, _Choice] = {
     "pro": _either(_PROLOG, "Prolog", "QMake"),
     "t": _either(_PERL, "Perl", None),
     "r": _either(re.compile(rb"\A\s*(?:REBOL|Red)\b"), "Rebol", "R"),
-    "rs": _either(re.compile(rb"^\s*#pragma\s+(?:rs|version)", re.M), "RenderScript", "Rust"),
+    "rs": _either(re.compile(rb"^[ \t]*#pragma\s+(?:rs|version)", re.M), "RenderScript", "Rust"),
     "pp": _either(_PASCAL, "Pascal", "Puppet"),
-    "cl": _either(re.compile(rb"^\s*\((?:defun|defpackage|in-package)\b", re.M), "Common Lisp", "OpenCL"),
+    "cl": _either(re.compile(rb"^[ \t]*\((?:defun|defpackage|in-package)\b", re.M), "Common Lisp", "OpenCL"),
     "for": _either(_FORTRAN, "Fortran", None),
     "frm": _either(re.compile(rb"\AVERSION\b"), "VBA", None),
     "bas": _either(re.compile(rb"^Attribute VB_", re.M), "VBA", "BASIC"),
@@ -163,15 +166,17 @@ BY_CHOICE: dict[str, _Choice] = {
         "VBA",
         "TeX",
     ),
-    "td": _either(re.compile(rb"^\s*(?:def|class|include|let|multiclass)\b", re.M), "TableGen", None),
-    "conf": _either(re.compile(rb"^\s*[\[#;]|^\s*[\w.-]+\s*=", re.M), "INI", None),
+    "td": _either(re.compile(rb"^[ \t]*(?:def|class|include|let|multiclass)\b", re.M), "TableGen", None),
+    "conf": _either(re.compile(rb"^[ \t]*[\[#;]|^[ \t]*[\w.-]+\s*=", re.M), "INI", None),
     "tpp": lambda data: "C++",
     "in": _dot_in,
     "tag": _either(re.compile(rb"<%"), "Java Server Pages", None),
     "rules": _either(re.compile(rb"\A\s*<"), "XML", None),
     "org": _either(re.compile(rb"^(?:\*+ |#\+)", re.M), "Org", None),
     "st": _either(re.compile(rb"^\S.*!\s*$|\bsubclass:", re.M), "Smalltalk", None),
-    "do": _either(re.compile(rb"^\s*(?:use|gen|replace|reg|foreach|local|clear|\*)\b", re.M), "Stata", None),
+    "do": _either(
+        re.compile(rb"^[ \t]*(?:use|gen|replace|reg|foreach|local|clear|\*)\b", re.M), "Stata", None
+    ),
     **{str(section): _dot_number for section in range(1, 10)},
     **{f"{section}{suffix}": _dot_number for section in (1, 3) for suffix in ("p", "pm", "ssl", "perl")},
 }

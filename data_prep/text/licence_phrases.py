@@ -18,6 +18,7 @@ PHRASE_HINTS = (
     b"Redistribution",
     b"ublic domain",
     b"Public Domain",
+    b"ltered source",
 )
 
 # In lower case, single spaces, without comment signs and hyphens; all must stand in the text. More particular ones
@@ -81,7 +82,6 @@ _SHARED: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("Zlib", (b"without any express or implied warranty", b"altered source versions must be plainly marked")),
     ("BlueOak-1.0.0", (b"blue oak model license", b"1.0.0")),
     ("Unlicense", (b"this is free and unencumbered software released into the public domain",)),
-    ("CC0-1.0", (b"cc0 1.0 universal",)),
     ("WTFPL", (b"do what the fuck you want to public license",)),
     ("MPL-2.0", (b"mozilla public license", b"2.0")),
     ("MPL-1.1", (b"mozilla public license version 1.1",)),
@@ -93,9 +93,6 @@ _SHARED: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("OFL-1.1", (b"sil open font license",)),
     ("PSF-2.0", (b"python software foundation license",)),
     ("Artistic-2.0", (b"artistic license 2.0",)),
-    ("CC-BY-NC-4.0", (b"attribution noncommercial 4.0 international",)),
-    ("CC-BY-SA-4.0", (b"attribution sharealike 4.0 international",)),
-    ("CC-BY-4.0", (b"attribution 4.0 international",)),
 )
 
 # A file's header names its licence in a sentence or two.
@@ -148,6 +145,10 @@ LICENCE_PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("PSF-2.0", (b"psf license agreement", b"python software foundation")),
     ("PSF-2.0", (b"python software foundation license version 2",)),
     *_SHARED,
+    ("CC0-1.0", (b"cc0 1.0 universal",)),
+    ("CC-BY-NC-4.0", (b"attribution noncommercial 4.0 international",)),
+    ("CC-BY-SA-4.0", (b"attribution sharealike 4.0 international",)),
+    ("CC-BY-4.0", (b"attribution 4.0 international",)),
     ("Artistic-1.0-Perl", (b"the artistic license", b"standard version")),
     ("MIT", (b"mit license", b"permission is hereby granted")),
 )

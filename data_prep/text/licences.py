@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cluster.config import Config
 from data_prep.documents import Rejection
+from data_prep.text.language_names import BY_EXTENSION
 from data_prep.text.licence_phrases import (
     ALIASES,
     HEADER_PHRASES,
@@ -26,6 +27,7 @@ _LICENCE_NAME = re.compile(
     r"(?:[-_.](?P<which>[\w.+-]+?))?(?:\.(?:txt|md|rst|markdown|html))?",
     re.I,
 )
+_PROSE = frozenset({"Text", "Markdown", "reStructuredText", "HTML"})
 _WORD_BREAKS = re.compile(rb"[\s*#;/%\-\"'`]+")
 _GPL = re.compile(r"(?:gnu )?([al]?)gpl ?v?(\d(?:\.\d)?)( only|\+| ?(?:or|and) (?:later|newer|above))?")
 _PUNCTUATION = re.compile(r"[\s,_()\-]+")
@@ -50,7 +52,7 @@ def header_licence(data: bytes) -> str | None:
     for pattern in (_SPDX, _AT_LICENCE):
         found = pattern.search(head)
         if found is not None:
-            told = found[1].decode("utf-8", "replace").strip().removesuffix("-->").strip()
+            told = found[1].decode("utf-8", "replace").strip(" \t\r-")
             licence = normalise_licence(told)
             if licence is not None:
                 return licence
@@ -59,7 +61,9 @@ def header_licence(data: bytes) -> str | None:
 
 def is_licence_file(path: str) -> bool:
     """Whether a file's name says that it holds a licence: LICENSE, COPYING.LIB, LICENSE-MIT, MIT-LICENSE.txt."""
-    return _LICENCE_NAME.fullmatch(path.rpartition("/")[2]) is not None
+    name = path.rpartition("/")[2]
+    language = BY_EXTENSION.get(name.rpartition(".")[2].lower(), "Text")
+    return language in _PROSE and _LICENCE_NAME.fullmatch(name) is not None
 
 
 def licence_of_file(path: str, data: bytes) -> str | None:
