@@ -1,14 +1,17 @@
 """Redaction is idempotent, deterministic, linear in time, and does not break the syntax around it."""
 
 import ast
+import configparser
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +116,10 @@ def test_redacted_vectors_still_parse() -> None:
             ast.parse(data)
         elif vector.path.endswith(".json"):
             json.loads(data)
+        elif vector.path.endswith(".yaml"):
+            assert isinstance(yaml.safe_load(data), dict)
+        elif vector.path.endswith(".ini"):
+            configparser.ConfigParser(interpolation=None).read_string(data.decode())
 
 
 def test_json_in_a_string_in_json_still_loads() -> None:
@@ -120,6 +127,16 @@ def test_json_in_a_string_in_json_still_loads() -> None:
     redacted = redact(json.dumps({"body": inner}).encode(), "a.json")
     assert json.loads(json.loads(redacted.data)["body"]) == {"password": "<PASSWORD>", "mail": "<EMAIL>"}
     assert redacted.counts == (("email", 1), ("password", 1))
+
+
+def test_redacted_markup_and_scripts_still_parse() -> None:
+    secrets = "<a mail='jane@physics.edu' password='k3Rt!pLm9'><b>93.184.216.34 jane@physics.edu</b></a>"
+    page = redact(secrets.encode(), "a.xml")
+    assert dict(page.counts) == {"email": 2, "ip_address": 1, "password": 1}
+    ElementTree.fromstring(page.data)
+    script = redact(b"export DB_PASSWORD=k3RtpLm9; ping 93.184.216.34 | mail jane@physics.edu\n", "a.sh")
+    assert dict(script.counts) == {"email": 1, "ip_address": 1, "password": 1}
+    subprocess.run(["bash", "-n"], input=script.data, check=True)
 
 
 def test_markup_and_shell_get_no_angle_brackets() -> None:
