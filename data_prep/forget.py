@@ -1,5 +1,6 @@
 """Take documents out of a finished prep folder: only the tars that held them are written anew."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
 from data_prep.shards import Sample, write_tar
 
 _REVISION_MARK = "-r"
+_REVISION_SUFFIX = re.compile(rf"{_REVISION_MARK}\d+$")
 # What says where a document is: gone for a forgotten one.
 _PLACE_COLUMNS = ("split", "block", "num_tokens")
 
@@ -116,7 +118,7 @@ class _Revision:
                 yield rewritten
 
     def _rewrite(self, shard: Shard, entries: Sequence[BlockEntry]) -> Shard | None:
-        name = f"{shard.name.split(_REVISION_MARK)[0]}{_REVISION_MARK}{self._number}"
+        name = f"{_REVISION_SUFFIX.sub('', shard.name)}{_REVISION_MARK}{self._number}"
         tar = self._folder / "shards" / f"{name}.tar"
         blocks, tar_sha256 = write_tar(tar, self._samples(shard, entries))
         if not blocks:

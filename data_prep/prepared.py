@@ -93,10 +93,15 @@ class PreparedCorpus:
         """
         from data_prep.ledger import read_ledger
 
+        return read_ledger(self._ledger_path, columns)
+
+    @cached_property
+    def _ledger_path(self) -> Path:
+        """Checked once: a large corpus has a large ledger."""
         path = self.folder / self.manifest.ledger
         if not path.is_file() or sha256_file(path) != self.manifest.ledger_sha256:
             raise UserError(f"ledger {path} is missing or damaged: remove {self.folder} and run prep again")
-        return read_ledger(path, columns)
+        return path
 
     def blocks(self, split: str) -> list[BlockEntry]:
         """The blocks of "train", "validation" or "test"; the order is that of the tars."""

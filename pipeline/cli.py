@@ -30,6 +30,7 @@ stopped.
 \b
 permcode run --recipe demo --out runs/demo
 permcode run --recipe demo --out runs/demo --dry-run
+permcode inspect runs/demo
 permcode doctor
 """
 
