@@ -22,6 +22,7 @@ _QUOTED = {
     b'\\"': re.compile(rb'([^"\\\r\n]{1,512})\\"'),
     b"\\'": re.compile(rb"([^'\\\r\n]{1,512})\\'"),
 }
+_OPEN_EXPRESSION = re.compile(rb"[$#]\{[^}]*\Z")
 _ELEMENT = re.compile(rb"([^<>\r\n\"'{}]{1,256})</")
 _BARE_LINE = re.compile(rb"([^\r\n]{1,512})")
 # A database's connection string: "Server=db;User=me;Password=it;".
@@ -103,7 +104,10 @@ def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int]
         match = _QUOTED[quote].match(data, operator.end())
         if match is None or not _is_assignment(text, start, operator, sign, match.end()):
             return None
-        if operator["prefix"][:1] in b"fF" and operator["prefix"] and b"{" in match[1]:
+        if b"f" in operator["prefix"].lower() and b"{" in match[1]:
+            return None
+        # A template's expression that the value ends in: its own quotes were taken for the value's.
+        if _OPEN_EXPRESSION.search(match[1]):
             return None
         return match.span(1)
     if sign == b">":
