@@ -19,7 +19,9 @@ from data_prep.sources.units import Reader, WorkUnit, cut_runs
 
 _BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 1024
-_PACKED_BYTES_PER_PART = 64 << 20
+# A part of a row group decodes all of it, at some 350 MB/s of text.
+_PACKED_BYTES_PER_PART = 16 << 20
+_MAX_PARTS = 16
 _BUFFER_BYTES = 1 << 20
 
 
@@ -153,7 +155,7 @@ def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]
         part = tuple(small[run])
         readers.append((ParquetPart(file, records, columns, part), sum(g.packed_bytes for g in part)))
     for group in large:
-        num_parts = math.ceil(group.packed_bytes / _PACKED_BYTES_PER_PART)
+        num_parts = min(_MAX_PARTS, math.ceil(group.packed_bytes / _PACKED_BYTES_PER_PART))
         readers += [
             (ParquetPart(file, records, columns, (group,), k, num_parts), group.packed_bytes // num_parts)
             for k in range(num_parts)

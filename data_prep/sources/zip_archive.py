@@ -136,8 +136,9 @@ class ZipReader:
 
 def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Rejection | None]:
     """A member's bytes, or why there are none. Never unpacks more than the directory's size and a piece."""
-    file.seek(member.offset)
-    header = file.read(_LOCAL_HEADER.size)
+    # A damaged directory may name places before the file's beginning.
+    file.seek(max(0, member.offset))
+    header = file.read(_LOCAL_HEADER.size) if member.offset >= 0 else b""
     if len(header) < _LOCAL_HEADER.size or header[:4] != _LOCAL_MAGIC:
         return None, Rejection("truncated", float(member.offset), "no member begins where the directory says")
     *_, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)

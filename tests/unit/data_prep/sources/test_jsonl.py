@@ -112,8 +112,8 @@ def test_every_offset_has_one_part(num_parts: int, chunk_bytes: int, offset: int
 
 
 def test_number_of_parts_is_a_function_of_the_size() -> None:
-    sizes = (None, 0, 1, 256 << 20, (256 << 20) + 1, 1 << 40)
-    assert [len(stream_parts(size)) for size in sizes] == [1, 1, 1, 1, 2, 16]
+    sizes = (None, 0, 1, 32 << 20, (32 << 20) + 1, 1 << 30, 2 << 30, 1 << 40)
+    assert [len(stream_parts(size)) for size in sizes] == [1, 1, 1, 1, 2, 4, 8, 16]
 
 
 def test_broken_lines_are_rows_and_cost_no_neighbour(tmp_path: Path) -> None:
