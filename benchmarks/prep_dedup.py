@@ -40,7 +40,12 @@ class _InProcess(Work):
     """Tasks one after the other, so that CPU time is all there is to measure."""
 
     def run(
-        self, label: str, function: Callable[..., None], tasks: Sequence[FileTask], sizes_bytes: Sequence[int]
+        self,
+        label: str,
+        function: Callable[..., None],
+        tasks: Sequence[FileTask],
+        sizes_bytes: Sequence[int],
+        note: Callable[[Path], str] = lambda output: "",
     ) -> None:
         start_s = time.process_time()
         for task in tasks:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import UserError
 from data_prep.decontamination.config import DecontaminationConfig
 from data_prep.decontamination.items import evaluation_texts
 from data_prep.decontamination.ngram_filter import NgramFilter
@@ -46,18 +47,9 @@ class ContaminationIndex:
 def build_index(config: DecontaminationConfig) -> bytes:
     """The index as a file's content: the same bytes for the same sets and settings.
 
-    UserError as `evaluation_texts`.
+    UserError as `evaluation_texts`, and for a set whose texts are all too short to be matched.
     """
-    names: list[str] = []
-    texts: list[NDArray[np.uint64]] = []
-    known: set[bytes] = set()
-    for set_name, set_config in config.sets.items():
-        for item in evaluation_texts(set_name, set_config):
-            words = hash_words([item.text]).hashes
-            if len(words) >= config.min_text_words and words.tobytes() not in known:
-                known.add(words.tobytes())
-                names.append(item.name)
-                texts.append(words)
+    names, texts = _usable_texts(config)
     beginning_words = min(config.min_text_words, config.ngram_words)
     beginnings = [np.empty(0, np.uint64), *(polynomials(words, beginning_words) for words in texts)]
     arrays: dict[str, Any] = {
@@ -89,6 +81,30 @@ def load_index(path: Path) -> ContaminationIndex:
         ]
         beginnings = NgramFilter(int(arrays["beginning_words"]), arrays["beginnings"])
         return ContaminationIndex(json.loads(arrays["names"].tobytes()), beginnings, tables)
+
+
+def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArray[np.uint64]]]:
+    """Names and word hashes of the texts that are long enough, each text once."""
+    names: list[str] = []
+    texts: list[NDArray[np.uint64]] = []
+    known: set[bytes] = set()
+    for set_name, set_config in config.sets.items():
+        num_usable = 0
+        for item in evaluation_texts(set_name, set_config):
+            words = hash_words([item.text]).hashes
+            if len(words) < config.min_text_words:
+                continue
+            num_usable += 1
+            if words.tobytes() not in known:
+                known.add(words.tobytes())
+                names.append(item.name)
+                texts.append(words)
+        if not num_usable:
+            raise UserError(
+                f"evaluation set {set_name}: no text has {config.min_text_words} words (min_text_words), so "
+                "nothing would be kept out: name other fields or lower min_text_words"
+            )
+    return names, texts
 
 
 def _table_arrays(

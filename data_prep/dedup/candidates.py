@@ -22,9 +22,11 @@ from data_prep.text_store import Part
 from data_prep.work import Work
 
 # Keys that a task sorts at a time: 16 bytes each with their document, and as much again while sorting.
-_KEYS_PER_TASK = 8_000_000
+_KEYS_PER_TASK = 4_000_000
+# Keys whose pairs are made at a time: a key may give up to 15 pairs.
+_KEYS_PER_STEP = 250_000
 _MAX_FULLY_PAIRED = 32
-_NUM_FIRST, _NUM_NEXT = 4, 8
+_NUM_FIRST, _NUM_NEXT = 2, 6
 _KEY_BYTES = 16
 
 
@@ -101,8 +103,16 @@ def pair_up(sorted_keys: Sequence[Path], in_range: _KeyRange, num_documents: int
         end = np.searchsorted(entries[0], np.uint64(high), side="right")
         slices.append(np.array(entries[:, begin:end]))
     keys, owners = _sorted_by_key(*np.concatenate(slices, axis=1))
-    first, second = bucket_pairs(keys, owners.astype(np.int64))
-    pairs.write(output, pairs.encode(first, second, num_documents))
+    documents = owners.astype(np.int64)
+    made = [np.empty(0, np.uint64)]
+    begin = 0
+    while begin < len(keys):
+        # Up to the end of the bucket in which the step's last key lies.
+        last = keys[begin : begin + _KEYS_PER_STEP][-1]
+        end = int(keys.searchsorted(last, side="right"))
+        made.append(pairs.encode(*bucket_pairs(keys[begin:end], documents[begin:end]), num_documents))
+        begin = end
+    pairs.write(output, pairs.sorted_set(np.concatenate(made)))
 
 
 def bucket_pairs(

@@ -43,17 +43,13 @@ class Catalogue:
 
     def rows(self, part: int) -> NDArray[np.int64]:
         """The rows of one part."""
-        all_rows: NDArray[np.int64] = np.load(self.rows_path, mmap_mode="r")
-        return np.array(all_rows[self.offsets[part] : self.offsets[part + 1]])
+        return np.array(_mapped(self.rows_path)[self.offsets[part] : self.offsets[part + 1]])
 
     def texts(self, documents: NDArray[np.int64]) -> list[bytes]:
         """The texts of some documents."""
-        rows = np.load(self.rows_path, mmap_mode="r")[documents]
-        parts = np.searchsorted(self.offsets, documents, side="right") - 1
-        return [
-            _opened(self.part_paths[part]).text(row)
-            for part, row in zip(parts.tolist(), rows.tolist(), strict=True)
-        ]
+        rows = _mapped(self.rows_path)[documents].tolist()
+        parts = (np.searchsorted(self.offsets, documents, side="right") - 1).tolist()
+        return [_opened(self.part_paths[part]).text(row) for part, row in zip(parts, rows, strict=True)]
 
 
 def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
@@ -71,3 +67,9 @@ def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
 @lru_cache(maxsize=_MAX_OPEN_PARTS)
 def _opened(path: Path) -> Part:
     return Part(path)
+
+
+@lru_cache(maxsize=1)
+def _mapped(rows_path: Path) -> NDArray[np.int64]:
+    rows: NDArray[np.int64] = np.load(rows_path, mmap_mode="r")
+    return rows

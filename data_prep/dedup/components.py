@@ -56,10 +56,14 @@ def component_labels(
         num_tasks = -(-num_edges // edges_per_task)
         turn_key = f"{key}/{edges_per_task}/{turn}"
         contracted = _run(_Round("contract", contract, num_tasks, num_nodes, turn_key), files, work)
-        files = _run(_Round("large-star", large_star, num_tasks, num_nodes, turn_key), contracted, work)
-        if all(_is_star_file(path) for path in files):
-            outer, centres = pairs.decode(pairs.read(files, 0, num_nodes, num_nodes), num_nodes)
-            labels[outer] = centres
+        if num_tasks == 1:
+            # One task has seen all edges: its stars are the components.
+            files = contracted
+        else:
+            files = _run(_Round("large-star", large_star, num_tasks, num_nodes, turn_key), contracted, work)
+        if num_tasks == 1 or all(_is_star_file(path) for path in files):
+            left, right = pairs.decode(pairs.read(files, 0, num_nodes, num_nodes), num_nodes)
+            labels[np.maximum(left, right)] = np.minimum(left, right)
             return labels
     raise RuntimeError(f"components did not come to rest in {_MAX_TURNS} turns")
 

@@ -20,7 +20,15 @@ MAX_DOCUMENTS = 1 << 32
 def encode(first: NDArray[np.int64], second: NDArray[np.int64], num_documents: int) -> NDArray[np.uint64]:
     """Sorted pairs, each once."""
     codes = first.astype(np.uint64) * np.uint64(num_documents) + second.astype(np.uint64)
-    return np.unique(codes)
+    return sorted_set(codes)
+
+
+def sorted_set(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The values in order, each once; sorts in place. Several times as fast as numpy's `unique`."""
+    values.sort()
+    is_first = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    return values[is_first]
 
 
 def decode(codes: NDArray[np.uint64], num_documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -37,6 +45,8 @@ def write(path: Path, codes: NDArray[np.uint64]) -> None:
 
 def read(paths: Sequence[Path], first: int, last: int, num_documents: int) -> NDArray[np.uint64]:
     """Pairs of all files whose first document is in [first, last), sorted, each once."""
+    if first >= last:
+        return np.empty(0, np.uint64)
     # The end of the last range may be 2^64 itself, which no uint64 holds.
     low, high = first * num_documents, last * num_documents - 1
     slices = []
@@ -45,7 +55,7 @@ def read(paths: Sequence[Path], first: int, last: int, num_documents: int) -> ND
         begin = np.searchsorted(codes, np.uint64(low), side="left")
         end = np.searchsorted(codes, np.uint64(high), side="right")
         slices.append(np.array(codes[begin:end]))
-    return np.unique(np.concatenate(slices))
+    return sorted_set(np.concatenate(slices))
 
 
 def count(path: Path) -> int:

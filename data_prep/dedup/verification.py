@@ -16,6 +16,8 @@ from data_prep.dedup.words import hash_words
 from data_prep.work import Work
 
 _PAIRS_PER_TASK = 250_000
+_PAIRS_PER_STEP = 1000
+_DOCUMENTS_AT_A_TIME = 32
 _CACHE_BYTES = 256 << 20
 # The finest cut of the documents into tasks.
 _BLOCK_DOCUMENTS = 1024
@@ -36,7 +38,8 @@ def verified_pairs(
         arguments = (tuple(candidates), documents, config, first, last)
         tasks.append(FileTask(f"near-verified {first}-{last}", output, arguments))
         sizes_bytes.append(num_pairs * _BYTES_PER_PAIR)
-    work.run("near duplicates: similarity", verify, tasks, sizes_bytes)
+    if tasks:
+        work.run("near duplicates: similarity", verify, tasks, sizes_bytes)
     return [task.output for task in tasks]
 
 
@@ -52,17 +55,18 @@ def verify(
     num_documents = documents.num_documents
     codes = pairs.read(candidates, first, last, num_documents)
     sets = _NgramSets(documents, config.ngram_words)
-    forest = _Forest()
-    kept = []
-    for position, (left, right) in enumerate(
-        zip(*(side.tolist() for side in pairs.decode(codes, num_documents)), strict=True)
-    ):
-        if forest.are_joined(left, right):
-            continue
-        if is_similar(sets[left], sets[right], config.threshold):
-            forest.join(left, right)
-            kept.append(position)
-    pairs.write(output, codes[kept])
+    forest = _Forest(codes, num_documents)
+    kept = [codes[:0]]
+    for begin in range(0, len(codes), _PAIRS_PER_STEP):
+        step = codes[begin : begin + _PAIRS_PER_STEP]
+        step = step[~forest.joined(step)]
+        sets.load(np.unique(np.concatenate(pairs.decode(step, num_documents))))
+        kept.append(
+            step[
+                [_join_similar(code, sets, forest, config.threshold, num_documents) for code in step.tolist()]
+            ]
+        )
+    pairs.write(output, np.concatenate(kept))
 
 
 def is_similar(left: NDArray[np.uint64], right: NDArray[np.uint64], threshold: float) -> bool:
@@ -76,8 +80,19 @@ def is_similar(left: NDArray[np.uint64], right: NDArray[np.uint64], threshold: f
     return num_common >= threshold * (len(union) - num_common)
 
 
+def _join_similar(
+    code: int, sets: "_NgramSets", forest: "_Forest", threshold: float, num_documents: int
+) -> bool:
+    """Join the pair if it is similar and not joined yet; whether that was so."""
+    left, right = divmod(code, num_documents)
+    if forest.are_joined(left, right) or not is_similar(sets[left], sets[right], threshold):
+        return False
+    forest.join(left, right)
+    return True
+
+
 class _NgramSets:
-    """The n-gram sets of documents; the last used ones are kept."""
+    """The n-gram sets of documents; those used last are kept, up to a size."""
 
     def __init__(self, documents: Catalogue, ngram_words: int) -> None:
         self._documents = documents
@@ -85,32 +100,45 @@ class _NgramSets:
         self._sets: OrderedDict[int, NDArray[np.uint64]] = OrderedDict()
         self._num_bytes = 0
 
-    def __getitem__(self, document: int) -> NDArray[np.uint64]:
-        found = self._sets.get(document)
-        if found is not None:
-            self._sets.move_to_end(document)
-            return found
-        texts = self._documents.texts(np.array([document]))
-        made = np.unique(shingles(hash_words(texts), self._ngram_words).hashes)
-        self._sets[document] = made
-        self._num_bytes += made.nbytes
-        while self._num_bytes > _CACHE_BYTES and len(self._sets) > 1:
+    def load(self, wanted: NDArray[np.int64]) -> None:
+        """Make the sets of these documents ready; forget others where there is no room."""
+        missing = [document for document in wanted.tolist() if document not in self._sets]
+        for document in wanted.tolist():
+            if document in self._sets:
+                self._sets.move_to_end(document)
+        for begin in range(0, len(missing), _DOCUMENTS_AT_A_TIME):
+            chunk = missing[begin : begin + _DOCUMENTS_AT_A_TIME]
+            texts = self._documents.texts(np.array(chunk))
+            ngrams = shingles(hash_words(texts), self._ngram_words)
+            for number, document in enumerate(chunk):
+                own = pairs.sorted_set(ngrams.hashes[ngrams.offsets[number] : ngrams.offsets[number + 1]])
+                self._sets[document] = own
+                self._num_bytes += own.nbytes
+        while self._num_bytes > _CACHE_BYTES and len(self._sets) > len(wanted):
             self._num_bytes -= self._sets.popitem(last=False)[1].nbytes
-        return made
+
+    def __getitem__(self, document: int) -> NDArray[np.uint64]:
+        return self._sets[document]
 
 
 class _Forest:
-    """Which documents are connected by what was joined so far."""
+    """Which of the documents of some pairs are connected by what was joined so far."""
 
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
+    def __init__(self, codes: NDArray[np.uint64], num_documents: int) -> None:
+        self._num_documents = num_documents
+        ends = np.concatenate(pairs.decode(codes, num_documents))
+        self._documents = pairs.sorted_set(ends.view(np.uint64)).view(np.int64)
+        self._places = {document: place for place, document in enumerate(self._documents.tolist())}
+        self._parents = np.arange(len(self._documents))
 
-    def _root(self, document: int) -> int:
-        parents = self._parents
-        while (parent := parents.get(document, document)) != document:
-            parents[document] = parents.get(parent, parent)
-            document = parent
-        return document
+    def joined(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """For each pair whether it is connected."""
+        while np.any(self._parents[self._parents] != self._parents):
+            self._parents = self._parents[self._parents]
+        left, right = pairs.decode(codes, self._num_documents)
+        places = np.searchsorted(self._documents, left), np.searchsorted(self._documents, right)
+        connected: NDArray[np.bool_] = self._parents[places[0]] == self._parents[places[1]]
+        return connected
 
     def are_joined(self, left: int, right: int) -> bool:
         return self._root(left) == self._root(right)
@@ -118,6 +146,12 @@ class _Forest:
     def join(self, left: int, right: int) -> None:
         low, high = sorted((self._root(left), self._root(right)))
         self._parents[high] = low
+
+    def _root(self, document: int) -> int:
+        place = self._places[document]
+        while (parent := int(self._parents[place])) != place:
+            place = parent
+        return place
 
 
 def _cuts(candidates: Sequence[Path], num_documents: int) -> list[tuple[int, int, int]]:

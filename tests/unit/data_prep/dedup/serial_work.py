@@ -18,7 +18,12 @@ class SerialWork(Work):
         object.__setattr__(self, "backwards", backwards)
 
     def run(
-        self, label: str, function: Callable[..., None], tasks: Sequence[FileTask], sizes_bytes: Sequence[int]
+        self,
+        label: str,
+        function: Callable[..., None],
+        tasks: Sequence[FileTask],
+        sizes_bytes: Sequence[int],
+        note: Callable[[Path], str] = lambda output: "",
     ) -> None:
         assert len(tasks) == len(sizes_bytes)
         assert len({task.name for task in tasks}) == len({task.output for task in tasks}) == len(tasks)

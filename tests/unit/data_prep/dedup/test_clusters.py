@@ -81,7 +81,9 @@ def test_labels_depend_neither_on_the_cut_into_tasks_nor_on_their_order(
     texts = corpus(200)
     whole = near_duplicate_clusters(parts_of(texts, tmp_path, 1), CONFIG, SerialWork(tmp_path / "whole"))
     monkeypatch.setattr(candidates, "_KEYS_PER_TASK", 500)
+    monkeypatch.setattr(candidates, "_KEYS_PER_STEP", 11)
     monkeypatch.setattr(verification, "_PAIRS_PER_TASK", 7)
+    monkeypatch.setattr(verification, "_PAIRS_PER_STEP", 3)
     monkeypatch.setattr(verification, "_BLOCK_DOCUMENTS", 3)
     monkeypatch.setattr(verification, "_CACHE_BYTES", 10_000)
     monkeypatch.setattr(components.component_labels, "__defaults__", (5,))
@@ -140,7 +142,7 @@ def test_buckets_are_paired_fully_or_stay_connected_with_bounded_pairs(sizes: li
         if size <= 32:
             assert of_bucket == full
         else:
-            assert len(of_bucket) <= 12 * size
+            assert len(of_bucket) <= 8 * size
             assert set(zip(members, members[1:], strict=False)) <= of_bucket
     assert len(made) == sum(len({p for p in made if p[0] % 10 == number}) for number in range(len(sizes)))
 
