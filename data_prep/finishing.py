@@ -61,7 +61,6 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
     splits: dict[str, list[Shard]] = {split: [] for split in SPLITS}
     for planned, shard in zip(outcome.plan.shards, outcome.written, strict=True):
         splits[planned.split].append(write_index(folder, planned, shard))
-    _remove_strangers(folder, {planned.name for planned in outcome.plan.shards})
     write_ledger(folder / LEDGER_NAME, outcome.ledger)
     manifest = Manifest(
         config_sha256=config_digest,
@@ -72,8 +71,8 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
         sources=count_sources(splits, outcome.weights),
         splits={split: tuple(entries) for split, entries in splits.items()},
     )
-    write_manifest(folder, manifest)
     remove_unnamed(folder, manifest)
+    write_manifest(folder, manifest)
     return summarise(read_ledger(folder / LEDGER_NAME), manifest)
 
 
@@ -128,20 +127,13 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove tars, indexes and ledgers that are not the manifest's: an older revision's, or a killed call's."""
+    """Remove tars, indexes and ledgers that are not the manifest's, and what a killed call left half-written."""
     names = {shard.name for shards in manifest.splits.values() for shard in shards}
     for path in (folder / "shards").iterdir():
         if path.name.split(".")[0] not in names:
             path.unlink(missing_ok=True)
     for path in folder.glob("ledger*.parquet"):
         if path.name != manifest.ledger:
-            path.unlink(missing_ok=True)
-
-
-def _remove_strangers(folder: Path, names: set[str]) -> None:
-    """Remove what a killed call left half-written, and shards of a corpus that has changed since."""
-    for path in (folder / "shards").iterdir():
-        if path.name.split(".")[0] not in names:
             path.unlink(missing_ok=True)
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)

@@ -150,6 +150,16 @@ def test_a_plan_changes_nothing_and_tells_what_forgetting_does(prep: Path) -> No
     assert (planned.num_documents, planned.repositories, planned.num_shards) == (3, ("alpha",), 6)
 
 
+def test_what_a_killed_call_left_half_written_is_removed(prep: Path) -> None:
+    for name in (
+        ".ledger-r2.parquet.0011223344556677.tmp",
+        "shards/.train-00000-r2.tar.0011223344556677.tmp",
+    ):
+        (prep / name).write_bytes(b"half")
+    forget(prep, ALPHA)
+    assert not list(prep.rglob("*.tmp"))
+
+
 class Killed(BaseException):
     pass
 
