@@ -9,11 +9,8 @@ from data_prep.filters.config import FiltersConfig
 from data_prep.filters.syntax import grammar, num_captured_bytes, syntax_root
 from data_prep.text.file import TextFile
 
-_DOCSTRINGS = """
-(module . (expression_statement (string) @comment))
-(class_definition body: (block . (expression_statement (string) @comment)))
-(function_definition body: (block . (expression_statement (string) @comment)))
-"""
+# Strings that are statements: docstrings, and what is commented out by quoting it.
+_DOCSTRINGS = "(module (string) @comment) (block (string) @comment)"
 
 
 def comment_share(file: TextFile, config: FiltersConfig) -> Rejection | None:

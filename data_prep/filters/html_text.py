@@ -27,20 +27,21 @@ def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
 
 def num_visible_chars(html: bytes) -> int:
     """Characters outside tags, comments, scripts and styles, white space included."""
-    kept = _without_hidden(html.lower())
-    text = np.frombuffer(kept, np.uint8)
-    marks = np.flatnonzero((text == ord("<")) | (text == ord(">")))
-    # A "<" opens a tag only before a name, "/", "!" or "?"; all else is text.
-    following = text[np.minimum(marks + 1, len(text) - 1)] if len(marks) else text
-    is_open = (text[marks] == ord("<")) & _TAG_STARTS[following]
-    marks = marks[is_open | (text[marks] == ord(">"))]
-    is_open = text[marks] == ord("<")
+    text = np.frombuffer(_without_hidden(html.lower()), np.uint8)
     # Characters, not bytes: continuation bytes do not count.
     done = np.concatenate(([0], np.cumsum((text & 0xC0) != 0x80, dtype=np.int64)))
+    marks = np.flatnonzero((text == ord("<")) | (text == ord(">")))
+    if not len(marks):
+        return int(done[-1])
+    # A "<" opens a tag only before a name, "/", "!" or "?"; else it is text.
+    following = text[np.minimum(marks + 1, len(text) - 1)]
+    is_open = (text[marks] == ord("<")) & _TAG_STARTS[following]
+    is_mark = is_open | (text[marks] == ord(">"))
+    marks, is_open = marks[is_mark], is_open[is_mark]
     bounds = np.concatenate((marks, [len(text)]))
     hidden = done[bounds[1:]] - done[bounds[:-1]]
     # A ">" ends a tag only if one is open; then it is hidden itself.
-    closes = ~is_open & np.concatenate(([False], is_open[:-1])) if len(marks) else is_open
+    closes = ~is_open & np.concatenate(([False], is_open[:-1]))[: len(is_open)]
     return int(done[-1] - hidden[is_open].sum() - closes.sum())
 
 

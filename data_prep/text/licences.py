@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cluster.config import Config
 from data_prep.documents import Rejection
+from data_prep.text.language_content import BY_CHOICE
 from data_prep.text.language_names import BY_EXTENSION
 from data_prep.text.licence_phrases import (
     ALIASES,
@@ -62,8 +63,9 @@ def header_licence(data: bytes) -> str | None:
 def is_licence_file(path: str) -> bool:
     """Whether a file's name says that it holds a licence: LICENSE, COPYING.LIB, LICENSE-MIT, MIT-LICENSE.txt."""
     name = path.rpartition("/")[2]
-    language = BY_EXTENSION.get(name.rpartition(".")[2].lower(), "Text")
-    return language in _PROSE and _LICENCE_NAME.fullmatch(name) is not None
+    extension = name.rpartition(".")[2].lower()
+    is_prose = extension not in BY_CHOICE and BY_EXTENSION.get(extension, "Text") in _PROSE
+    return is_prose and _LICENCE_NAME.fullmatch(name) is not None
 
 
 def licence_of_file(path: str, data: bytes) -> str | None:
