@@ -160,7 +160,7 @@ def _read_pax(body: bytes, extended: _Extended, offset: int) -> None:
             length = int(body[position:space]) if space >= 0 else 0
         except ValueError:
             length = 0
-        if length <= space - position or position + length > len(body):
+        if space < 0 or length <= space - position or position + length > len(body):
             raise StreamEnd("truncated", "a pax header is damaged", offset)
         key, _, value = body[space + 1 : position + length - 1].partition(b"=")
         position += length

@@ -313,6 +313,17 @@ def test_a_pax_header_that_claims_gigabytes_is_not_read() -> None:
         next(tar_members(stream))
 
 
+@pytest.mark.parametrize(
+    "body", [b"nothing", b"5", b"0 a=b\n", b"-9 a=b\n", b"99 a=b\n", b"x a=b\n", b" a=b\n", b"2 \n"]
+)
+def test_damaged_pax_headers_end_the_tar(body: bytes) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, len(body)
+    stream = ByteStream(iter([info.tobuf(tarfile.GNU_FORMAT), body.ljust(512, b"\0"), bytes(1024)]))
+    with pytest.raises(StreamEnd, match="a pax header is damaged"):
+        next(tar_members(stream))
+
+
 def test_single_compressed_texts(tmp_path: Path) -> None:
     for codec, compress in _COMPRESS.items():
         (tmp_path / f"x.py.{codec}").write_bytes(compress(GOOD_TEXT))

@@ -148,3 +148,11 @@ def test_the_callers_git_variables_and_a_repositorys_commands_are_ignored(
     files = read_all(GitConfig(path=(str(repository),)))
     assert [file.path for file in files if rule_of(file) == "readable"] == ["sub/b.py"]
     assert not mark.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_repositories_of_other_users_are_read(repository: Path) -> None:
+    for folder, _, names in os.walk(repository):
+        for name in (".", *names):
+            os.chown(os.path.join(folder, name), 12345, 12345, follow_symlinks=False)
+    assert len(read_all(GitConfig(path=(str(repository),)))) == 7
