@@ -105,13 +105,13 @@ def pair_up(sorted_keys: Sequence[Path], in_range: _KeyRange, num_documents: int
     keys, owners = _sorted_by_key(*np.concatenate(slices, axis=1))
     documents = owners.astype(np.int64)
     made = [np.empty(0, np.uint64)]
-    begin = 0
-    while begin < len(keys):
+    done = 0
+    while done < len(keys):
         # Up to the end of the bucket in which the step's last key lies.
-        last = keys[begin : begin + _KEYS_PER_STEP][-1]
-        end = int(keys.searchsorted(last, side="right"))
-        made.append(pairs.encode(*bucket_pairs(keys[begin:end], documents[begin:end]), num_documents))
-        begin = end
+        last = keys[done : done + _KEYS_PER_STEP][-1]
+        upto = int(keys.searchsorted(last, side="right"))
+        made.append(pairs.encode(*bucket_pairs(keys[done:upto], documents[done:upto]), num_documents))
+        done = upto
     pairs.write(output, pairs.sorted_set(np.concatenate(made)))
 
 
