@@ -34,6 +34,7 @@ from data_prep.shards import WrittenShard, write_shard_task
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
 from data_prep.text_store import Part
+from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_sample import source_weights, train_tokenizer_task, weighted_sample
 from data_prep.work import MB, Work
 
@@ -163,6 +164,7 @@ class _Preparation:
         plan_path = self.work.path("plan", digests, "arrow")
         writer.write(plan_path, plan)
         tokenizer_sha256 = sha256_file(tokenizer_path)
+        self._say_encoder(tokenizer_path)
         tasks = []
         for number, (shard, digest) in enumerate(zip(plan.shards, digests, strict=True)):
             key = [shard.name, self.config.block_tokens, tokenizer_sha256, digest]
@@ -175,6 +177,12 @@ class _Preparation:
         num_tokens = sum(sum(shard.document_tokens) for shard in written)
         self._say(f"wrote {len(written)} shards, {num_tokens / 1e6:.1f}M tokens", start_s)
         return written
+
+    def _say_encoder(self, tokenizer_path: Path) -> None:
+        """Say it where the fast encoder is not the one that is used."""
+        reason = CodeTokenizer.load(tokenizer_path).fallback_reason
+        if reason is not None:
+            self.reporter.warn(f"prep: the fast encoder is not used, which only costs time: {reason}")
 
     def _say(self, fact: str, start_s: float) -> None:
         self.reporter.line(f"prep: {fact} in {time.monotonic() - start_s:.1f} s")

@@ -21,8 +21,9 @@ class TokenizerConfig(Config):
 
     The rules hold for both kinds, as rules on what a learned token may be:
     - `digits`: one digit, or up to three;
-    - `punctuation`: "joined" lets the one sign before a word be part of its token (".append", "_name",
-      "(self"), which saves 3-5 % of the tokens; "separate" keeps all but an underscore apart from words;
+    - `punctuation`: "separate" keeps signs but the underscore apart from words: what is completed often ends with
+      one ("names."), and its next token must then be one that the model knows from there. "joined" lets the one
+      sign before a word be part of its token (".append", "(self"), which saves 3-5 % of the tokens;
     - `max_whitespace_run`: the longest run of whitespace in a token, in characters;
     - `max_token_bytes`: the longest token, in bytes of UTF-8. It keeps rulers ("======") of every length
       from taking a token each.
@@ -32,7 +33,7 @@ class TokenizerConfig(Config):
     vocab_size: int = Field(default=8192, ge=MIN_VOCAB_SIZE)
     sample_bytes: int = Field(default=16_000_000, gt=0)
     digits: Literal["single", "up_to_three"] = "single"
-    punctuation: Literal["joined", "separate"] = "joined"
+    punctuation: Literal["joined", "separate"] = "separate"
     max_whitespace_run: int = Field(default=32, ge=1, le=255)
     max_token_bytes: int = Field(default=32, ge=4, le=255)
 
