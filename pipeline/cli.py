@@ -18,6 +18,7 @@ from pipeline.interrupts import interrupt_on_sigterm
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
@@ -190,7 +191,7 @@ def inspect(
     permcode inspect runs/demo --document 0123456789abcdef
     permcode inspect runs/demo --verify
     """
-    with _exit_codes(None):
+    with _exit_codes(None, only_shows=True):
         from pipeline import inspect_view
         from pipeline.prep_folder import find_prep_folder
 
@@ -226,7 +227,7 @@ def trace(
     permcode trace runs/demo --token 123456
     permcode trace runs/demo --step 300 --lane 7
     """
-    with _exit_codes(None):
+    with _exit_codes(None, only_shows=True):
         from pipeline.prep_folder import find_prep_folder
         from pipeline.trace_view import step_lines, token_lines
 
@@ -303,14 +304,20 @@ def _run_until(
 
 
 @contextmanager
-def _exit_codes(out: Path | None) -> Iterator[None]:
-    """Turn what the block raises into one line on stderr and an exit code."""
+def _exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
+    """Turn what the block raises into one line on stderr and an exit code.
+
+    A block that `only_shows` may be cut off by its reader, as in `permcode inspect DIR | head`.
+    """
     try:
         yield
     except UserError as error:
         _complain(f"error: {error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
-    except (KeyboardInterrupt, SystemExit):  # Ray Train answers Ctrl-C with sys.exit
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Ray Train answers Ctrl-C with sys.exit, rich a closed pipe.
+        if only_shows and isinstance(end.__context__, BrokenPipeError):
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
         _complain("interrupted: the same command continues")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except Exception as error:

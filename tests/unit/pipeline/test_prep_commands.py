@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -319,3 +321,13 @@ def _kill_at(patched: pytest.MonkeyPatch, number: int) -> None:
 
     patched.setattr(os, "replace", counted_replace)
     patched.setattr(Path, "unlink", counted_unlink)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(run: Path) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "inspect", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
