@@ -16,7 +16,8 @@ from data_prep.dedup.words import hash_words
 from data_prep.work import Work
 
 _PAIRS_PER_TASK = 250_000
-_PAIRS_PER_STEP = 1000
+# Their documents are in memory together: at most 500 of a file's largest size.
+_PAIRS_PER_STEP = 250
 _DOCUMENTS_AT_A_TIME = 32
 _CACHE_BYTES = 256 << 20
 # The finest cut of the documents into tasks.
