@@ -109,7 +109,7 @@ def _sources(summary: Mapping[str, Any]) -> Table:
     table = _table("source", "documents", "text MB", "tokens", "bytes/token", "weight")
     for name, source in summary["sources"].items():
         sizes = _sizes(source["num_docs"], source["num_text_bytes"], source["num_tokens"])
-        table.add_row(visible(name), *sizes, f"{source['weight']:g}")
+        table.add_row(Text(visible(name)), *sizes, f"{source['weight']:g}")
     return table
 
 
@@ -126,7 +126,9 @@ def _shares(title: str, listed: Mapping[str, Any], kept: Mapping[str, Any]) -> T
         rows.append((f"{len(rest)} more", _sum(kept, rest), _sum(listed, rest)))
     for name, ours, theirs in rows:
         sizes = _sizes(ours["num_files"], ours["num_bytes"], ours["num_tokens"])
-        table.add_row(visible(name), *sizes, f"{theirs['num_files']:,}", f"{theirs['num_bytes'] / MB:,.1f}")
+        table.add_row(
+            Text(visible(name)), *sizes, f"{theirs['num_files']:,}", f"{theirs['num_bytes'] / MB:,.1f}"
+        )
     return table
 
 

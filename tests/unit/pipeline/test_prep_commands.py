@@ -115,6 +115,15 @@ def test_inspect_makes_control_characters_of_a_corpus_visible(tmp_path: Path) ->
     assert "x = '<U+001B>[2J<U+202E><U+000D>'\ny = 1" in result.stdout
 
 
+def test_inspect_shows_names_as_they_are_and_not_as_markup(tmp_path: Path) -> None:
+    odd = Document("a[/b]", "x[red].py", "y = 1\n", language="[/bold]", licence="[/] [link=x]")
+    prep = write_prepared(tmp_path / "prep", LAYOUT | {"validation": [[[odd]]]})
+    result = permcode("inspect", prep)
+    assert result.exit_code == 0, result.stderr
+    for name in ("a[/b]", "x[red].py", "[/bold]", "[/] [link=x]"):
+        assert name in result.stdout
+
+
 def test_verify_says_what_is_whole_and_names_what_is_damaged(run: Path) -> None:
     result = permcode("inspect", run, "--verify")
     assert result.exit_code == 0, result.stderr
