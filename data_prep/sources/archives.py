@@ -15,7 +15,7 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.tar_archive import CompressedText, TarReader
-from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit
+from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 from data_prep.sources.zip_archive import NoDirectory, ZipReader, zip_members, zip_runs
 from data_prep.sources.zip_scan import ZipScan
 
@@ -32,21 +32,23 @@ _MAX_TAR_PARTS = 64
 
 def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
     """Runs of a zip's members, parts of tars. UserError for a name that is no archive's."""
-    units = []
+    groups: list[list[WorkUnit]] = []
     for number, file in enumerate(find_files(config.urls)):
         repository = config.repository or repository_of(file.basename)
         names = MemberNames(
             file.label, repository, stem_of(file.basename), config.strip_folders, config.exclude
         )
         readers = _readers(file, names)
+        units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):
             key = ["archive", asdict(names), file.num_bytes, file.mark, part, len(readers)]
             units.append(
                 WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
             )
-    if all(isinstance(unit.reader, ArchiveFailure) for unit in units):
+        groups.append(units)
+    if all(isinstance(unit.reader, ArchiveFailure) for units in groups for unit in units):
         raise UserError(f"source {source}: no archive of it can be read: check `urls` and your rights")
-    return units
+    return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import name_of
 from data_prep.sources.records import excluded_by
 from data_prep.sources.remote import is_remote, local_path
-from data_prep.sources.units import WorkUnit, cut_runs, printable, printable_bytes
+from data_prep.sources.units import WorkUnit, cut_runs, join_small, printable, printable_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
     """Runs of a tree's entries, repository by repository; UserError if one is no repository or lacks the revision."""
     folders = [folder for path in config.path for folder in _folders(path)]
     names = _names(folders, config.repository)
-    units = []
+    groups: list[list[WorkUnit]] = []
     for number, folder in enumerate(folders):
         try:
             git_folder = _git_folder(folder)
@@ -46,17 +46,19 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
                 "name a git repository and a revision that it has"
             ) from error
         entries = [_excluded(entry, names[number], config.exclude) for entry in _entries(listing)]
+        units: list[WorkUnit] = []
         for part, run in enumerate(cut_runs([entry.num_bytes for entry in entries])):
             reader = GitReader(git_folder, names[number], tuple(entries[run]))
             key = [names[number], [(e.path, e.object_id, _told(e.rejection)) for e in entries[run]]]
             num_bytes = sum(entry.num_bytes for entry in entries[run])
             name = f"{number} {names[number]} {part}"
             units.append(WorkUnit(source, name, num_bytes, fingerprint(["git", key]), reader))
-    if not units:
+        groups.append(units)
+    if not any(groups):
         raise UserError(
             f"source {source}: no file at revision {config.revision}: point it at another revision"
         )
-    return units
+    return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from data_prep.sources.listed import unreadable
 from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader
 from data_prep.sources.stream_parts import StreamPart, stream_parts
-from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit
+from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -31,7 +31,7 @@ class Line:
 
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     """Byte ranges of plain files, parts of compressed ones."""
-    units = []
+    groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     for number, file in enumerate(find_files(config.urls)):
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
@@ -43,11 +43,13 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
         else:
             readers = [JsonlStream(file, codec, records, part) for part in stream_parts(file.num_bytes)]
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
+        units: list[WorkUnit] = []
         for part, reader in enumerate(readers):
             key = ["jsonl", file.label, file.num_bytes, file.mark, told, part, len(readers)]
             share = (file.num_bytes or 0) // len(readers)
             units.append(WorkUnit(source, f"{number} {file.label} {part}", share, fingerprint(key), reader))
-    return units
+        groups.append(units)
+    return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)

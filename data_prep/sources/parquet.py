@@ -15,7 +15,7 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader
-from data_prep.sources.units import Reader, WorkUnit, cut_runs
+from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 
 _BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 1024
@@ -43,7 +43,7 @@ class RowGroup:
 
 def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
     """Runs of row groups; a very large row group is shared by parts that take every K-th batch of rows."""
-    units: list[WorkUnit] = []
+    groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     failures = []
     files = find_files(config.urls)
@@ -57,14 +57,16 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
             failures.append(f"{file.label}: {rejection.detail or rejection.rule}")
             readers = [(ParquetFailure(file, records, rejection), 0)]
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
+        units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):
             key = ["parquet", file.label, file.num_bytes, file.mark, told, part, len(readers)]
             units.append(
                 WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
             )
+        groups.append(units)
     if len(failures) == len(files):
         raise UserError(f"source {source}: no Parquet file of it can be read ({failures[0]}): check `urls`")
-    return units
+    return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)

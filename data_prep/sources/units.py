@@ -29,12 +29,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.errors import UserError
+from cluster.storage import fingerprint
 from data_prep.documents import RawFile
 from data_prep.sources.limits import ReadLimits
 
 UNIT_BYTES = 8 << 20
 """About what a unit reads: small enough that small corpora split, large enough that a task pays."""
 _UNIT_ITEMS = 4096
+_JOINED_UNITS = 256
 
 VCS_FOLDERS = frozenset({".git", ".hg", ".svn"})
 _UNREADABLE_RULES = frozenset(
@@ -75,6 +77,43 @@ def cut_runs(sizes_bytes: Sequence[int]) -> Iterator[slice]:
         num_bytes += size_bytes
     if start < len(sizes_bytes):
         yield slice(start, len(sizes_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedReader:
+    """Several readers, one after the other."""
+
+    readers: tuple[Reader, ...]
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        for reader in self.readers:
+            yield from reader.read(limits)
+
+
+def join_small(groups: Iterable[Sequence[WorkUnit]]) -> list[WorkUnit]:
+    """The units of all groups (archives, tables, repositories), in order; neighbours that are whole groups
+    and small together become one unit: a task per small archive would cost more than it does."""
+    joined: list[WorkUnit] = []
+    waiting: list[WorkUnit] = []
+    for group in groups:
+        num_bytes = sum(unit.num_bytes for unit in (*waiting, *group))
+        if waiting and (len(group) != 1 or num_bytes > UNIT_BYTES or len(waiting) == _JOINED_UNITS):
+            joined.append(_joined(waiting))
+            waiting = []
+        if len(group) == 1:
+            waiting.append(group[0])
+        else:
+            joined += group
+    return [*joined, _joined(waiting)] if waiting else joined
+
+
+def _joined(units: Sequence[WorkUnit]) -> WorkUnit:
+    if len(units) == 1:
+        return units[0]
+    name = f"{units[0].name} and {len(units) - 1} more"
+    signature = fingerprint([unit.signature for unit in units])
+    reader = JoinedReader(tuple(unit.reader for unit in units))
+    return WorkUnit(units[0].source, name, sum(unit.num_bytes for unit in units), signature, reader)
 
 
 def printable(name: str) -> str:

@@ -344,3 +344,22 @@ def test_unknown_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.rar").write_bytes(b"Rar!")
     with pytest.raises(UserError, match=r"x\.rar: not the name of an archive"):
         plan_units(_config(tmp_path / "x.rar"))
+
+
+def test_small_archives_share_a_unit_and_large_ones_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        _zip(tmp_path / f"a{number}.zip", {"f.py": b"x" * 100}, zipfile.ZIP_STORED)
+    _zip(tmp_path / "a4.zip", {"f.py": b"x" * 900, "g.py": b"x" * 900}, zipfile.ZIP_STORED)
+    (unit,) = plan_units(_config(tmp_path / "*"))
+    whole = read_all(_config(tmp_path / "*"))
+    assert [file.repository for file in whole] == [f"a{n}" for n in (0, 1, 2, 3, 4, 4, 5, 6, 7, 8)]
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 250)
+    units = plan_units(_config(tmp_path / "*"))
+    assert [unit.num_bytes for unit in units] == [200, 200, 900, 900, 200, 200]
+    assert len({unit.name for unit in units}) == len({unit.signature for unit in units}) == 6
+    assert read_all(_config(tmp_path / "*")) == whole
+    _zip(tmp_path / "a8.zip", {"f.py": b"y" * 101}, zipfile.ZIP_STORED)
+    monkeypatch.undo()
+    assert plan_units(_config(tmp_path / "*"))[0].signature != unit.signature
