@@ -86,5 +86,5 @@ class FiltersConfig(Config):
     max_comment_share: float | None = Field(default=None, ge=0, le=1)
     # Python must parse with the interpreter that runs the stage: about 8 MB/s per core.
     parses: bool = False
-    # The share of bytes in tree-sitter's error nodes: about 12 MB/s per core.
+    # The share of bytes in tree-sitter's error nodes: about 10 MB/s per core.
     max_parse_error_share: float | None = Field(default=None, ge=0, le=1)

@@ -3,10 +3,15 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 from data_prep.text.file import TextFile
 
+_MAX_OPEN_BRACKETS = 1000
+_BRACKETS = np.zeros(256, np.int8)
+_BRACKETS[np.frombuffer(b"([{", np.uint8)] = 1
+_BRACKETS[np.frombuffer(b")]}", np.uint8)] = -1
 # Our names to the grammars'. Markdown, HTML and other languages in which anything goes have no entry.
 GRAMMARS = {
     "Ada": "ada",
@@ -70,9 +75,18 @@ GRAMMARS = {
 
 
 def syntax_root(file: TextFile) -> Node | None:
-    """The root of the file's syntax tree; None where there is no grammar for its language."""
+    """The root of the file's syntax tree; None where there is no grammar for its language, and for files with
+    more than 1,000 brackets open at once, over which the parser's error recovery takes minutes."""
     parser = _parser(file.language)
-    return None if parser is None else parser.parse(file.data).root_node
+    if parser is None or _num_open_brackets(file) > _MAX_OPEN_BRACKETS:
+        return None
+    return parser.parse(file.data).root_node
+
+
+def _num_open_brackets(file: TextFile) -> int:
+    """At most, anywhere in the file, whether in strings or in code."""
+    data = np.frombuffer(file.data, np.uint8)
+    return int(np.cumsum(_BRACKETS[data], dtype=np.int64).max(initial=0))
 
 
 def num_captured_bytes(root: Node, query: Query) -> int:

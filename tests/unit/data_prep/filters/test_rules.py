@@ -121,6 +121,7 @@ def test_rule_drops_with_its_name_and_value(rule: str, file: TextFile, value: fl
         ("comment_share", file_of("# words\n" + "x = 1\n" * 5)),
         ("comment_share", file_of("words", "a.md", "Markdown")),
         ("parse_errors", file_of(ORDINARY)),
+        ("parse_errors", file_of("(" * 100_000)),  # minutes, if it were parsed
         ("parse_errors", file_of("anything ) goes", "a.md", "Markdown")),
         ("parses", file_of("x = '\\d'\n")),  # an old escape must not even warn
         ("parses", file_of("func f() {}", "a.go", "Go")),
