@@ -134,6 +134,9 @@ def test_licence_files(data: bytes, licence: str | None) -> None:
         ("Dual License", None),
         ("", None),
         ("(((", None),
+        (")", None),
+        ("MIT OR", None),
+        ("WITH", None),
     ],
 )
 def test_names_become_spdx(told: str, licence: str | None) -> None:
