@@ -51,9 +51,9 @@ class ScriptFiles:
         return None
 
     def _file(self, name: str) -> int | None:
-        found = self._number_of.get(name, self._stems.get(name))
+        found = self._number_of.get(name)
         if found is None:
-            for ending in _COMPILED_ENDINGS:
-                if name.endswith(ending):
-                    return self._stems.get(name[: -len(ending)])
+            found = self._stems.get(name)
+        if found is None and name.endswith(_COMPILED_ENDINGS):
+            return self._stems.get(name[: name.rfind(".")])
         return found
