@@ -22,6 +22,7 @@ from data_prep.text.decoding import decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
 from data_prep.text.licences import header_licence, licence_of_file, normalise_licence
+from data_prep.text.told_languages import known_language
 from data_prep.text_store import ReadFile, write_part
 
 UNKNOWN_LANGUAGE = "unknown"
@@ -53,7 +54,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
         path=raw.path,
         location=raw.location,
         num_bytes=raw.num_bytes,
-        language=raw.language or UNKNOWN_LANGUAGE,
+        language=_told(raw) or UNKNOWN_LANGUAGE,
         licence=None if raw.licence is None else normalise_licence(raw.licence),
         stars=raw.stars,
     )
@@ -63,11 +64,12 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     if isinstance(decoded, Rejection):
         return row.drop(decoded)
     text = decoded.data
-    row.language = raw.language or detect_language(raw.path, text) or UNKNOWN_LANGUAGE
+    language = _told(raw) or detect_language(raw.path, text)
+    row.language = language or UNKNOWN_LANGUAGE
     row.licence = row.licence or header_licence(text)
     row.repository_licence = licence_of_file(raw.path, text)
     row.flags = " ".join(decoded.flags) or None
-    rejection = first_rejection(TextFile(text, raw.path, row.language), config.filters)
+    rejection = first_rejection(TextFile(text, raw.path, language), config.filters)
     if rejection is None and config.secrets.enabled:
         redacted = redact(text, raw.path)
         text = redacted.data
@@ -80,6 +82,10 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     if config.wants_imports:
         row.imports = imports_of(row.language, text)
     return row
+
+
+def _told(raw: RawFile) -> str | None:
+    return None if raw.language is None else known_language(raw.language)
 
 
 def _survivors(raw: Iterable[RawFile], guard: CrashGuard) -> Iterator[RawFile]:

@@ -37,7 +37,7 @@ class ReadingConfig(Config):
 
     def versions(self) -> dict[str, str]:
         """Of the programs that have a say in what is kept."""
-        found = {"pygments": version("pygments")}
+        found: dict[str, str] = {}
         if self.filters.parses:
             found["python"] = ".".join(map(str, sys.version_info[:2]))
         if self.filters.max_parse_error_share is not None:

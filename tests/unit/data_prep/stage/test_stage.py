@@ -184,7 +184,7 @@ def test_corpus_path_relative_to_the_drivers_folder(
     in_place = run_prep(config, 0, tmp_path / "absolute", Reporter())
     relative = config.model_copy(update={"source": DirectoryConfig(path=corpus.name)})
     monkeypatch.chdir(corpus.parent)
-    monkeypatch.setattr("data_prep.stage.plan_units", _planned_then_elsewhere)
+    monkeypatch.setattr("data_prep.inputs.plan_units", _planned_then_elsewhere)
     assert run_prep(relative, 0, tmp_path / "relative", Reporter()) == in_place
 
 
