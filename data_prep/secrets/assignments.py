@@ -26,7 +26,7 @@ _OPEN_EXPRESSION = re.compile(rb"[$#]\{[^}]*\Z")
 _ELEMENT = re.compile(rb"([^<>\r\n\"'{}]{1,256})</")
 _BARE_LINE = re.compile(rb"([^\r\n]{1,512})")
 # A database's connection string: "Server=db;User=me;Password=it;".
-_SETTING = re.compile(rb"([^\s;\"'<>(){}]{4,128})[;\"']")
+_SETTING = re.compile(rb"([^\s;\"'<>(){}\[\]]{4,128})[;\"']")
 _SETTINGS_BEFORE = re.compile(rb"[\"'](?:[\w .-]{1,32}=[^;\"'=\n]{0,128};[ ]?){0,12}[\w .-]{0,32}\Z")
 _SETTINGS_BYTES = 384
 _LINE_START = re.compile(rb"[ \t]*+(?:(?:-|export|set|var|const|let)[ \t]++)?[\w.$/:@*-]*+\[?[\"']?[\w.-]*+")
@@ -158,7 +158,8 @@ def _is_option(data: bytes, start: int) -> bool:
 def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) -> tuple[int, int] | None:
     """An unquoted value: any in configuration, one that is no Go in Go, a long random one elsewhere."""
     at = operator.end("operator")
-    setting = _SETTING.match(text.data, at) if sign == b"=" else None
+    in_string = operator["operator"] == b"=" and not operator["close"]
+    setting = _SETTING.match(text.data, at) if in_string else None
     if setting is not None and _SETTINGS_BEFORE.search(text.data[max(0, start - _SETTINGS_BYTES) : start]):
         return setting.span(1)
     if sign in (b"", b"(", b".assign(", b",", b"=>"):

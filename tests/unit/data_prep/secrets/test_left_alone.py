@@ -113,6 +113,8 @@ def test_a_dummy_given_to_a_password_stays(value: str) -> None:
         "password_field = 'pw1x-input-7'",
         "password_hash = 'a8Kd03lfP2mx'",
         "$password = $input;",
+        'new["refreshToken"] = response["refreshToken"]',
+        'new["secret_key"]=state["secret_key"]',
         "const password = `${make(`k3Rt`)}`;",
         'password = "#{make("k3Rt")}"',
         "password = rf'{user}-k3Rt'",
