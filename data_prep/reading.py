@@ -71,7 +71,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     row.flags = " ".join(decoded.flags) or None
     rejection = first_rejection(TextFile(text, raw.path, language), config.filters)
     if rejection is None and config.secrets.enabled:
-        redacted = redact(text, raw.path)
+        redacted = redact(text, raw.path, config.secrets.kinds)
         text = redacted.data
         row.redactions = " ".join(f"{kind}:{count}" for kind, count in redacted.counts) or None
     row.num_text_bytes = len(text)
