@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizers.config import TokenizerConfig
-from data_prep.tokenizers.splits import ENCODING_SPLITS, pre_tokenizer, training_splits
+from data_prep.tokenizers.splits import ENCODING_SPLITS, pre_tokenizer, training_split
 
 
 def train_bpe(texts: Iterable[str], config: TokenizerConfig) -> bytes:
@@ -15,7 +15,7 @@ def train_bpe(texts: Iterable[str], config: TokenizerConfig) -> bytes:
     The vocabulary is smaller than `vocab_size` when the texts have no more pairs to merge.
     """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizer(training_splits(config))
+    tokenizer.pre_tokenizer = pre_tokenizer((training_split(config),))
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,

@@ -11,7 +11,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizers.config import TokenizerConfig
 from data_prep.tokenizers.sentencepiece_encoders import META_SPACE
 from data_prep.tokenizers.sentencepiece_file import wrap
-from data_prep.tokenizers.splits import training_splits
+from data_prep.tokenizers.splits import training_split
 
 # Tabs cannot be learned: the trainer uses the character itself. Runs of them are given instead.
 _TAB_RUNS = (4, 3, 2, 1)
@@ -64,9 +64,7 @@ def train_sentencepiece(texts: Iterable[str], config: TokenizerConfig) -> bytes:
 
 
 def _count_pieces(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]:
-    cuts = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(split), behavior="isolated") for split in training_splits(config)]
-    )
+    cuts = pre_tokenizers.Split(Regex(training_split(config)), behavior="isolated")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(piece for piece, _ in cuts.pre_tokenize_str(text))
