@@ -1,0 +1,148 @@
+"""Rules that need more than one file to decide, through the whole stage."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.reporter import Reporter
+from data_prep.config import PrepConfig
+from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig
+from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.inputs import input_signature
+from data_prep.ledger import read_ledger
+from data_prep.prepared import open_prepared
+from data_prep.stage import run_prep
+from data_prep.text.licences import LicenceConfig
+
+pytestmark = pytest.mark.usefixtures("in_process")
+PROSE = (
+    "the quick brown fox jumps over one lazy dog while nine small owls watch from seven old trees near "
+    "a river that winds through green hills toward some distant town where people sell bread and honey"
+).split()
+
+
+def story(first: int, num_words: int = 400) -> str:
+    """Words in an order of its own: no two stories of different `first` share many runs of words."""
+    words = [
+        PROSE[(first * 7 + i * (first + 3) + i * i) % len(PROSE)] + str((i * first) % 97)
+        for i in range(num_words)
+    ]
+    return "".join(f"{a} = {b}\n" for a, b in zip(words[:-1], words[1:], strict=True))
+
+
+def rows_by_path(folder: Path) -> dict[str, dict[str, Any]]:
+    rows = read_ledger(folder / "ledger.parquet").to_pylist()
+    return {f"{row['repository']}/{row['path']}": row for row in rows}
+
+
+def test_of_near_copies_in_several_repositories_one_stays(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    for number in range(4):
+        text = story(5) + f"marker_{number} = {number}\n" * number
+        (corpus / f"package{number}" / "story.py").write_text(text, encoding="utf-8")
+    (corpus / "package4" / "story.py").write_text(story(11), encoding="utf-8")
+    config = config.model_copy(update={"near_duplicates": NearDuplicatesConfig(threshold=0.9)})
+    run_prep(config, 0, tmp_path / "prep", Reporter())
+    rows = rows_by_path(tmp_path / "prep")
+    assert rows["package4/story.py"]["fate"] == "kept"
+    stays = rows["package0/story.py"]
+    assert stays["fate"] == "kept"
+    for number in (1, 2, 3):
+        copy = rows[f"package{number}/story.py"]
+        assert (copy["rule"], copy["value"]) == ("near_duplicate", 4.0)
+        assert copy["duplicate_of"] == "directory:package0:story.py"
+        assert copy["cluster"] == stays["cluster"] == stays["id"]
+
+
+def test_what_holds_an_evaluation_item_is_dropped_and_named(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    items = tmp_path / "items.jsonl"
+    items.write_text(json.dumps({"task": "fox/1", "solution": story(5, 60)}) + "\n", encoding="utf-8")
+    leaked = corpus / "package2" / "leaked.py"
+    leaked.write_text("x = 1\n" * 30 + story(5, 60) + "y = 2\n" * 30, encoding="utf-8")
+    sets = {"mine": EvaluationSetConfig(path=str(items), fields=("solution",), id_field="task")}
+    watched = config.model_copy(update={"decontamination": DecontaminationConfig(sets=sets)})
+    summary = run_prep(watched, 0, tmp_path / "prep", Reporter())
+    row = rows_by_path(tmp_path / "prep")["package2/leaked.py"]
+    assert (row["rule"], row["detail"]) == ("contaminated", "mine/fox/1")
+    assert summary["dropped_by_rule"]["contaminated"] == 1
+    before = input_signature(watched)
+    items.write_text(json.dumps({"task": "fox/1", "solution": story(6, 60)}) + "\n", encoding="utf-8")
+    assert input_signature(watched) != before
+
+
+def test_a_repositorys_licence_file_speaks_for_its_files(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    (corpus / "package3" / "COPYING").write_text(
+        "GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\n\nEveryone is permitted to copy and distribute\n",
+        encoding="utf-8",
+    )
+    (corpus / "package3" / "src" / "free.py").write_text(
+        "# SPDX-License-Identifier: MIT\n" + story(9), encoding="utf-8"
+    )
+    run_prep(config, 0, tmp_path / "prep", Reporter())
+    rows = rows_by_path(tmp_path / "prep")
+    assert rows["package3/src/free.py"]["fate"] == "kept"
+    assert rows["package3/src/free.py"]["licence"] == "MIT"
+    assert rows["package3/src/module0.py"]["rule"] == "licence"
+    assert rows["package1/src/module0.py"]["fate"] == "kept"
+    careful = config.model_copy(update={"licences": LicenceConfig(unknown="drop")})
+    run_prep(
+        careful.model_copy(update={"split": config.split.model_copy(update={"by": "file"})}),
+        0,
+        *_more(corpus, tmp_path),
+    )
+    rows = rows_by_path(tmp_path / "careful")
+    assert {row["licence"] for row in rows.values() if row["fate"] == "kept"} == {"MIT"}
+
+
+def _more(corpus: Path, tmp_path: Path) -> tuple[Path, Reporter]:
+    """Two more licensed files, so that there are three to split."""
+    for number in (20, 21):
+        text = "# SPDX-License-Identifier: MIT\n" + story(number)
+        (corpus / "package1" / f"free{number}.py").write_text(text, encoding="utf-8")
+    return tmp_path / "careful", Reporter()
+
+
+def test_imported_files_stand_before_those_that_import_them(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    package = corpus / "package5" / "src"
+    (package / "aaa.py").write_text("from src import zzz\n" + story(8), encoding="utf-8")
+    (package / "zzz.py").write_text(story(10), encoding="utf-8")
+    for order, expected in (("dependency", ["zzz.py", "aaa.py"]), ("path", ["aaa.py", "zzz.py"])):
+        ordered = config.model_copy(
+            update={"order": config.order.model_copy(update={"within_repository": order})}
+        )
+        run_prep(ordered, 0, tmp_path / order, Reporter())
+        prepared = open_prepared(tmp_path / order)
+        names = [
+            meta.path.rpartition("/")[2]
+            for split in ("train", "validation", "test")
+            for entry in prepared.blocks(split)
+            for meta in prepared.read_block(entry).docs
+        ]
+        assert [name for name in names if name in expected] == expected
+
+
+def test_secrets_are_gone_from_the_shards_and_counted_in_the_ledger(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    secret = "ghp_" + "k3Jf9sLq0Zx7Vb2Nm5Tc8Rw1Yd4Hg6Pa0QeU"
+    text = story(12) + f'clone("{secret}")\nauthor = "jane.roe@corporate-mail.io"\n'
+    (corpus / "package1" / "secret.py").write_text(text, encoding="utf-8")
+    run_prep(config, 0, tmp_path / "prep", Reporter())
+    row = rows_by_path(tmp_path / "prep")["package1/secret.py"]
+    assert row["redactions"] == "email:1 service_token:1"
+    prepared = open_prepared(tmp_path / "prep")
+    for split in ("train", "validation", "test"):
+        for entry in prepared.blocks(split):
+            block = prepared.read_block(entry)
+            texts = prepared.tokenizer.decode(block.tokens)
+            assert secret not in texts
+            assert "jane.roe" not in texts
