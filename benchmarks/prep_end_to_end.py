@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--peers", type=Path, required=True, help="the python of the peers' environment")
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--max-mb", type=float, default=60)
+    parser.add_argument("--max-mb", type=float, default=150)
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     peers, ours = [], []

@@ -112,6 +112,7 @@ def hf_tokenizers(sample: Sample, tokenizer: Path | None) -> Work:
     from tokenizers import Tokenizer
 
     encoder = Tokenizer.from_file(str(tokenizer))
+    encoder.encode_special_tokens = True  # a file that spells one has its letters, as with ours
 
     def work() -> str:
         num_tokens = 0
