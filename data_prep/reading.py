@@ -18,7 +18,7 @@ from data_prep.secrets.redact import redact
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import read_unit
 from data_prep.sources.units import WorkUnit
-from data_prep.text.decoding import decode
+from data_prep.text.decoding import DecodedText, DecodingConfig, decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
 from data_prep.text.licences import header_licence, licence_of_file, normalise_licence
@@ -54,17 +54,17 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
         path=raw.path,
         location=raw.location,
         num_bytes=raw.num_bytes,
-        language=_told(raw) or UNKNOWN_LANGUAGE,
+        language=UNKNOWN_LANGUAGE,
         licence=None if raw.licence is None else normalise_licence(raw.licence),
         stars=raw.stars,
     )
-    if raw.data is None:
-        return row.drop(raw.rejection or Rejection("readable"))
-    decoded = decode(raw.data, raw.path, config.decoding)
+    decoded = _text_of(raw, config.decoding)
     if isinstance(decoded, Rejection):
+        # By its name alone, so that what was not read is counted under its language all the same.
+        row.language = _language(raw, b"") or UNKNOWN_LANGUAGE
         return row.drop(decoded)
     text = decoded.data
-    language = _told(raw) or detect_language(raw.path, text)
+    language = _language(raw, text)
     row.language = language or UNKNOWN_LANGUAGE
     row.licence = row.licence or header_licence(text)
     row.repository_licence = licence_of_file(raw.path, text)
@@ -84,8 +84,16 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     return row
 
 
-def _told(raw: RawFile) -> str | None:
-    return None if raw.language is None else known_language(raw.language)
+def _text_of(raw: RawFile, config: DecodingConfig) -> DecodedText | Rejection:
+    if raw.data is None:
+        return raw.rejection or Rejection("readable")
+    return decode(raw.data, raw.path, config)
+
+
+def _language(raw: RawFile, text: bytes) -> str | None:
+    """What the source tells, if we know that language, else what the file tells."""
+    told = None if raw.language is None else known_language(raw.language)
+    return told or detect_language(raw.path, text)
 
 
 def _survivors(raw: Iterable[RawFile], guard: CrashGuard) -> Iterator[RawFile]:
