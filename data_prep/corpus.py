@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.text_store import Part
+from data_prep.text_store import read_columns
 
 _ORDER = ("source", "repository", "path", "location")
 
@@ -35,7 +35,7 @@ class Corpus:
         """The same with another `licence` column."""
         position = self.table.schema.get_field_index("licence")
         return replace(
-            self, table=self.table.set_column(position, "licence", pa.array(licences, pa.string()))
+            self, table=self.table.set_column(position, "licence", pa.array(licences, pa.large_string()))
         )
 
     def strings(self, column: str) -> NDArray[np.object_]:
@@ -57,12 +57,12 @@ def load_corpus(parts: Sequence[tuple[str, Path]]) -> Corpus:
     """The corpus of the parts (source's name, file)."""
     tables, part, row = [], [], []
     for number, (source, path) in enumerate(parts):
-        table = Part(path).columns()
+        table = read_columns(path)
         names = pa.array([source], pa.string()).take(pa.array(np.zeros(table.num_rows, np.int64)))
         tables.append(table.append_column("source", names))
         part.append(np.full(table.num_rows, number, np.int32))
         row.append(np.arange(table.num_rows, dtype=np.int64))
-    whole = pa.concat_tables(tables)
+    whole = _with_large_strings(pa.concat_tables(tables))
     order = pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in _ORDER])
     positions = order.to_numpy()
     return Corpus(
@@ -71,3 +71,12 @@ def load_corpus(parts: Sequence[tuple[str, Path]]) -> Corpus:
         part=np.concatenate(part)[positions],
         row=np.concatenate(row)[positions],
     )
+
+
+def _with_large_strings(table: Any) -> Any:
+    """Columns of more than 2 GiB of text cannot be one array of plain strings."""
+    fields = [
+        pa.field(field.name, pa.large_string() if field.type == pa.string() else field.type)
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

@@ -4,26 +4,30 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-_MAX_CRASHES = 3
-RULE = "crash"
+MAX_CRASHES = 3
+_NOTHING = -1
+_HEAD_BYTES = 64
 
 
 class CrashGuard:
     """Notes beside a task's output which item is being worked on, so that the next attempt knows what the last
     one died of.
 
-    Only deaths within one run (`run_id`) count: a driver that is killed takes its workers with it, which says
-    nothing of the file. Used as a context; leaving it without a crash removes the note.
+    An item that MAX_CRASHES attempts died of is passed over from then on, in later runs too. Before that only
+    deaths within one run (`run_id`) count: a driver that is killed takes its workers with it, which says nothing
+    of the file. Used as a context; leaving it without a crash removes the note.
     """
 
     def __init__(self, output: Path, run_id: str) -> None:
         self._path = output.with_name(f".{output.name}.at")
         self._run_id = run_id
-        self._item, self._num_crashes = self._read()
+        self._num_crashes = self._read()
 
     def __enter__(self) -> "CrashGuard":
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        counts = " ".join(f"{item}:{count}" for item, count in sorted(self._num_crashes.items()))
+        self._path.write_text(self._head(_NOTHING) + counts)
+        self._descriptor = os.open(self._path, os.O_WRONLY)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -32,16 +36,34 @@ class CrashGuard:
 
     def enter(self, item: int) -> bool:
         """Say that work on `item` begins; False when it has killed its worker too often to be tried again."""
-        num_crashes = self._num_crashes if item == self._item else 0
-        if num_crashes >= _MAX_CRASHES:
+        if self._num_crashes.get(item, 0) >= MAX_CRASHES:
             return False
-        # The page cache outlives the process, so no fsync; the width is fixed, so nothing is left of before.
-        os.pwrite(self._descriptor, f"{self._run_id} {item:20d} {num_crashes + 1:4d}".encode(), 0)
+        self._note(item)
         return True
 
-    def _read(self) -> tuple[int, int]:
+    def leave(self) -> None:
+        """Say that the work on the item is done: a death from now on is not its fault."""
+        self._note(_NOTHING)
+
+    def _note(self, item: int) -> None:
+        # The page cache outlives the process, so no fsync; the width is fixed, so nothing is left of before.
+        os.pwrite(self._descriptor, self._head(item).encode(), 0)
+
+    def _head(self, item: int) -> str:
+        return f"{self._run_id} {item}".ljust(_HEAD_BYTES - 1) + "\n"
+
+    def _read(self) -> dict[int, int]:
+        """Deaths by item, the last attempt's included."""
         try:
-            run_id, item, num_crashes = self._path.read_text().split()
+            text = self._path.read_text()
+            run_id, item = text[:_HEAD_BYTES].split()
+            pairs = [entry.split(":") for entry in text[_HEAD_BYTES:].split()]
+            counts = {int(number): int(count) for number, count in pairs}
+            current = int(item)
         except (OSError, ValueError):  # ValueError: half-written, or not text
-            return -1, 0
-        return (int(item), int(num_crashes)) if run_id == self._run_id else (-1, 0)
+            return {}
+        if run_id != self._run_id:
+            return {number: count for number, count in counts.items() if count >= MAX_CRASHES}
+        if current != _NOTHING:
+            counts[current] = counts.get(current, 0) + 1
+        return counts

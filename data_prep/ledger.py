@@ -48,14 +48,13 @@ _ROW_GROUP_ROWS = 1 << 16
 
 def write_ledger(path: Path, table: Any) -> None:
     """Write a table of `LEDGER_SCHEMA`; the same rows give the same bytes."""
-    with atomic_file(path) as file:
-        pa.parquet.write_table(
-            table.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA),
-            file,
-            compression="zstd",
-            row_group_size=_ROW_GROUP_ROWS,
-            store_schema=False,
-        )
+    with (
+        atomic_file(path) as file,
+        pa.parquet.ParquetWriter(file, LEDGER_SCHEMA, compression="zstd", store_schema=False) as writer,
+    ):
+        for start in range(0, max(1, table.num_rows), _ROW_GROUP_ROWS):
+            rows = table.select(LEDGER_SCHEMA.names).slice(start, _ROW_GROUP_ROWS)
+            writer.write_table(rows.cast(LEDGER_SCHEMA))
 
 
 def read_ledger(path: Path, columns: list[str] | None = None) -> Any:

@@ -21,23 +21,25 @@ def ledger_table(
     plan: ShardPlan,
     written: Sequence[WrittenShard],
 ) -> Any:
-    """One row per row of the corpus, in its order, in `LEDGER_SCHEMA`."""
+    """One row per row of the corpus, in its order, with the columns of `LEDGER_SCHEMA` (large strings)."""
     split, block, num_tokens = _placement(len(corpus), plan, written)
     columns = {
-        "licence": pa.array(licences, pa.string()),
-        "fate": pa.array(np.where(fates.rule == np.array(None), "kept", "dropped").tolist(), pa.string()),
-        "rule": pa.array(fates.rule, pa.string()),
+        "licence": pa.array(licences, pa.large_string()),
+        "fate": pa.array(
+            np.where(fates.rule == np.array(None), "kept", "dropped").tolist(), pa.large_string()
+        ),
+        "rule": pa.array(fates.rule, pa.large_string()),
         "value": pa.array(fates.value, pa.float64(), mask=np.isnan(fates.value)),
-        "detail": pa.array(fates.detail, pa.string()),
+        "detail": pa.array(fates.detail, pa.large_string()),
         "duplicate_of": _names(corpus, fates.duplicate_of),
         "cluster": _taken(corpus.strings("id"), fates.cluster),
-        "split": pa.array(split, pa.string()),
-        "block": pa.array(block, pa.string()),
+        "split": pa.array(split, pa.large_string()),
+        "block": pa.array(block, pa.large_string()),
         "num_tokens": pa.array(num_tokens, pa.int64(), mask=num_tokens < 0),
     }
     return pa.table(
         [columns[name] if name in columns else corpus.table.column(name) for name in LEDGER_SCHEMA.names],
-        schema=LEDGER_SCHEMA,
+        names=LEDGER_SCHEMA.names,
     )
 
 
@@ -62,9 +64,9 @@ def _names(corpus: Corpus, rows: NDArray[np.int64]) -> Any:
     sources, repositories, paths = (corpus.strings(name) for name in ("source", "repository", "path"))
     return pa.array(
         [f"{sources[row]}:{repositories[row]}:{paths[row]}" if row >= 0 else None for row in rows.tolist()],
-        pa.string(),
+        pa.large_string(),
     )
 
 
 def _taken(values: NDArray[np.object_], rows: NDArray[np.int64]) -> Any:
-    return pa.array([values[row] if row >= 0 else None for row in rows.tolist()], pa.string())
+    return pa.array([values[row] if row >= 0 else None for row in rows.tolist()], pa.large_string())

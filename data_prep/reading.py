@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from cluster.errors import first_line
 from cluster.storage import sha256_bytes
-from data_prep.crash_guard import CrashGuard
+from data_prep.crash_guard import MAX_CRASHES, CrashGuard
 from data_prep.decontamination.index import ContaminationIndex, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
@@ -42,7 +43,7 @@ def read_unit_task(
     limits = ReadLimits(config.filters.min_file_bytes, config.filters.max_file_bytes)
     with CrashGuard(output, run_id) as guard:
         raw = read_unit(unit, limits)
-        read = (read_file(file, unit.source, config) for file in _survivors(raw, guard))
+        read = (_guarded(number, file, unit.source, config, guard) for number, file in enumerate(raw))
         write_part(output, _signed(read, config.near_duplicates, index))
 
 
@@ -96,13 +97,18 @@ def _language(raw: RawFile, text: bytes) -> str | None:
     return told or detect_language(raw.path, text)
 
 
-def _survivors(raw: Iterable[RawFile], guard: CrashGuard) -> Iterator[RawFile]:
-    """The files, without the bytes of one that has killed its worker again and again."""
-    for number, file in enumerate(raw):
-        if guard.enter(number):
-            yield file
-        else:
-            yield replace(file, data=None, rejection=Rejection("crash", None, "its worker died of it"))
+def _guarded(number: int, raw: RawFile, source: str, config: ReadingConfig, guard: CrashGuard) -> ReadFile:
+    """`read_file`, but for a file that has killed its worker again and again, or that nobody foresaw."""
+    if not guard.enter(number):
+        crashed = Rejection("crash", float(MAX_CRASHES), "its worker died of it")
+        return read_file(replace(raw, data=None, rejection=crashed), source, config)
+    try:
+        return read_file(raw, source, config)
+    except Exception as error:  # whatever a file does to a parser, the others must be read
+        reason = Rejection("crash", None, f"{type(error).__name__}: {first_line(error)}")
+        return read_file(replace(raw, data=None, rejection=reason), source, config)
+    finally:
+        guard.leave()
 
 
 def _signed(

@@ -37,9 +37,11 @@ class ReadingConfig(Config):
 
     def versions(self) -> dict[str, str]:
         """Of the programs that have a say in what is kept."""
-        found: dict[str, str] = {}
+        found = {"license-expression": version("license-expression")}
         if self.filters.parses:
             found["python"] = ".".join(map(str, sys.version_info[:2]))
-        if self.filters.max_parse_error_share is not None:
-            found["grammars"] = version("tree-sitter-language-pack")
+        filters = self.filters
+        parsed = (filters.max_parse_error_share, filters.min_comment_share, filters.max_comment_share)
+        if any(limit is not None for limit in parsed):
+            found |= {name: version(name) for name in ("tree-sitter", "tree-sitter-language-pack")}
         return found

@@ -123,7 +123,7 @@ class PlanWriter:
         with atomic_file(path) as sink, pa.ipc.new_file(sink, _plan_schema()) as writer:
             for shard in plan.shards:
                 rows = plan.rows[shard.start : shard.end]
-                metas = self._metas.take(rows).combine_chunks()
+                metas = self._metas.take(rows).combine_chunks().cast(_META_SCHEMA)
                 where = [names.take(pa.array(self._corpus.part[rows])), pa.array(self._corpus.row[rows])]
                 columns = [column.combine_chunks() for column in metas.columns]
                 writer.write_batch(pa.record_batch([*columns, *where], schema=_plan_schema()))

@@ -33,7 +33,7 @@ from data_prep.shard_plan import PlanWriter, ShardPlan, plan_corpus
 from data_prep.shards import WrittenShard, write_shard_task
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
-from data_prep.text_store import Part
+from data_prep.text_store import count_rows
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_sample import source_weights, train_tokenizer_task, weighted_sample
 from data_prep.work import MB, Work
@@ -196,9 +196,9 @@ class _KeptFiles:
         self._num_read = 0
 
     def __call__(self, output: Path) -> str:
-        part = Part(output)
-        self._num_kept += part.num_kept()
-        self._num_read += len(part)
+        num_read, num_kept = count_rows(output)
+        self._num_kept += num_kept
+        self._num_read += num_read
         return f"{self._num_kept:,} of {self._num_read:,} files pass"
 
 

@@ -16,7 +16,7 @@ from data_prep.documents import Rejection
 # Rows are written when their texts reach this: it bounds a worker's memory, whatever the unit's size.
 _BATCH_TEXT_BYTES = 16 << 20
 _BATCH_ROWS = 16_384
-_MAX_OPEN_PARTS = 16
+_MAX_OPEN_PARTS = 256
 
 
 @dataclass(slots=True)
@@ -77,7 +77,6 @@ _SCHEMA = pa.schema(
         ("text", pa.large_binary()),
     ]
 )
-_HEAVY_COLUMNS = ("imports", "bands", "text")
 
 
 def write_part(path: Path, files: Iterable[ReadFile]) -> None:
@@ -106,21 +105,14 @@ class Part:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def columns(self) -> Any:
-        """The pyarrow table without texts, imports and bands, and `is_signed`: whether there are bands."""
-        is_signed = pc.is_valid(self._table.column("bands"))
-        return self._table.drop_columns(list(_HEAVY_COLUMNS)).append_column("is_signed", is_signed)
-
-    def num_kept(self) -> int:
-        """Rows that no rule has dropped."""
-        return int(self._table.column("rule").null_count)
-
     def imports(self) -> Any:
         """The `imports` column."""
         return self._table.column("imports")
 
     def bands(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Band keys [len(rows), num_bands]; UserError-free, because every row asked for must have some."""
+        if not len(rows):
+            return np.empty((0, 0), np.uint64)
         taken = self._table.column("bands").take(pa.array(rows)).to_pylist()
         return np.frombuffer(b"".join(taken), np.uint64).reshape(len(rows), -1)
 
@@ -128,6 +120,25 @@ class Part:
         """The text of a row that has one."""
         text: bytes = self._table.column("text")[row].as_py()
         return text
+
+
+def read_columns(path: Path) -> Any:
+    """A part's table without texts, imports and bands, and `is_signed`: whether there are bands.
+
+    A copy and no view of the mapped file: a process may map some ten thousand files only.
+    """
+    wanted = [number for number, name in enumerate(_SCHEMA.names) if name not in ("imports", "text")]
+    with pa.OSFile(str(path)) as source:
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        table = pa.ipc.open_file(source, options=options).read_all()
+    is_signed = pc.is_valid(table.column("bands"))
+    return table.drop_columns(["bands"]).append_column("is_signed", is_signed)
+
+
+def count_rows(path: Path) -> tuple[int, int]:
+    """Rows of a part, and those that no rule has dropped."""
+    rules = Part(path)._table.column("rule")
+    return len(rules), int(rules.null_count)
 
 
 def read_texts(refs: Iterable[tuple[Path, int]]) -> Iterator[bytes]:

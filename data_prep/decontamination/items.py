@@ -44,7 +44,9 @@ def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[Eva
     for path in paths:
         prefix = set_name if len(paths) == 1 else f"{set_name}/{path.name}"
         for name, text in _texts_of_file(set_name, path, config):
-            yield EvaluationText(f"{prefix}/{name}", _PLACEHOLDER.sub(_kept_literal, text).encode())
+            yield EvaluationText(
+                f"{prefix}/{name}", _PLACEHOLDER.sub(_kept_literal, text).encode(errors="replace")
+            )
 
 
 def _matching_files(set_name: str, pattern: str) -> list[Path]:
@@ -104,7 +106,7 @@ def _json_items(set_name: str, path: Path, content: str) -> list[dict[str, Any]]
             items = json.loads(content)
         else:
             items = [json.loads(line) for line in content.split("\n") if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"evaluation set {set_name}: {path} is no JSON ({first_line(error)}): correct the file or its name"
         ) from error

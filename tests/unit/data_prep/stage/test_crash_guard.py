@@ -5,26 +5,45 @@ from pathlib import Path
 from data_prep.crash_guard import CrashGuard
 
 
-def die_at(output: Path, item: int, run_id: str) -> bool:
-    """Begin work on the items up to `item` and die; returns whether `item` was tried at all."""
+def die_at(output: Path, killers: set[int], run_id: str = "run", num_items: int = 10) -> list[int] | None:
+    """Work on the items and die at the first killer that is tried: None; else the items passed over."""
     guard = CrashGuard(output, run_id)
     guard.__enter__()
-    return [guard.enter(number) for number in range(item + 1)][-1]
+    passed_over = []
+    for item in range(num_items):
+        if not guard.enter(item):
+            passed_over.append(item)
+        elif item in killers:
+            return None
+        guard.leave()
+    return passed_over
 
 
-def test_the_fourth_attempt_passes_over_what_killed_three(tmp_path: Path) -> None:
+def test_what_killed_three_attempts_is_passed_over(tmp_path: Path) -> None:
     output = tmp_path / "read.arrow"
-    assert [die_at(output, 5, "run") for _ in range(4)] == [True, True, True, False]
+    assert [die_at(output, {5}) for _ in range(4)] == [None, None, None, [5]]
 
 
-def test_progress_between_deaths_starts_the_count_anew(tmp_path: Path) -> None:
+def test_several_killers_are_passed_one_after_the_other(tmp_path: Path) -> None:
     output = tmp_path / "read.arrow"
-    assert [die_at(output, item, "run") for item in (5, 5, 6, 5, 5, 5)] == [True] * 6
+    assert [die_at(output, {3, 7}) for _ in range(7)] == [None] * 6 + [[3, 7]]
+
+
+def test_a_killer_once_found_out_is_passed_over_in_later_runs(tmp_path: Path) -> None:
+    output = tmp_path / "read.arrow"
+    for _ in range(4):
+        die_at(output, {3, 7}, "first")
+    assert [die_at(output, {3, 7}, "second") for _ in range(4)] == [None] * 3 + [[3, 7]]
+
+
+def test_deaths_between_two_items_are_nobodys_fault(tmp_path: Path) -> None:
+    output = tmp_path / "read.arrow"
+    assert all(die_at(output, set(), num_items=5) == [] for _ in range(6))
 
 
 def test_deaths_of_other_runs_do_not_count(tmp_path: Path) -> None:
     output = tmp_path / "read.arrow"
-    assert all(die_at(output, 5, f"run{number}") for number in range(6))
+    assert all(die_at(output, {5}, f"run{number}") is None for number in range(6))
 
 
 def test_a_finished_task_leaves_no_note(tmp_path: Path) -> None:
