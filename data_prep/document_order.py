@@ -1,7 +1,6 @@
 """The order of the documents in the shards."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,8 @@ from data_prep.corpus import Corpus
 from data_prep.ordering import keyed_hash
 from data_prep.repository_order.order import RepositoryFile, dependency_order
 from data_prep.text_store import Part
+
+_BATCH_ROWS = 200_000
 
 
 def order_documents(
@@ -29,8 +30,7 @@ def order_documents(
     runs.sort(key=lambda run: (sources[run[0]], _hash(seed, repositories[run[0]]), repositories[run[0]]))
     if config.within_repository == "path":
         return np.concatenate(runs)
-    by_dependency = _DependencyOrder(corpus)
-    return np.concatenate([by_dependency.of(run) for run in runs])
+    return np.concatenate([run for batch in _batches(runs) for run in _by_dependency(corpus, batch)])
 
 
 def _hash(seed: int, repository: str) -> str:
@@ -51,32 +51,38 @@ def _runs(
             start = end
 
 
-class _DependencyOrder:
-    """Reads imports from the parts, one open at a time: a repository mostly lies in one."""
+def _batches(runs: list[NDArray[np.int64]]) -> Iterator[list[NDArray[np.int64]]]:
+    """Repositories of about _BATCH_ROWS files together: their imports are held at a time."""
+    batch: list[NDArray[np.int64]] = []
+    num_rows = 0
+    for run in runs:
+        batch.append(run)
+        num_rows += len(run)
+        if num_rows >= _BATCH_ROWS:
+            yield batch
+            batch, num_rows = [], 0
+    if batch:
+        yield batch
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-        self._paths = corpus.strings("path")
-        self._languages = corpus.strings("language")
-        self._number = -1
-        self._imports: Any = None
 
-    def of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(rows) == 1:
-            return rows
-        imports = self._read_imports(rows)
-        files = [
-            RepositoryFile(self._paths[row], self._languages[row], imports[row]) for row in rows.tolist()
-        ]
-        return rows[np.array(dependency_order(files), np.int64)]
+def _by_dependency(corpus: Corpus, runs: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    paths, languages = corpus.strings("path"), corpus.strings("language")
+    imports = _read_imports(corpus, np.concatenate([run for run in runs if len(run) > 1] or [runs[0][:0]]))
+    for run in runs:
+        if len(run) == 1:
+            yield run
+            continue
+        files = [RepositoryFile(paths[row], languages[row], imports[row]) for row in run.tolist()]
+        yield run[np.array(dependency_order(files), np.int64)]
 
-    def _read_imports(self, rows: NDArray[np.int64]) -> dict[int, tuple[str, ...]]:
-        found: dict[int, tuple[str, ...]] = {}
-        for number in np.unique(self._corpus.part[rows]).tolist():
-            if number != self._number:
-                self._imports = Part(self._corpus.parts[number]).imports()
-                self._number = number
-            here = rows[self._corpus.part[rows] == number]
-            lists = self._imports.take(pa.array(self._corpus.row[here])).to_pylist()
+
+def _read_imports(corpus: Corpus, rows: NDArray[np.int64]) -> dict[int, tuple[str, ...]]:
+    """Imports by row; each part is opened once."""
+    found: dict[int, tuple[str, ...]] = {}
+    rows = rows[np.argsort(corpus.part[rows], kind="stable")]
+    for here in np.split(rows, np.flatnonzero(np.diff(corpus.part[rows])) + 1):
+        if len(here):
+            imports = Part(corpus.parts[corpus.part[here[0]]]).imports()
+            lists = imports.take(pa.array(corpus.row[here])).to_pylist()
             found.update((row, tuple(names or ())) for row, names in zip(here.tolist(), lists, strict=True))
-        return found
+    return found

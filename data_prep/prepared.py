@@ -135,6 +135,10 @@ class PreparedCorpus:
             path = _tar_path(self.folder, shard)
             expected_bytes = self._shards[shard].tar_bytes
             if not path.is_file() or path.stat().st_size != expected_bytes:
+                if read_manifest(self.folder).revision != self.manifest.revision:
+                    raise UserError(
+                        f"{self.folder}: documents were forgotten since it was opened: start the reader again"
+                    )
                 raise UserError(
                     f"{path} is missing or cut short (expected {expected_bytes} bytes): "
                     f"remove {self.folder} and run prep again"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.config import Config
+from cluster.ray_session import FileTask
 from cluster.storage import atomic_file, canonical_json, sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
 from data_prep.manifest import DOCS_MEMBER, META_MEMBER, TOKENS_MEMBER, IndexedBlock, Member, ShardIndex
@@ -64,6 +65,23 @@ def write_shard_task(
         tar_sha256=tar_sha256,
     )
     write_bytes(output, written.model_dump_json().encode())
+
+
+def forget_stale_records(work: Path, shards: Path, tasks: Sequence[FileTask]) -> None:
+    """Remove the records of shard tasks whose tar is not what they say, or will not be.
+
+    A record of another plan speaks of a tar of the same name that the tasks are about to replace.
+    """
+    wanted = {task.output: task.name for task in tasks}
+    for record in work.glob("shard-*.json"):
+        tar = shards / f"{wanted.get(record, '')}.tar"
+        if record not in wanted or not _is_there(tar, record):
+            record.unlink(missing_ok=True)
+
+
+def _is_there(tar: Path, record: Path) -> bool:
+    written = WrittenShard.model_validate_json(record.read_bytes())
+    return tar.is_file() and tar.stat().st_size == written.tar_bytes
 
 
 def tokenize_documents(

@@ -4,12 +4,14 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import UserError
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
@@ -30,7 +32,7 @@ from data_prep.reading import read_unit_task
 from data_prep.reading_config import ReadingConfig
 from data_prep.repository_licences import drop_by_licence, effective_licences
 from data_prep.shard_plan import PlanWriter, ShardPlan, plan_corpus
-from data_prep.shards import WrittenShard, write_shard_task
+from data_prep.shards import WrittenShard, forget_stale_records, write_shard_task
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
 from data_prep.text_store import count_rows
@@ -121,7 +123,7 @@ class _Preparation:
         sizes_bytes = [unit.num_bytes for unit in units]
         self.work.run("read and filter", read_unit_task, tasks, sizes_bytes, _KeptFiles())
         corpus = load_corpus([(unit.source, task.output) for unit, task in zip(units, tasks, strict=True)])
-        _refuse_unreadable_sources(corpus)
+        _refuse_unreadable_sources(units, corpus)
         self._say(f"read {len(corpus):,} files, {sum(sizes_bytes) / MB:.1f} MB", start_s)
         return corpus
 
@@ -148,7 +150,8 @@ class _Preparation:
         config = self.config.tokenizer
         weights = source_weights(self.config.source)
         sample = weighted_sample(corpus, train, weights, config.sample_bytes, self.seed)
-        key = [config.model_dump(mode="json"), corpus.strings("sha256")[sample].tolist()]
+        versions = [version(name) for name in ("tokenizers", "sentencepiece")]
+        key = [config.model_dump(mode="json"), versions, corpus.strings("sha256")[sample].tolist()]
         texts = tuple((str(corpus.parts[corpus.part[row]]), int(corpus.row[row])) for row in sample.tolist())
         num_bytes = int(corpus.integers("num_text_bytes")[sample].sum())
         task = FileTask("train tokenizer", self.work.path("tokenizer", key, "json"), (texts, config))
@@ -170,7 +173,8 @@ class _Preparation:
             key = [shard.name, self.config.block_tokens, tokenizer_sha256, digest]
             tar = self.folder / "shards" / f"{shard.name}.tar"
             arguments = (shard.name, plan_path, number, tokenizer_path, self.config.block_tokens, tar)
-            tasks.append(FileTask(shard.name, self.work.path("shard", key, "json"), arguments))
+            tasks.append(FileTask(shard.name, self.work.path(f"shard-{shard.name}", key, "json"), arguments))
+        forget_stale_records(self.work.folder, self.folder / "shards", tasks)
         sizes_bytes = [shard.num_text_bytes for shard in plan.shards]
         self.work.run("tokenise and write shards", write_shard_task, tasks, sizes_bytes)
         written = [WrittenShard.model_validate_json(task.output.read_bytes()) for task in tasks]
@@ -202,12 +206,14 @@ class _KeptFiles:
         return f"{self._num_kept:,} of {self._num_read:,} files pass"
 
 
-def _refuse_unreadable_sources(corpus: Corpus) -> None:
+def _refuse_unreadable_sources(units: Sequence[WorkUnit], corpus: Corpus) -> None:
     sources, rules = corpus.strings("source"), corpus.strings("rule")
-    num_by_rule: dict[str, Counter[str | None]] = {}
+    num_by_rule: dict[str, Counter[str | None]] = {unit.source: Counter() for unit in units}
     for source, rule in zip(sources, rules, strict=True):
         num_by_rule.setdefault(source, Counter())[rule] += 1
     for source, counts in sorted(num_by_rule.items()):
+        if not counts:
+            raise UserError(f"source {source}: it holds no file: point it at a corpus, or take it out")
         refuse_unreadable(source, counts)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.jobs import packed_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
-from data_prep.sources.absolute import with_absolute_paths
+from data_prep.sources.absolute import absolute, with_absolute_paths
 from pipeline.config import RunConfig
 from pipeline.run_folder import config_text
 
@@ -36,6 +36,16 @@ def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -
 
 
 def config_for_cluster(config: RunConfig) -> RunConfig:
-    """The same run with the corpus's local paths absolute: a job starts in a folder of its own."""
-    prep = config.prep.model_copy(update={"source": with_absolute_paths(config.prep.source)})
+    """The same run with the local paths of corpus and evaluation sets absolute: a job starts in a folder of its own."""
+    decontamination = config.prep.decontamination
+    sets = {
+        name: given if given.path is None else given.model_copy(update={"path": absolute(given.path)})
+        for name, given in decontamination.sets.items()
+    }
+    prep = config.prep.model_copy(
+        update={
+            "source": with_absolute_paths(config.prep.source),
+            "decontamination": decontamination.model_copy(update={"sets": sets}),
+        }
+    )
     return config.model_copy(update={"prep": prep})

@@ -19,11 +19,12 @@ def with_absolute_paths(config: SourceConfig) -> SourceConfig:
     if isinstance(config, InstalledPythonConfig):
         return config
     if isinstance(config, DirectoryConfig):
-        return config.model_copy(update={"path": _absolute(config.path)})
+        return config.model_copy(update={"path": absolute(config.path)})
     if isinstance(config, GitConfig):
-        return config.model_copy(update={"path": tuple(map(_absolute, config.path))})
-    return config.model_copy(update={"urls": tuple(map(_absolute, config.urls))})
+        return config.model_copy(update={"path": tuple(map(absolute, config.path))})
+    return config.model_copy(update={"urls": tuple(map(absolute, config.urls))})
 
 
-def _absolute(location: str) -> str:
+def absolute(location: str) -> str:
+    """A local path made absolute; a URL as it is."""
     return location if "://" in location else str(Path(location).expanduser().absolute())

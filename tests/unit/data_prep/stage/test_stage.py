@@ -278,3 +278,40 @@ def test_nothing_usable_names_the_counts(config: PrepConfig, tmp_path: Path) -> 
 def test_blocks_larger_than_shards_are_refused() -> None:
     with pytest.raises(ValidationError, match="block_tokens=10 must not exceed shard_tokens=5"):
         PrepConfig(block_tokens=10, shard_tokens=5)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_tar_that_another_corpus_has_replaced_is_written_anew(
+    config: PrepConfig, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Corpus A stopped before its end, then B, then A to its end, all in one folder."""
+    whole, folder = tmp_path / "whole", tmp_path / "prep"
+    run_prep(config, 0, whole, Reporter())
+    only_some = DirectoryConfig(path=str(corpus), exclude=("package6",))
+    other = config.model_copy(update={"source": only_some})
+    for stopped in (config, other):
+        with monkeypatch.context() as patch:
+            patch.setattr("data_prep.stage.finish", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run_prep(stopped, 0, folder, Reporter())
+    run_prep(config, 0, folder, Reporter())
+    assert digests(folder) == digests(whole)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_tars_that_were_removed_meanwhile_are_written_anew(
+    config: PrepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "prep"
+    run_prep(config, 0, whole, Reporter())
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.stage.finish", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_prep(config, 0, folder, Reporter())
+    shutil.rmtree(folder / "shards")
+    run_prep(config, 0, folder, Reporter())
+    assert digests(folder) == digests(whole)
+
+
+def _interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt
