@@ -11,6 +11,7 @@ from data_prep.documents import Rejection
 from data_prep.sources.config import DirectoryConfig
 from data_prep.sources.files import remote_mark
 from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadable
+from data_prep.sources.patience import patiently
 from data_prep.sources.remote import filesystem, is_remote, local_path, retried
 from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
 
@@ -72,7 +73,7 @@ def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
         for entry in entries:
             relative = prefix + entry.name
             try:
-                status = entry.stat(follow_symlinks=False)
+                status = patiently(partial(entry.stat, follow_symlinks=False))
                 if not stat.S_ISDIR(status.st_mode):
                     yield _local_file(names, relative, entry.path, status)
                 elif entry.name not in VCS_FOLDERS:
@@ -90,8 +91,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
+    def listed() -> list[os.DirEntry[str]]:
+        with os.scandir(folder) as entries:
+            return list(entries)
+
+    return patiently(listed)
 
 
 def _local_file(names: _Names, relative: str, place: str, status: os.stat_result) -> ListedFile:

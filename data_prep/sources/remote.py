@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
 from cluster.errors import UserError, first_line
+from data_prep.sources.patience import PatientFile, patiently
 
 T = TypeVar("T")
 
@@ -43,13 +44,17 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a local file unbuffered; OSError (EINVAL) if it is no regular file, which is never waited for."""
+    """Open a local file unbuffered, to be read patiently.
+
+    OSError (EINVAL) if it is no regular file, which is never waited for.
+    """
     # A FIFO that took the file's place since it was listed would block for ever without O_NONBLOCK.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = patiently(lambda: os.open(path, flags))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return cast(BinaryIO, io.FileIO(descriptor, "rb"))
+        return cast(BinaryIO, PatientFile(descriptor, "rb"))
     except BaseException:
         os.close(descriptor)
         raise

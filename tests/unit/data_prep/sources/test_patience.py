@@ -1,0 +1,138 @@
+"""Faults of the system that pass, and those that stay."""
+
+import errno
+import gzip
+import io
+import json
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_prep.sources.config import ArchivesConfig, DirectoryConfig, JsonlConfig, ParquetConfig, SourceConfig
+from data_prep.sources.limits import ReadLimits
+from data_prep.sources.patience import patiently
+from data_prep.sources.plan import plan_units, read_unit
+from tests.unit.data_prep.sources.faults import Faults, break_reads
+from tests.unit.data_prep.sources.reading import read_all, rule_of
+
+_FILES = {f"{n}.py": f"x = {n}\n".encode() * 400 for n in range(20)}
+
+
+def _tar(path: Path, mode: str) -> None:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, data in _FILES.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def _zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in _FILES.items():
+            archive.writestr(name, data)
+
+
+def _jsonl() -> bytes:
+    lines = [json.dumps({"path": name, "content": data.decode()}) for name, data in _FILES.items()]
+    return "\n".join(lines).encode()
+
+
+def _folder(path: Path) -> SourceConfig:
+    path.mkdir()
+    for name, data in _FILES.items():
+        (path / name).write_bytes(data)
+    return DirectoryConfig(path=str(path), repository="r")
+
+
+def _made(kind: str, folder: Path) -> SourceConfig:
+    path = folder / f"x.{kind}"
+    if kind == "py":
+        return _folder(folder / "trees")
+    if kind == "parquet":
+        rows = {"path": list(_FILES), "content": [data.decode() for data in _FILES.values()]}
+        pq.write_table(pa.table(rows), path, compression="none", row_group_size=5)
+        return ParquetConfig(urls=(str(path),))
+    if kind.startswith("jsonl"):
+        path.write_bytes(gzip.compress(_jsonl()) if kind == "jsonl.gz" else _jsonl())
+        return JsonlConfig(urls=(str(path),))
+    if kind == "zip":
+        _zip(path)
+    else:
+        _tar(path, "w:gz" if kind == "tar.gz" else "w")
+    return ArchivesConfig(urls=(str(path),))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ETIMEDOUT])
+@pytest.mark.parametrize("kind", ["py", "tar", "tar.gz", "zip", "jsonl", "jsonl.gz", "parquet"])
+def test_a_passing_fault_changes_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+) -> None:
+    config = _made(kind, tmp_path)
+    expected = read_all(config)
+    units = plan_units(config)
+    faults = Faults(f".{kind}", num_times=2, number=number)
+    pauses_s = break_reads(monkeypatch, faults)
+    assert [file for unit in units for file in read_unit(unit, ReadLimits())] == expected
+    assert faults.num_seen >= 2
+    assert len(pauses_s) == 2
+    assert sum(rule_of(file) is None for file in expected) == len(_FILES)
+
+
+def test_too_many_open_files_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _made("py", tmp_path)
+    expected = read_all(config)
+    units = plan_units(config)
+    break_reads(monkeypatch, Faults("none"))
+    failures = iter([errno.EMFILE, errno.ENFILE])
+    plain = os.open
+
+    def opened(*arguments: Any, **named: Any) -> int:
+        number = next(failures, 0)
+        if number:
+            raise OSError(number, os.strerror(number))
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(os, "open", opened)
+    assert [file for unit in units for file in read_unit(unit, ReadLimits())] == expected
+
+
+def test_a_file_that_stays_unreadable_is_a_row_after_about_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _made("py", tmp_path)
+    pauses_s = break_reads(monkeypatch, Faults("7.py"))
+    files = read_all(config)
+    failed = [file for file in files if rule_of(file) is not None]
+    assert [(file.path, rule_of(file)) for file in failed] == [("17.py", "readable"), ("7.py", "readable")]
+    assert failed[0].rejection is not None
+    assert failed[0].rejection.value == errno.EIO
+    assert sum(pauses_s) == pytest.approx(2.0)
+
+
+def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses_s = break_reads(monkeypatch, Faults("none"))
+    with pytest.raises(PermissionError):
+        patiently(_raising(PermissionError(errno.EACCES, "no")))
+    assert pauses_s == []
+
+
+def test_patience_with_a_dead_disk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses_s = break_reads(monkeypatch, Faults("none"))
+    for _ in range(1000):
+        with pytest.raises(OSError, match="dead"):
+            patiently(_raising(OSError(errno.EIO, "dead")))
+    assert 119 < sum(pauses_s) < 122
+
+
+def _raising(error: OSError) -> Callable[[], None]:
+    def call() -> None:
+        raise error
+
+    return call
