@@ -88,9 +88,10 @@ class MemberNames:
         """Whether the member's bytes are needed at all."""
         return not is_unsafe(name) and excluded_by(self.repository, self._path(name), self.exclude) is None
 
-    def ended(self, rejection: Rejection) -> RawFile:
-        """The row of an archive that cannot be read further."""
-        return RawFile(self.repository, self.label, f"{self.label}!", 0, rejection=rejection)
+    def ended(self, rejection: Rejection, part: int = 0) -> RawFile:
+        """The row of an archive that cannot be read further, as its reader number `part` found."""
+        location = f"{self.label}!" + (f"part {part}" if part else "")
+        return RawFile(self.repository, self.label, location, 0, rejection=rejection)
 
     def _path(self, name: str) -> str:
         name = name.removeprefix("./")

@@ -62,21 +62,25 @@ class JsonlRange:
     end: int
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        position = self.start
         try:
-            file = self.file.open()
+            for line in self._lines(limits.max_record_bytes):
+                position = line.offset + line.num_bytes + 1
+                yield from _line_files(line, self.file.label, self.records, limits)
         except OSError as error:
-            if self.start == 0:
-                yield self.records.rejected(f"{self.file.label}#0", unreadable(error))
-            return
-        with file:
+            if position < self.end:  # else the next line is the next range's to tell
+                yield self.records.rejected(f"{self.file.label}#{position}-", unreadable(error))
+
+    def _lines(self, max_bytes: int) -> Iterator[Line]:
+        with self.file.open() as file:
             first = first_line_start(file, self.start, self.end)
             if first is None:
                 return
             file.seek(first)
-            for line in split_lines(plain_pieces(file), first, limits.max_record_bytes):
+            for line in split_lines(plain_pieces(file), first, max_bytes):
                 if line.offset >= self.end:
                     return
-                yield from _line_files(line, self.file.label, self.records, limits)
+                yield line
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,9 @@ class JsonlStream:
                 rejection = Rejection(end.rule, float(end.offset), end.reason)
                 yield self.records.rejected(f"{label}#end", rejection)
         except OSError as error:
-            if self.part.number == 0:
-                yield self.records.rejected(f"{label}#end", unreadable(error))
+            # Each part reads for itself: nobody else tells what this one could not see.
+            place = f"{label}#end" + (f" of part {self.part.number}" if self.part.number else "")
+            yield self.records.rejected(place, unreadable(error))
 
 
 def first_line_start(file: BinaryIO, start: int, end: int) -> int | None:

@@ -102,11 +102,11 @@ class ParquetPart:
                         yield from self._files(batch, row, limits)
                     row += batch.num_rows
             except (OSError, ValueError) as error:
-                if self.part == 0:
-                    rejection = _damage(error)
-                    detail = f"row group {group.number}: {rejection.detail}"
-                    rejection = Rejection(rejection.rule, float(row), detail)
-                    yield self.records.rejected(f"{self.file.label}#{row}-", rejection)
+                # Each part reads for itself: nobody else tells what this one could not see.
+                place = f"{self.file.label}#{row}-" + (f" of part {self.part}" if self.part else "")
+                rejection = _damage(error)
+                detail = f"row group {group.number}: {rejection.detail}"
+                yield self.records.rejected(place, Rejection(rejection.rule, float(row), detail))
 
     def _batches(self, group: RowGroup) -> Iterator[Any]:
         with _opened(self.file) as opened:

@@ -37,8 +37,8 @@ class TarReader:
             if self.part.owns(end.offset):
                 yield self.names.ended(Rejection(end.rule, float(end.offset), end.reason))
         except OSError as error:
-            if self.part.number == 0:
-                yield self.names.ended(unreadable(error))
+            # Each part reads for itself: nobody else tells what this one could not see.
+            yield self.names.ended(unreadable(error), self.part.number)
 
     def _members(self, limits: ReadLimits) -> Iterator[RawFile]:
         skips = self.codec is None and self.file.seekable and self.file.num_bytes is not None
@@ -68,8 +68,13 @@ class TarReader:
             rejection = Rejection("file_size", float(member.num_bytes))
         elif self.names.wants(name):
             offset = stream.offset
-            data = stream.take(member.num_bytes)
-            if len(data) < member.num_bytes:
+            try:
+                data = stream.take(member.num_bytes)
+            except OSError as error:
+                if not isinstance(stream, SeekableStream):
+                    raise
+                rejection = unreadable(error)  # the next member lies where this one's header says
+            if data is not None and len(data) < member.num_bytes:
                 raise StreamEnd("truncated", "the tar ends inside a member", offset)
         return self.names.file(name, member.offset, member.num_bytes, data, rejection)
 

@@ -19,6 +19,7 @@ from data_prep.sources.config import ArchivesConfig, DirectoryConfig, JsonlConfi
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.patience import patiently
 from data_prep.sources.plan import plan_units, read_unit
+from data_prep.sources.stream_parts import StreamPart
 from tests.unit.data_prep.sources.faults import Faults, break_reads
 from tests.unit.data_prep.sources.reading import read_all, rule_of
 
@@ -136,3 +137,79 @@ def _raising(error: OSError) -> Callable[[], None]:
         raise error
 
     return call
+
+
+def test_a_damaged_place_of_a_plain_tar_costs_one_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data_prep.sources.archives.UNIT_BYTES", 20_000)
+    monkeypatch.setattr("data_prep.sources.archives._TAR_CHUNK_BYTES", 8192)
+    config = _made("tar", tmp_path)
+    whole = read_all(config)
+    assert len(plan_units(config)) > 1
+    _, hit, *_ = sorted(int(file.location.rpartition("@")[2]) for file in whole)
+    break_reads(monkeypatch, Faults(".tar", hit + 600, hit + 700))
+    files = read_all(config)
+    assert len(files) == len(whole)
+    assert [file.location for file in files if rule_of(file) == "readable"] == [f"x.tar!1.py@{hit}"]
+    assert [file for file in whole if "!1.py" not in file.location] == [
+        file for file in files if rule_of(file) is None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [
+        ("tar", ["x.tar!", "x.tar!part 1", "x.tar!part 2"]),
+        ("tar.gz", ["x.tar.gz!", "x.tar.gz!part 1", "x.tar.gz!part 2"]),
+        ("jsonl.gz", ["x.jsonl.gz#end", "x.jsonl.gz#end of part 1", "x.jsonl.gz#end of part 2"]),
+        ("parquet", ["x.parquet#0-", "x.parquet#0- of part 1", "x.parquet#0- of part 2"]),
+    ],
+)
+def test_each_part_tells_what_it_could_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, places: list[str]
+) -> None:
+    def three(_: object) -> list[StreamPart]:
+        return [StreamPart(number, 3, 4096) for number in range(3)]
+
+    for name in ("archives._tar_parts", "archives.stream_parts", "jsonl.stream_parts"):
+        monkeypatch.setattr(f"data_prep.sources.{name}", three)
+    monkeypatch.setattr("data_prep.sources.parquet._PACKED_BYTES_PER_PART", 25_000)
+    config = _made(kind, tmp_path)
+    if kind == "parquet":
+        rows = {"path": list(_FILES), "content": [data.decode() for data in _FILES.values()]}
+        pq.write_table(pa.table(rows), tmp_path / "x.parquet", compression="none")
+    units = plan_units(config)
+    assert len(units) == 3
+    break_reads(monkeypatch, Faults(f".{kind}"))
+    rows_of_parts = [list(read_unit(unit, ReadLimits())) for unit in units]
+    assert [file.location for files in rows_of_parts for file in files] == places
+    assert {rule_of(file) for files in rows_of_parts for file in files} == {"readable"}
+
+
+def test_ranges_of_jsonl_say_where_they_could_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data_prep.sources.jsonl.UNIT_BYTES", 20_000)
+    monkeypatch.setattr("data_prep.sources.decompress.PIECE_BYTES", 1000)
+    config = _made("jsonl", tmp_path)
+    whole = read_all(config)
+    starts = [int(file.location.partition("#")[2]) for file in whole]
+    (hit,) = [start for start in starts if start < 15_000 <= start + 3600]
+    break_reads(monkeypatch, Faults(".jsonl", 15_000, 15_001))
+    files = read_all(config)
+    assert [file.location for file in files if rule_of(file) == "readable"] == [f"x.jsonl#{hit}-"]
+    assert [file for file in files if rule_of(file) is None] == [
+        file for file, start in zip(whole, starts, strict=True) if start < hit or start >= 20_000
+    ]
+
+
+def test_a_jsonl_file_that_cannot_be_opened_is_a_row_per_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data_prep.sources.jsonl.UNIT_BYTES", 40_000)
+    units = plan_units(_made("jsonl", tmp_path))
+    (tmp_path / "x.jsonl").unlink()
+    files = [file for unit in units for file in read_unit(unit, ReadLimits())]
+    assert [file.location for file in files] == [f"x.jsonl#{n * 40_000}-" for n in range(len(units))]
+    assert {rule_of(file) for file in files} == {"readable"}
