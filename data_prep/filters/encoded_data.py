@@ -22,10 +22,10 @@ _BLOCK_BYTES = 8
 # Wherever 64 characters in a row begin, they hold seven aligned blocks of 8.
 _BASE64_BLOCKS = b"\1" * 7
 # Possessive, so that nothing is tried twice whatever the file holds.
-_HEX = re.compile(rb"(?:(?:\b0x|\\x|\b)[0-9a-fA-F]{2}(?:,\s{0,32}+|\b\s{0,32}+)){8,}+")
+_HEX = re.compile(rb"(?:(?:\b0x|\\x|\b)[0-9a-fA-F]{2}(?:,\s{0,32}+|\b\s{0,32}+)){8,}")
 _MAX_BYTES_PER_HEX = len("0xff,") + 32
 _MIN_HEX_IN_ROW = 8
-_UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}){8,}+")
+_UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}){8,}")
 _BYTES_PER_ESCAPE = len("\\uffff")
 
 

@@ -10,7 +10,7 @@ _BEGIN = re.compile(rb"BEGIN (?:[A-Z0-9]{2,16} ){0,3}PRIVATE KEY(?: BLOCK)?(?: ?
 _BREAK = rb"(?:\\[rn]|\s)"
 # Lines of base64, as far as only line ends part them. Shorter pieces than 16 between quotes may be code.
 _MATERIAL = re.compile(
-    rb"[A-Za-z0-9+/=]{16,}+(?:" + _BREAK + rb"{1,64}+[A-Za-z0-9+/=]{4,}+(?=[\s\\\"'`<\-]|\Z))*+"
+    rb"[A-Za-z0-9+/=]{16,}+(?:" + _BREAK + rb"{1,64}[A-Za-z0-9+/=]{4,}+(?=[\s\\\"'`<\-]|\Z))*"
 )
 _MAX_KEY_BYTES = 1 << 15
 _PUTTY = re.compile(rb"PuTTY-User-Key-File-\d")

@@ -74,13 +74,15 @@ _RUNS = _table(a=_LOWER + _LOWER.upper() + _DIGITS + "+/=_-", **{'"': "\"'`", ".
 _CASES = _table(a=_LOWER + _DIGITS, A=_LOWER.upper(), **{"-": "-"})
 
 
-# Comments and string literals of Python. Whatever ends no literal is skipped, so that broken code ends somewhere too.
+# Comments and string literals of Python. Only single characters are repeated possessively: groups were matched
+# wrongly before Python 3.11.5 (CPython issue 106052). Whatever ends no literal is skipped, so that broken code ends
+# somewhere too.
 _LITERAL = re.compile(
     rb"#[^\n]*+"
-    rb'|"""(?:[^"\\]|\\.|"(?!""))*+"""'
-    rb"|'''(?:[^'\\]|\\.|'(?!''))*+'''"
-    rb'|"(?:[^"\\\n]|\\.)*+"'
-    rb"|'(?:[^'\\\n]|\\.)*+'",
+    rb'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""'
+    rb"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*'''"
+    rb'|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"'
+    rb"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*'",
     re.DOTALL,
 )
 

@@ -72,7 +72,7 @@ _GLSL = re.compile(
 _FORTH = re.compile(rb"^(?:: |\\ )", re.M)
 _TYPESCRIPT_XML = re.compile(rb"\A\s*(?:<\?xml|<!DOCTYPE TS|<TS\b)")
 # Nothing here may match in two ways: a file of line ends would take forever.
-_ROFF = re.compile(rb"\A(?:[.'\\]\\?\"[^\n]*\n|\.?[ \t]*\n)*+[.'](?:TH|Dd|SH|so|de|ds|if|ie|nr|mso)\b")
+_ROFF = re.compile(rb"\A(?:[.'\\]\\?\"[^\n]*\n|\.?[ \t]*\n)*[.'](?:TH|Dd|SH|so|de|ds|if|ie|nr|mso)\b")
 _PHP = re.compile(rb"<\?(?:php|=)")
 _PASCAL = re.compile(
     rb"^[ \t]*(?:program|unit|uses|procedure|interface|implementation|begin|var|type)\b", re.M | re.I
