@@ -77,7 +77,7 @@ class GitReader:
                 if rejection is None:
                     data = blobs.next_blob(limits.max_file_bytes)
                     if data is None:
-                        rejection = Rejection("readable", None, f"git has no object {entry.object_id}")
+                        rejection = Rejection("readable", None, f"git cannot read object {entry.object_id}")
                 yield RawFile(self.repository, entry.path, "", entry.num_bytes, data, rejection)
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any, cast
 
 from cluster.errors import UserError
@@ -39,7 +40,7 @@ def run_git(git_folder: str, *arguments: str) -> bytes:
 
 
 class BlobReader:
-    """The contents of blobs, in the order asked for; one git process."""
+    """The contents of blobs, in the order asked for; one git process, and another after each it dies of."""
 
     def __init__(self, git_folder: str, object_ids: Sequence[str]) -> None:
         self._git_folder = git_folder
@@ -49,34 +50,24 @@ class BlobReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "BlobReader":
-        if self._object_ids:
-            self._process = subprocess.Popen(
-                _command(self._git_folder, "cat-file", "--batch"),
-                env=_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=1 << 16,
-            )
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._process is None:
-            return
-        if any(part is not None for part in error):
-            self._process.kill()
-        self._input.close()
-        self._output.close()
-        self._process.wait()
+        self._stop()
 
     def next_blob(self, max_bytes: int) -> bytes | None:
-        """The next object's bytes; None if git has no such blob of at most `max_bytes`."""
+        """The next object's bytes; None if git has no such blob of at most `max_bytes`, or cannot unpack it."""
         if self._num_read == self._num_sent:
-            group = self._object_ids[self._num_sent : self._num_sent + _GROUP]
-            self._send(group)
+            if self._process is None:
+                self._start()
+            self._send(self._object_ids[self._num_sent : self._num_sent + _GROUP])
         self._num_read += 1
-        words = self._output.readline().split()
-        if len(words) != 3 or not words[2].isdigit():  # "<object> missing"; nothing if git has ended
+        header = self._output.readline()
+        words = header.split()
+        if not header.endswith(b"\n"):
+            self._start_behind()
+            return None
+        if len(words) != 3 or not words[2].isdigit():  # "<object> missing"
             return None
         num_bytes = int(words[2])
         data = b""
@@ -84,15 +75,41 @@ class BlobReader:
             data = self._output.read(num_bytes)
         else:
             self._pass_over(num_bytes)
-        self._output.read(1)
+        if not self._output.read(1):  # the newline behind each object
+            self._start_behind()
+            return None
         return data if len(data) == num_bytes and words[1] == b"blob" else None
 
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            _command(self._git_folder, "cat-file", "--batch"),
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=1 << 16,
+        )
+
+    def _start_behind(self) -> None:
+        """git ends at an object that it cannot unpack: what was asked for behind it is asked for again."""
+        self._stop()
+        self._num_sent = self._num_read
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()  # whoever is still being answered does not listen
+        with suppress(BrokenPipeError):
+            cast(IO[bytes], process.stdin).close()
+        cast(IO[bytes], process.stdout).close()
+        process.wait()
+
     def _send(self, group: Sequence[str]) -> None:
-        try:
+        # If git has ended, its end is read where the answer should be.
+        with suppress(BrokenPipeError):
             self._input.write("".join(f"{object_id}\n" for object_id in group).encode())
             self._input.flush()
-        except BrokenPipeError:  # git has ended: every answer is missing
-            pass
         self._num_sent += len(group)
 
     def _pass_over(self, num_bytes: int) -> None:

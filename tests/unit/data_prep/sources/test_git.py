@@ -103,6 +103,46 @@ def test_missing_objects_are_rows(repository: Path) -> None:
         assert len(files) == 7
 
 
+def test_a_damaged_pack_costs_only_its_damaged_objects(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        (repository / f"n{number}.py").write_text("".join(f"{number * k}\n" for k in range(50)))
+    _git(repository, "add", "-A")
+    _git(repository, "commit", "-q", "-m", "many")
+    _git(repository, "repack", "-q", "-a", "-d", "-f", "--depth=0")
+    config = GitConfig(path=(str(repository),))
+    (unit,) = plan_units(config)
+    whole = list(read_unit(unit, ReadLimits()))
+    _damage(repository, [_git(repository, "rev-parse", f"HEAD:n{number}.py") for number in (7, 8, 200)])
+    monkeypatch.setattr(git_program, "_GROUP", 50)
+    files = list(read_unit(unit, ReadLimits()))
+    assert {file.path for file in files if rule_of(file) == "readable"} == {"n7.py", "n8.py", "n200.py"}
+    assert [file.path for file in files] == [file.path for file in whole]
+    assert {file for file in files if file.data is not None} < set(whole)
+
+
+def _damage(repository: Path, blobs: list[str]) -> None:
+    (index,) = (repository / ".git" / "objects" / "pack").glob("*.idx")
+    listed = [line.split() for line in _git(repository, "verify-pack", "-v", str(index)).splitlines()]
+    # <object> <type> <size> <size in the pack> <offset>
+    places = [int(words[4]) for words in listed if words[0] in blobs]
+    assert len(places) == len(blobs)
+    pack = index.with_suffix(".pack")
+    data = bytearray(pack.read_bytes())
+    for place in places:
+        data[place + 10 : place + 30] = bytes(byte ^ 0xFF for byte in data[place + 10 : place + 30])
+    pack.chmod(0o600)
+    pack.write_bytes(data)
+
+
+def test_a_repository_that_vanished_is_rows(repository: Path) -> None:
+    units = plan_units(GitConfig(path=(str(repository),)))
+    (repository / ".git").rename(repository / "gone")
+    files = [file for unit in units for file in read_unit(unit, ReadLimits())]
+    assert sum(rule_of(file) == "readable" for file in files) == 5
+
+
 def test_signature_follows_the_objects_only(repository: Path) -> None:
     config = GitConfig(path=(str(repository),))
     first = plan_units(config)[0].signature
