@@ -41,11 +41,11 @@ PEERS := .venv-bench/bin/python
 bench-prep: $(STAMP) .venv-bench/.installed ## prep's stages and the whole of it beside their peers, on this machine's code (20 minutes)
 	rm -rf $(BENCH)
 	mkdir -p $(BENCH)
-	$(BIN)/python -m benchmarks.prep_corpus $(BENCH)/corpus
+	$(BIN)/python -m benchmarks.prep_corpus $(BENCH)/corpus --copies 4
 	$(BIN)/python -m benchmarks.prep_tokenizer $(BENCH)/corpus $(BENCH)/tokenizer.json
 	$(BIN)/python -m benchmarks.prep_speed $(BENCH)/corpus --peers $(PEERS) --tokenizer $(BENCH)/tokenizer.json
 	$(BIN)/python -m benchmarks.prep_end_to_end $(BENCH)/corpus --peers $(PEERS) --tokenizer $(BENCH)/tokenizer.json
-	$(BIN)/python -m benchmarks.prep_growth $(BENCH)/corpus
+	$(BIN)/python -m benchmarks.prep_growth $(BENCH)/corpus --larger $(BENCH)/corpus-4
 
 .venv-bench/.installed: benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-bench

@@ -1,10 +1,11 @@
 """A corpus of real source files of many languages, gathered from this machine: what `make bench-prep` measures on.
 
-    python -m benchmarks.prep_corpus FOLDER [--max-mb 150] [ROOT ...]
+    python -m benchmarks.prep_corpus FOLDER [--max-mb 150] [--copies 4] [ROOT ...]
 
 Default roots: the standard library, this environment's site-packages, /usr/include, node's modules. A folder directly
 below a root is a repository. Texts of 64 bytes to 1 MB in UTF-8, each content once, whole repositories in the order of
 a hash of their names until the corpus is full: the same on every machine that has the same files.
+With `--copies` a larger one beside it, FOLDER-4: in each further copy the words have swapped names.
 """
 
 import argparse
@@ -159,11 +160,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("roots", type=Path, nargs="*")
     parser.add_argument("--max-mb", type=float, default=150)
+    parser.add_argument("--copies", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.folder.exists():
         sys.exit(f"{arguments.folder} is already there")
     files = choose(arguments.roots or default_roots(), int(arguments.max_mb * 1e6))
     place(files, arguments.folder)
+    if arguments.copies > 1:
+        copies = arguments.folder.with_name(f"{arguments.folder.name}-{arguments.copies}")
+        multiply(arguments.folder, copies, arguments.copies)
     total_bytes = sum(file.num_bytes for file in files)
     shares: Counter[str] = Counter()
     for file in files:

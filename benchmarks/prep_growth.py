@@ -1,8 +1,9 @@
 """How prep's cost and memory grow with the corpus, and what that makes of 1 TB and 10 TB on 100 cores.
 
-    python -m benchmarks.prep_growth CORPUS [--max-mb 150] [--many-files 200000]
+    python -m benchmarks.prep_growth CORPUS [--max-mb 150] [--larger CORPUS-4] [--many-files 200000]
 
-Whole runs on one core over a sixteenth of the corpus, a quarter and all of it; then over very many very small files,
+Whole runs on one core over a sixteenth of the corpus, a quarter, all of it and, with `--larger`, a folder of several
+times its size; then over very many very small files,
 which shows what the driver spends and holds per file. The forecast is arithmetic on these figures: the steps that are
 cut into tasks are divided by the cores, the driver's are not.
 """
@@ -119,9 +120,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--max-mb", type=float, default=150)
+    parser.add_argument("--larger", type=Path)
     parser.add_argument("--many-files", type=int, default=200_000)
     arguments = parser.parse_args()
     timings = [run_pipeline(arguments.corpus, arguments.max_mb / part) for part in (16, 4, 1)]
+    if arguments.larger is not None:
+        timings.append(run_pipeline(arguments.larger, 1e6))
     print_growth(timings)
     with tempfile.TemporaryDirectory(prefix="permcode-bench-") as folder:
         runs = []

@@ -26,7 +26,7 @@ import psutil
 import yaml
 from rich.console import Console
 
-from benchmarks.prep_timing import load_sample, use_one_core
+from benchmarks.prep_timing import choose_sample, use_one_core
 from cluster.ray_session import RayConfig, ray_session
 from cluster.reporter import Bar, Reporter
 
@@ -149,13 +149,16 @@ class _StepReporter(Reporter):
 
 
 def copy_sample(corpus: Path, folder: Path, max_bytes: int) -> tuple[int, int]:
-    """Copy a sample of the corpus, repositories kept; its files and bytes."""
-    sample = load_sample(corpus, max_bytes)
-    for path, data in zip(sample.paths, sample.texts, strict=True):
+    """Copy a sample of the corpus, repositories kept; its files and bytes. Never holds more than a file: what
+    this process has once held would be taken for the driver's."""
+    num_bytes = 0
+    chosen = choose_sample(corpus, max_bytes)
+    for path in chosen:
         target = folder / path.relative_to(corpus)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    return len(sample.texts), sample.num_bytes
+        shutil.copyfile(path, target)
+        num_bytes += path.stat().st_size
+    return len(chosen), num_bytes
 
 
 def prep_config(corpus: Path, settings: list[str]) -> Any:

@@ -66,12 +66,17 @@ def use_one_core() -> None:
     os.environ.update(ONE_THREAD)
 
 
-def load_sample(corpus: Path, max_bytes: int) -> Sample:
-    """Every k-th file of the corpus, so that about `max_bytes` are read."""
+def choose_sample(corpus: Path, max_bytes: int) -> list[Path]:
+    """Every k-th file of the corpus, so that they have about `max_bytes`."""
     paths = list(corpus_files(corpus))
     total_bytes = sum(path.stat().st_size for path in paths)
     step = max(1, round(total_bytes / max_bytes))
-    chosen = paths[step // 2 :: step]
+    return paths[step // 2 :: step]
+
+
+def load_sample(corpus: Path, max_bytes: int) -> Sample:
+    """The files chosen, in memory."""
+    chosen = choose_sample(corpus, max_bytes)
     return Sample(chosen, [path.read_bytes() for path in chosen])
 
 
