@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,6 +292,8 @@ def _copy_logs(logs: Path, target: Path) -> None:
 
 def _log_to_file(path: Path) -> None:
     """Send this process's Ray log lines to `path` instead of the terminal."""
+    import ray
+
     logger = logging.getLogger("ray")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
@@ -300,6 +302,12 @@ def _log_to_file(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.propagate = False
+    # What Ray's daemons tell the driver, as of workers that died, goes to stdout and past every option of Ray 2.60.
+    ray._private.worker.print_to_stdstream = _log_lines
+
+
+def _log_lines(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    logging.getLogger("ray").warning("%s", "\n".join(data["lines"]))
 
 
 def _probe(address: str) -> None:

@@ -27,8 +27,11 @@ _PLACE_COLUMNS = ("split", "block", "num_tokens")
 @dataclass(frozen=True)
 class Forgetting:
     """What requests take out of a folder. `shards` are the tars to be written anew, of `num_shards` in all;
-    `revision` is the manifest's once that is done."""
+    `revision` is the manifest's once that is done. `num_rows` files of the ledger, kept or not, fall under the
+    last request; `copies` are kept files elsewhere ("source:repository:path") that some of those repeat."""
 
+    num_rows: int
+    copies: tuple[str, ...]
     num_documents: int
     num_tokens: int
     num_text_bytes: int
@@ -71,6 +74,8 @@ class _Revision:
         names = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "fate"))
         repositories, paths, fates = names
         reasons = ForgetRequests(tuple(requests)).match(repositories, paths)
+        fall_under = ForgetRequests(tuple(requests[-1:])).match(repositories, paths)
+        num_rows = sum(why is not None for why in fall_under)
         self._reasons = [why if fate == "kept" else None for why, fate in zip(reasons, fates, strict=True)]
         mask = pa.array([why is not None for why in self._reasons])
         self._gone = self._ledger.filter(mask)
@@ -80,6 +85,8 @@ class _Revision:
         entries = [entry for split in self._manifest.splits for entry in self._corpus.blocks(split)]
         doomed_shards = {entry.shard for entry in entries if entry.key in doomed_blocks}
         self.forgetting = Forgetting(
+            num_rows=num_rows,
+            copies=self._copies(fall_under, reasons),
             num_documents=self._gone.num_rows,
             num_tokens=pc.sum(self._gone.column("num_tokens")).as_py() or 0,
             num_text_bytes=pc.sum(self._gone.column("num_text_bytes")).as_py() or 0,
@@ -89,6 +96,16 @@ class _Revision:
             num_shards=len(shards),
             revision=self._number if self._gone.num_rows else self._manifest.revision,
         )
+
+    def _copies(self, fall_under: Sequence[str | None], reasons: Sequence[str | None]) -> tuple[str, ...]:
+        """Kept files that stay although files that fall under the last request repeat them."""
+        columns = [
+            self._ledger.column(n).to_pylist() for n in ("source", "repository", "path", "duplicate_of")
+        ]
+        names = [":".join(row[:3]) for row in zip(*columns, strict=True)]
+        going = {name for name, why in zip(names, reasons, strict=True) if why is not None}
+        repeated = {of for of, why in zip(columns[3], fall_under, strict=True) if why is not None and of}
+        return tuple(sorted(repeated - going))
 
     def write(self) -> None:
         """Bring the folder into this state."""

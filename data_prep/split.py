@@ -29,7 +29,7 @@ def split_repositories(num_bytes_of: Mapping[str, int], config: SplitConfig) -> 
         advice = "add source trees" if config.by == "file" else "add source trees, or give prep.split.by=file"
         what = "files" if config.by == "file" else "repositories with usable files"
         raise UserError(
-            f"the corpus has {len(num_bytes_of)} {what} ({names}): "
+            f"too few {what} in the corpus ({len(num_bytes_of)}: {names}): "
             f"train, validation and test need at least {MIN_REPOSITORIES}; {advice}"
         )
     order = sorted(num_bytes_of, key=lambda name: keyed_hash(config.seed, "split", name))
@@ -56,7 +56,7 @@ def split_corpus(corpus: Corpus, fates: Fates, config: SplitConfig) -> dict[str,
         told = ", ".join(f"{rule} {count}" for rule, count in counts)
         raise UserError(
             f"no usable file: all {len(corpus)} files of the corpus were dropped ({told}); "
-            "loosen `prep.filters` or point `prep.source` at another corpus"
+            "loosen the rule that drops most (`prep.filters`, `prep.licences`) or point `prep.source` at another corpus"
         )
     names = corpus.strings("repository")
     if config.by == "file":

@@ -167,7 +167,7 @@ class _Preparation:
         plan_path = self.work.path("plan", digests, "arrow")
         writer.write(plan_path, plan)
         tokenizer_sha256 = sha256_file(tokenizer_path)
-        self._say_encoder(tokenizer_path)
+        self._say_of_tokenizer(tokenizer_path)
         tasks = []
         for number, (shard, digest) in enumerate(zip(plan.shards, digests, strict=True)):
             key = [shard.name, self.config.block_tokens, tokenizer_sha256, digest]
@@ -182,9 +182,16 @@ class _Preparation:
         self._say(f"wrote {len(written)} shards, {num_tokens / 1e6:.1f}M tokens", start_s)
         return written
 
-    def _say_encoder(self, tokenizer_path: Path) -> None:
-        """Say it where the fast encoder is not the one that is used."""
-        reason = CodeTokenizer.load(tokenizer_path).fallback_reason
+    def _say_of_tokenizer(self, tokenizer_path: Path) -> None:
+        """Say it where the vocabulary is smaller than asked, or the fast encoder is not the one that is used."""
+        tokenizer = CodeTokenizer.load(tokenizer_path)
+        wanted = self.config.tokenizer.vocab_size
+        if tokenizer.vocab_size < wanted:
+            self.reporter.warn(
+                f"prep: the sample gives a vocabulary of {tokenizer.vocab_size:,} and not {wanted:,}: "
+                "raise prep.tokenizer.sample_bytes or give more code"
+            )
+        reason = tokenizer.fallback_reason
         if reason is not None:
             self.reporter.warn(f"prep: the fast encoder is not used, which only costs time: {reason}")
 

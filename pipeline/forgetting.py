@@ -41,7 +41,7 @@ def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, 
         is_repeated = request in read_requests(home)
         preps = _prep_folders(folder)
         found = {prep: plan_forgetting(prep, (request,)) for prep in preps}
-        if not is_repeated and not any(forgetting.num_documents for forgetting in found.values()):
+        if not is_repeated and not any(forgetting.num_rows for forgetting in found.values()):
             raise _nothing_found(home, request)
         with ExitStack() as stack:
             for prep in preps:
@@ -58,17 +58,22 @@ def _plan(folder: PrepFolder, request: ForgetRequest) -> list[str]:
     home = folder.run or folder.prep
     recorded = read_requests(home)
     lines: list[str] = []
-    num_documents = 0
+    num_rows = 0
     for prep in _prep_folders(folder):
         forgetting = plan_forgetting(prep, (*recorded, request))
-        num_documents += forgetting.num_documents
+        num_rows += forgetting.num_rows
         lines += _told(prep, request, forgetting, "would take out")
-    if not num_documents and request not in recorded:
+    if not num_rows and request not in recorded:
         raise _nothing_found(home, request)
     return lines
 
 
 def _told(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: str) -> Iterator[str]:
+    if forgetting.copies:
+        yield (
+            f"{prep.name}: equal or similar text stays under {', '.join(forgetting.copies)}: "
+            "forget that too if it must go"
+        )
     if not forgetting.num_documents:
         yield f"{prep.name}: nothing (more) to forget of {request}"
         return
@@ -95,7 +100,7 @@ def _what_stays(run: Path | None) -> Iterator[str]:
 
 def _nothing_found(home: Path, request: ForgetRequest) -> UserError:
     return UserError(
-        f"{home} holds no document of {request}: `permcode inspect` lists names, the ledger has all of them"
+        f"{home} holds no file of {request}: `permcode inspect` lists names, the ledger has all of them"
     )
 
 

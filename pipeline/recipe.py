@@ -14,6 +14,7 @@ from cluster.errors import UserError
 from pipeline.config import RunConfig
 from pipeline.config_errors import explain
 
+_SOURCE = ["prep", "source"]
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
@@ -66,7 +67,7 @@ def load_config(config_class: type[AnyConfig], recipe: str, overrides: Sequence[
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Set one `a.b=value` in nested `values`; the value is read as YAML.
 
-    Giving a mapping another `kind` starts it afresh: the keys of the old kind mean nothing to the new.
+    Giving a source another `kind` starts it afresh: the keys of the old kind mean nothing to the new.
     """
     dotted, equals, text = override.partition("=")
     keys = dotted.split(".")
@@ -86,7 +87,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
             )
         target = below
     value = _parse(text, where=f"the override {override!r}")
-    if keys[-1] == "kind" and target.get("kind") != value:
+    if keys[:2] == _SOURCE and keys[-1] == "kind" and target.get("kind") != value:
         target.clear()
     target[keys[-1]] = value
 

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal
 
 from license_expression import LicenseWithExceptionSymbol, get_spdx_licensing
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cluster.config import Config
 from data_prep.documents import Rejection
@@ -43,6 +43,14 @@ class LicenceConfig(Config):
     # What has no licence that we can tell. "keep", because most train on code of their own, which has none; for
     # code of others "drop" is the careful choice.
     unknown: Literal["keep", "drop"] = "keep"
+
+    @field_validator("allow")
+    @classmethod
+    def _are_known(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
+        for name in allow:
+            if name not in PERMISSIVE and _as_expression(normalise_licence(name) or name) is None:
+                raise ValueError(f"{name!r} is no SPDX identifier")
+        return allow
 
 
 def header_licence(data: bytes) -> str | None:

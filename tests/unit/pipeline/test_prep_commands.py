@@ -269,7 +269,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(run: Path) -> None:
 def test_a_name_that_nothing_has_is_bad_input_and_not_written_down(run: Path) -> None:
     for more in ((), ("--dry-run",)):
         assert_bad_input(
-            permcode("forget", run, "--repo", "alhpa", *more), "holds no document of repository alhpa"
+            permcode("forget", run, "--repo", "alhpa", *more), "holds no file of repository alhpa"
         )
     assert not (run / "forgotten.json").exists()
     assert_bad_input(permcode("forget", run), "say what to forget")

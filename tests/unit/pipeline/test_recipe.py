@@ -177,3 +177,14 @@ def test_what_an_override_sets_is_found_at_its_key(keys: list[str], value: objec
         assert list(found) == [key]
         found = found[key]
     assert found == value
+
+
+def test_another_kind_of_tokenizer_keeps_the_recipes_other_settings() -> None:
+    config = load_run_config("tiny", ["prep.tokenizer.kind=sentencepiece_bpe"])
+    assert config.prep.tokenizer.kind == "sentencepiece_bpe"
+    assert config.prep.tokenizer.vocab_size == load_run_config("tiny", []).prep.tokenizer.vocab_size
+
+
+def test_licences_that_spdx_does_not_know_are_refused() -> None:
+    with pytest.raises(UserError, match=r"prep\.licences\.allow.*'GPL-9\.0' is no SPDX identifier"):
+        load_run_config("tiny", ["prep.licences.allow=[MIT, GPL-9.0]"])

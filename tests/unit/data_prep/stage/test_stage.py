@@ -16,6 +16,8 @@ from cluster.reporter import Reporter
 from cluster.storage import sha256_file, write_bytes
 from data_prep.config import PrepConfig
 from data_prep.filters.config import FiltersConfig
+from data_prep.forget import plan_forgetting
+from data_prep.forget_requests import ForgetRequest
 from data_prep.ledger import read_ledger
 from data_prep.prepared import open_prepared
 from data_prep.sources.config import DirectoryConfig, SourceConfig
@@ -315,3 +317,12 @@ def test_tars_that_were_removed_meanwhile_are_written_anew(
 
 def _interrupted(*arguments: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_dropped_copy_can_be_asked_for_and_the_text_that_stays_is_named(prepared: Prepared) -> None:
+    folder, _ = prepared
+    plan = plan_forgetting(folder, (ForgetRequest(path="*zz_copy.py"),))
+    assert (plan.num_rows, plan.num_documents) == (1, 0)
+    assert plan.copies == ("directory:package0:src/module0.py",)
+    both = (ForgetRequest(repository="package0"), ForgetRequest(path="*zz_copy.py"))
+    assert plan_forgetting(folder, both).copies == ()
