@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-prep clean install
+.PHONY: help demo test test-slow check bench bench-prep clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -24,8 +24,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## the whole road on the Python code of this machine: runs/demo
 	$(BIN)/permcode run --recipe demo --out runs/demo
 
-test: $(STAMP) ## the whole test suite but what needs a GPU (under 12 minutes on 2 cores)
-	$(BIN)/python -m pytest -m 'not gpu'
+test: $(STAMP) ## the test suite but what is slow or needs a GPU (under 12 minutes on 2 cores)
+	$(BIN)/python -m pytest -m 'not gpu and not slow'
+
+test-slow: $(STAMP) ## the slow tests that `make test` leaves out
+	$(BIN)/python -m pytest -m slow
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check .

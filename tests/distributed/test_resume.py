@@ -104,6 +104,7 @@ def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, 
     assert told["bigram_bits_per_byte"] == pytest.approx(bigram_bits / text.num_bytes())
 
 
+@pytest.mark.slow
 def test_zero_1_and_2_in_float32_give_the_same_weights(prep_folder: Path, tmp_path: Path) -> None:
     weights = []
     for stage in (1, 2):
@@ -115,6 +116,7 @@ def test_zero_1_and_2_in_float32_give_the_same_weights(prep_folder: Path, tmp_pa
         assert torch.allclose(value, weights[1][name], atol=1e-6), name
 
 
+@pytest.mark.slow
 def test_zero_1_in_float32_resumes_with_the_same_bits(prep_folder: Path, tmp_path: Path) -> None:
     config = small_config(zero_stage=1, precision="fp32")
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -62,6 +62,7 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, t
     assert (out / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_restarted_from_the_last_checkpoint(corpus: Path, tmp_path: Path) -> None:
     """Ray Train brings the workers back by itself; the command the user gave just ends well."""
     out, log = tmp_path / "run", tmp_path / "log"
