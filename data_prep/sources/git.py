@@ -29,10 +29,15 @@ class GitEntry:
 
 
 def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
-    """Runs of a tree's entries, repository by repository; UserError if one is no repository or lacks the revision."""
+    """Runs of a tree's entries, repository by repository.
+
+    Of several repositories, one that is none or lacks the revision is a row (rule `readable`); UserError if that
+    is so of all.
+    """
     folders = [folder for path in config.path for folder in _folders(path)]
     names = _names(folders, config.repository)
     groups: list[list[WorkUnit]] = []
+    refusals: list[UserError] = []
     for number, folder in enumerate(folders):
         try:
             git_folder = _git_folder(folder)
@@ -41,11 +46,15 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
             )
             listing = run_git(git_folder, "ls-tree", "-r", "-z", "-l", "--full-tree", commit.decode().strip())
         except GitError as error:
-            raise UserError(
-                f"source {source}: {printable(folder)} cannot be read at revision {config.revision} ({error}): "
-                "name a git repository and a revision that it has"
-            ) from error
-        entries = [_excluded(entry, names[number], config.exclude) for entry in _entries(listing)]
+            refusals.append(
+                UserError(
+                    f"source {source}: {printable(folder)} cannot be read at revision {config.revision} "
+                    f"({error}): name a git repository and a revision that it has"
+                )
+            )
+            git_folder, entries = folder, [_unreadable(config.revision, error)]
+        else:
+            entries = [_excluded(entry, names[number], config.exclude) for entry in _entries(listing)]
         units: list[WorkUnit] = []
         for part, run in enumerate(cut_runs([entry.num_bytes for entry in entries])):
             reader = GitReader(git_folder, names[number], tuple(entries[run]))
@@ -54,6 +63,8 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
             name = f"{number} {names[number]} {part}"
             units.append(WorkUnit(source, name, num_bytes, fingerprint(["git", key]), reader))
         groups.append(units)
+    if len(refusals) == len(folders):
+        raise refusals[0]
     if not any(groups):
         raise UserError(
             f"source {source}: no file at revision {config.revision}: point it at another revision"
@@ -79,6 +90,11 @@ class GitReader:
                     if data is None:
                         rejection = Rejection("readable", None, f"git cannot read object {entry.object_id}")
                 yield RawFile(self.repository, entry.path, "", entry.num_bytes, data, rejection)
+
+
+def _unreadable(revision: str, error: GitError) -> GitEntry:
+    """Stands for all files of a repository that cannot be read at the revision."""
+    return GitEntry(".", "", 0, Rejection("readable", None, f"revision {revision}: {error}"))
 
 
 def _refusal(entry: GitEntry, limits: ReadLimits) -> Rejection | None:

@@ -196,3 +196,14 @@ def test_repositories_of_other_users_are_read(repository: Path) -> None:
         for name in (".", *names):
             os.chown(os.path.join(folder, name), 12345, 12345, follow_symlinks=False)
     assert len(read_all(GitConfig(path=(str(repository),)))) == 7
+
+
+def test_one_of_several_repositories_without_a_commit_is_a_row(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "fresh").mkdir()
+    _git(tmp_path / "fresh", "init", "-q", "-b", "main")
+    files = read_all(GitConfig(path=(str(repository), str(tmp_path / "fresh"))))
+    (row,) = [file for file in files if file.repository == "fresh"]
+    assert (row.path, row.data, rule_of(row)) == (".", None, "readable")
+    assert texts(files)["code", "a.py"] == b"second\n"
+    with pytest.raises(UserError, match="fresh cannot be read at revision HEAD"):
+        plan_units(GitConfig(path=(str(tmp_path / "fresh"), str(tmp_path / "fresh"))))
