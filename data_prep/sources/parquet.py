@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cluster.errors import UserError, first_line
 from cluster.storage import fingerprint
@@ -13,21 +15,30 @@ from data_prep.sources.config import ColumnsConfig, ParquetConfig
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
+from data_prep.sources.parquet_rows import (
+    conversion_errors,
+    group_batches,
+    opened_parquet,
+    records,
+    row_bytes,
+    row_slices,
+)
 from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader
 from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 
 _BATCH_BYTES = 4 << 20
-_MAX_BATCH_ROWS = 1024
+_MAX_BATCH_ROWS = 256
 # A part of a row group decodes all of it, at some 350 MB/s of text.
 _PACKED_BYTES_PER_PART = 16 << 20
 _MAX_PARTS = 16
-_BUFFER_BYTES = 1 << 20
+# Of longer rows only the length is told.
+_MAX_ROW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """`first_row` counts in the file; `packed_bytes` are those of the columns that are read."""
+    """`first_row` counts in the file; the bytes are those that its header tells of the columns that are read."""
 
     number: int
     first_row: int
@@ -39,6 +50,11 @@ class RowGroup:
     def batch_rows(self) -> int:
         mean_bytes = max(1, self.unpacked_bytes // max(1, self.num_rows))
         return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
+
+    def refuse_bomb(self, limits: ReadLimits, num_bytes: int) -> None:
+        """Raises Bomb if this row group may not stand for that many bytes."""
+        if not limits.allows_unpacked(self.packed_bytes, num_bytes):
+            raise Bomb(f"{self.packed_bytes} bytes that stand for {num_bytes:,}, more than allowed")
 
 
 def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
@@ -52,7 +68,7 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
         readers: list[tuple[Reader, int]]
         try:
             readers = _readers(file, records)
-        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        except _reading_errors() as error:
             rejection = _damage(error)
             failures.append(f"{file.label}: {rejection.detail or rejection.rule}")
             readers = [(ParquetFailure(file, records, rejection), 0)]
@@ -95,13 +111,17 @@ class ParquetPart:
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         for group in self.groups:
-            row = group.first_row
+            row, num_bytes = group.first_row, 0
             try:
+                group.refuse_bomb(limits, group.unpacked_bytes)
                 for number, batch in enumerate(self._batches(group)):
+                    sizes = row_bytes(batch)
+                    num_bytes += int(sizes.sum())
+                    group.refuse_bomb(limits, num_bytes)
                     if number % self.num_parts == self.part:
-                        yield from self._files(batch, row, limits)
+                        yield from self._files(batch, sizes, row, limits)
                     row += batch.num_rows
-            except (OSError, ValueError) as error:
+            except _reading_errors() as error:
                 # Each part reads for itself: nobody else tells what this one could not see.
                 place = f"{self.file.label}#{row}-" + (f" of part {self.part}" if self.part else "")
                 rejection = _damage(error)
@@ -109,43 +129,28 @@ class ParquetPart:
                 yield self.records.rejected(place, Rejection(rejection.rule, float(row), detail))
 
     def _batches(self, group: RowGroup) -> Iterator[Any]:
-        with _opened(self.file) as opened:
-            yield from opened.iter_batches(
-                group.batch_rows, row_groups=[group.number], columns=list(self.columns), use_threads=False
-            )
+        return group_batches(self.file, group.number, self.columns, group.batch_rows, group.unpacked_bytes)
 
-    def _files(self, batch: Any, row: int, limits: ReadLimits) -> Iterator[RawFile]:
-        try:
-            records = batch.to_pylist()
-        except UnicodeDecodeError:
-            # One text that is not UTF-8 must not cost its neighbours.
-            records = [_one_record(batch, position) for position in range(batch.num_rows)]
-        for position, record in enumerate(records, row):
-            location = f"{self.file.label}#{position}"
-            if isinstance(record, Rejection):
-                yield self.records.rejected(location, record)
-            else:
-                yield from self.records.files(record, location, position, limits)
-
-
-def _one_record(batch: Any, position: int) -> Any:
-    try:
-        return batch.slice(position, 1).to_pylist()[0]
-    except UnicodeDecodeError as error:
-        return Rejection("decodable", None, first_line(error))
-
-
-@contextmanager
-def _opened(file: SourceFile) -> Iterator[Any]:
-    """The pyarrow ParquetFile; it does not close what it was given."""
-    import pyarrow.parquet as pq
-
-    with file.open_whole() as source:
-        yield pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    def _files(
+        self, batch: Any, sizes: NDArray[np.int64], first_row: int, limits: ReadLimits
+    ) -> Iterator[RawFile]:
+        max_row_bytes = max(_MAX_ROW_BYTES, limits.max_record_bytes)
+        for run in row_slices(sizes, max_row_bytes):
+            row, num_bytes = first_row + run.start, int(sizes[run].sum())
+            if num_bytes > max_row_bytes:
+                rejection = Rejection("file_size", float(num_bytes))
+                yield self.records.rejected(f"{self.file.label}#{row}", rejection, num_bytes)
+                continue
+            for position, record in enumerate(records(batch.slice(run.start, run.stop - run.start)), row):
+                location = f"{self.file.label}#{position}"
+                if isinstance(record, Rejection):
+                    yield self.records.rejected(location, replace(record, value=float(position)))
+                else:
+                    yield from self.records.files(record, location, position, limits)
 
 
 def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]]:
-    with _opened(file) as opened:
+    with opened_parquet(file) as opened:
         metadata = opened.metadata
         names = {metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)}
         columns = _needed(names, records.mappings)
@@ -183,18 +188,34 @@ def _row_groups(metadata: Any, columns: Sequence[str]) -> list[RowGroup]:
         chunks = [group.column(i) for i in range(group.num_columns)]
         chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
         packed = sum(chunk.total_compressed_size for chunk in chunks)
-        unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+        # Nulls take no bytes in the file, but their places do in memory.
+        unpacked = sum(max(0, c.total_uncompressed_size) + 8 * max(0, c.num_values) for c in chunks)
         groups.append(RowGroup(number, first_row, group.num_rows, packed, unpacked))
         first_row += group.num_rows
     return groups
+
+
+class Bomb(ValueError):
+    """A row group that is more than the limits allow."""
 
 
 class _NoContent(ValueError):
     """A table that holds no texts, as lists of identifiers do."""
 
 
-def _damage(error: OSError | ValueError) -> Rejection:
+def _reading_errors() -> tuple[type[Exception], ...]:
+    return (OSError, MemoryError, *conversion_errors())
+
+
+def _damage(error: Exception) -> Rejection:
     """What the system refused is `readable`; what Arrow could not make sense of is `truncated`."""
     if isinstance(error, OSError) and error.errno is not None:
         return unreadable(error)
-    return Rejection("no_content" if isinstance(error, _NoContent) else "truncated", None, first_line(error))
+    rule = "truncated"
+    if isinstance(error, _NoContent):
+        rule = "no_content"
+    elif isinstance(error, Bomb | MemoryError):
+        rule = "bomb"
+    elif isinstance(error, NotImplementedError):
+        rule = "unsupported"
+    return Rejection(rule, None, first_line(error))
