@@ -125,14 +125,16 @@ class Part:
 def read_columns(path: Path) -> Any:
     """A part's table without texts, imports and bands, and `is_signed`: whether there are bands.
 
-    A copy and no view of the mapped file: a process may map some ten thousand files only.
+    Copied column by column: a view would keep the whole part mapped, and a process may map some ten thousand
+    files only.
     """
     wanted = [number for number, name in enumerate(_SCHEMA.names) if name not in ("imports", "text")]
-    with pa.OSFile(str(path)) as source:
+    with pa.memory_map(str(path)) as source:
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         table = pa.ipc.open_file(source, options=options).read_all()
-    is_signed = pc.is_valid(table.column("bands"))
-    return table.drop_columns(["bands"]).append_column("is_signed", is_signed)
+        is_signed = pc.is_valid(table.column("bands"))
+        table = table.drop_columns(["bands"]).append_column("is_signed", is_signed)
+        return table.take(pa.array(np.arange(table.num_rows)))
 
 
 def count_rows(path: Path) -> tuple[int, int]:

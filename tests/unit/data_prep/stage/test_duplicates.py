@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from data_prep.corpus import Corpus, load_corpus
 from data_prep.duplicates import drop_exact, drop_near, preference
 from data_prep.fates import fates_after_reading
-from data_prep.text_store import ReadFile, write_part
+from data_prep.text_store import ReadFile, read_columns, write_part
 
 
 def file(path: str, sha256: str, stars: int | None = None, rule: str | None = None) -> ReadFile:
@@ -60,3 +61,14 @@ def test_one_of_each_near_duplicate_cluster_stays(corpus: Corpus) -> None:
     assert fates.duplicate_of.tolist() == [-1, 3, -1, -1, 3, -1, -1]
     assert fates.cluster.tolist() == [-1, 3, -1, 3, 3, -1, -1]
     assert fates.value[[1, 4]].tolist() == [3.0, 3.0]
+
+
+def test_what_the_driver_holds_of_a_part_is_no_view_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "large.arrow"
+    write_part(path, [ReadFile("r", f"{i}.py", "", 1, "Python", text=b"x" * 100_000) for i in range(100)])
+    before = Path("/proc/self/maps").read_text().count("large.arrow")
+    allocated = pa.total_allocated_bytes()
+    columns = read_columns(path)
+    assert columns.num_rows == 100
+    assert pa.total_allocated_bytes() - allocated < 200_000
+    assert Path("/proc/self/maps").read_text().count("large.arrow") == before == 0
