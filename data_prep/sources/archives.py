@@ -41,19 +41,22 @@ def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
         readers = _readers(file, names)
         units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):
-            key = ["archive", asdict(names), file.num_bytes, file.mark, part, len(readers)]
+            key = ["archive", asdict(names), file.version, part, len(readers)]
             units.append(
                 WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
             )
         groups.append(units)
-    if all(isinstance(unit.reader, ArchiveFailure) for units in groups for unit in units):
+    readers_of_all = [unit.reader for units in groups for unit in units]
+    if not readers_of_all:
+        raise UserError(f"source {source}: its archives are empty: check `urls`")
+    if all(isinstance(reader, ArchiveFailure) for reader in readers_of_all):
         raise UserError(f"source {source}: no archive of it can be read: check `urls` and your rights")
     return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFailure:
-    """An archive that the system refuses to open."""
+    """An archive that is not to be opened, or that the system refuses to open."""
 
     names: MemberNames
     rejection: Rejection
@@ -63,6 +66,8 @@ class ArchiveFailure:
 
 
 def _readers(file: SourceFile, names: MemberNames) -> list[tuple[Reader, int]]:
+    if file.rejection is not None:
+        return [(ArchiveFailure(names, file.rejection), 0)]
     lowered = file.basename.lower()
     size_bytes = file.num_bytes or 0
     if lowered.endswith(ZIP_SUFFIXES):

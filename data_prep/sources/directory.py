@@ -9,18 +9,11 @@ from typing import Any
 from cluster.errors import UserError, first_line
 from data_prep.documents import Rejection
 from data_prep.sources.config import DirectoryConfig
-from data_prep.sources.files import remote_mark
+from data_prep.sources.files import kind_of_file, remote_mark
 from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadable
 from data_prep.sources.patience import patiently
 from data_prep.sources.remote import filesystem, is_remote, local_path, retried
 from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
-
-_KINDS = {
-    stat.S_IFIFO: "FIFO",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "character device",
-    stat.S_IFBLK: "block device",
-}
 
 
 def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
@@ -104,7 +97,7 @@ def _local_file(names: _Names, relative: str, place: str, status: os.stat_result
     if kind == stat.S_IFLNK:
         rejection = Rejection("link", None, printable(os.readlink(place)))
     elif kind != stat.S_IFREG:
-        rejection = Rejection("not_regular", None, _KINDS.get(kind, "special file"))
+        rejection = Rejection("not_regular", None, kind_of_file(kind))
     num_bytes = status.st_size if rejection is None else 0
     return names.file(relative, place, num_bytes, str(status.st_mtime_ns), rejection)
 

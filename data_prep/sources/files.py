@@ -6,16 +6,27 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 from cluster.errors import UserError, first_line
+from data_prep.documents import Rejection
+from data_prep.sources.listed import unreadable
+from data_prep.sources.patience import patiently
 from data_prep.sources.remote import filesystem, is_remote, local_path, open_location, retried
 from data_prep.sources.units import printable
 
 _GLOB_CHARACTERS = frozenset("*?[")
 _BUFFER_BYTES = 1 << 18
 _MAX_HELD_BYTES = 128 << 20
+_FOLDER = "folder"
+_KINDS = {
+    stat.S_IFDIR: _FOLDER,
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
 _MARKS = ("ETag", "etag", "Content-MD5", "Digest", "Last-Modified", "LastModified", "mtime", "created")
 
 
@@ -24,7 +35,8 @@ class SourceFile:
     """A file that holds files: an archive or a table.
 
     `label` is printable, unique in its source and the same on every machine. `mark` changes with the
-    content: a time, an ETag. `num_bytes` is None where a server does not tell.
+    content: a time, an ETag. `num_bytes` is None where a server does not tell. `rejection`: a pattern's match
+    that is not to be opened.
     """
 
     location: str
@@ -32,6 +44,7 @@ class SourceFile:
     num_bytes: int | None
     mark: str
     seekable: bool = True
+    rejection: Rejection | None = None
 
     def open(self, *, sequential: bool = False) -> BinaryIO:
         """A raw handle; `sequential` readers never seek."""
@@ -50,23 +63,32 @@ class SourceFile:
             return io.BytesIO(b"".join(iter(lambda: file.read(_BUFFER_BYTES), b"")))
 
     @property
+    def version(self) -> list[object]:
+        """What changes with the content, for signatures."""
+        rejection = self.rejection
+        told = None if rejection is None else [rejection.rule, rejection.value, rejection.detail]
+        return [self.num_bytes, self.mark, told]
+
+    @property
     def basename(self) -> str:
         return self.label.rpartition("/")[2]
 
 
 def find_files(locations: Sequence[str]) -> list[SourceFile]:
-    """All files of the locations, once each, ordered by label; UserError if one stands for no file."""
+    """All files of the locations, once each, ordered by label; UserError if one stands for no file.
+
+    What a pattern fits besides (a folder, a FIFO, a link to nowhere) comes with its `rejection`; only folders
+    that `**` passes through do not.
+    """
     found: dict[str, SourceFile] = {}
     for location in locations:
         matches = _remote_matches(location) if is_remote(location) else _local_matches(location)
-        if not matches:
-            raise UserError(f"source {location}: there is no such file: check the name or pattern")
+        if all(match.rejection for match in matches):
+            others = f" ({len(matches)} matches are no files that can be opened)" if matches else ""
+            raise UserError(f"source {location}: there is no such file{others}: check the name or pattern")
         found.update({file.location: file for file in matches})
     labels = _labels(list(found))
-    files = [
-        SourceFile(file.location, labels[name], file.num_bytes, file.mark, file.seekable)
-        for name, file in found.items()
-    ]
+    files = [replace(file, label=labels[name]) for name, file in found.items()]
     return sorted(files, key=lambda file: (file.label, file.location))
 
 
@@ -91,14 +113,39 @@ def _local_matches(location: str) -> list[SourceFile]:
     except OSError as error:
         if not _GLOB_CHARACTERS.intersection(path):
             raise UserError(f"source {location} cannot be read ({error.strerror}): check the path") from error
-        return [
-            _local_file(match, os.stat(match))
-            for match in sorted(glob.glob(path, recursive=True))
-            if os.path.isfile(match)
-        ]
+        found = sorted(glob.glob(path, recursive=True))
+        files = [_local_match(match) for match in found]
+        return [file for file in files if not _is_passed_through(file, path)]
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"source {location} is not a file: name files, or a pattern such as {location}/*")
     return [_local_file(path, status)]
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file that is not regular is called."""
+    return _KINDS.get(stat.S_IFMT(mode), "special file")
+
+
+def _local_match(path: str) -> SourceFile:
+    try:
+        status = patiently(lambda: os.stat(path))
+    except OSError as error:
+        if os.path.islink(path):
+            return _no_file(path, Rejection("link", None, printable(os.readlink(path))))
+        return _no_file(path, unreadable(error))
+    if stat.S_ISREG(status.st_mode):
+        return _local_file(path, status)
+    return _no_file(path, Rejection("not_regular", None, kind_of_file(status.st_mode)))
+
+
+def _no_file(location: str, rejection: Rejection) -> SourceFile:
+    return SourceFile(location, "", 0, "", rejection=rejection)
+
+
+def _is_passed_through(file: SourceFile, pattern: str) -> bool:
+    """Whether it is a folder whose files a `**` at the pattern's end fits too."""
+    is_folder = file.rejection is not None and file.rejection.detail == _FOLDER
+    return is_folder and pattern.rstrip("/").endswith("**")
 
 
 def _local_file(path: str, status: os.stat_result) -> SourceFile:
@@ -110,11 +157,8 @@ def _remote_matches(location: str) -> list[SourceFile]:
     try:
         if _GLOB_CHARACTERS.intersection(path):
             infos = retried(location, lambda: system.glob(path, detail=True))
-            return [
-                _remote_file(system, name, info)
-                for name, info in sorted(infos.items())
-                if info["type"] == "file"
-            ]
+            files = [_remote_match(system, name, info) for name, info in sorted(infos.items())]
+            return [file for file in files if not _is_passed_through(file, path)]
         info = retried(location, lambda: system.info(path))
     except UserError:
         raise
@@ -126,6 +170,13 @@ def _remote_matches(location: str) -> list[SourceFile]:
     if info["type"] != "file":
         raise UserError(f"source {location} is not a file: name files, or a pattern such as {location}/*")
     return [_remote_file(system, path, info)]
+
+
+def _remote_match(system: Any, path: str, info: dict[str, Any]) -> SourceFile:
+    if info["type"] == "file":
+        return _remote_file(system, path, info)
+    kind = _FOLDER if info["type"] == "directory" else str(info["type"])
+    return _no_file(system.unstrip_protocol(path), Rejection("not_regular", None, kind))
 
 
 def _remote_file(system: Any, path: str, info: dict[str, Any]) -> SourceFile:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from cluster.errors import UserError
 from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
 from data_prep.sources.config import JsonlConfig
@@ -13,7 +14,7 @@ from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.presets import column_mappings
-from data_prep.sources.records import RecordReader
+from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 
@@ -30,26 +31,37 @@ class Line:
 
 
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
-    """Byte ranges of plain files, parts of compressed ones."""
+    """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes."""
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
-    for number, file in enumerate(find_files(config.urls)):
+    files = find_files(config.urls)
+    if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
+        raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
+    for number, file in enumerate(files):
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
-        readers: list[Reader]
-        codec = next((codec for ending, codec in CODECS.items() if file.basename.endswith(ending)), None)
-        if codec is None and file.seekable and file.num_bytes is not None:
-            starts = range(0, max(1, file.num_bytes), UNIT_BYTES)
-            readers = [JsonlRange(file, records, start, start + UNIT_BYTES) for start in starts]
-        else:
-            readers = [JsonlStream(file, codec, records, part) for part in stream_parts(file.num_bytes)]
+        readers = _readers(file, records)
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
         units: list[WorkUnit] = []
         for part, reader in enumerate(readers):
-            key = ["jsonl", file.label, file.num_bytes, file.mark, told, part, len(readers)]
+            key = ["jsonl", file.label, file.version, told, part, len(readers)]
             share = (file.num_bytes or 0) // len(readers)
             units.append(WorkUnit(source, f"{number} {file.label} {part}", share, fingerprint(key), reader))
         groups.append(units)
     return join_small(groups)
+
+
+def _readers(file: SourceFile, records: RecordReader) -> list[Reader]:
+    if file.rejection is not None:
+        return [TableFailure(file.label, records, file.rejection, 0)]
+    codec = _codec(file)
+    if codec is None and file.seekable and file.num_bytes is not None:
+        starts = range(0, max(1, file.num_bytes), UNIT_BYTES)
+        return [JsonlRange(file, records, start, start + UNIT_BYTES) for start in starts]
+    return [JsonlStream(file, codec, records, part) for part in stream_parts(file.num_bytes)]
+
+
+def _codec(file: SourceFile) -> Codec | None:
+    return next((codec for ending, codec in CODECS.items() if file.basename.endswith(ending)), None)
 
 
 @dataclass(frozen=True, slots=True)

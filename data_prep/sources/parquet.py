@@ -24,7 +24,7 @@ from data_prep.sources.parquet_rows import (
     row_slices,
 )
 from data_prep.sources.presets import column_mappings
-from data_prep.sources.records import RecordReader
+from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 
 _BATCH_BYTES = 4 << 20
@@ -65,37 +65,22 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
     files = find_files(config.urls)
     for number, file in enumerate(files):
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
-        readers: list[tuple[Reader, int]]
-        try:
-            readers = _readers(file, records)
-        except _reading_errors() as error:
-            rejection = _damage(error)
-            failures.append(f"{file.label}: {rejection.detail or rejection.rule}")
-            readers = [(ParquetFailure(file, records, rejection), 0)]
+        readers, failure = _readers_or_failure(file, records)
+        if failure is not None:
+            failures.append(f"{file.label}: {failure}")
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
         units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):
-            key = ["parquet", file.label, file.num_bytes, file.mark, told, part, len(readers)]
+            key = ["parquet", file.label, file.version, told, part, len(readers)]
             units.append(
                 WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
             )
         groups.append(units)
     if len(failures) == len(files):
         raise UserError(f"source {source}: no Parquet file of it can be read ({failures[0]}): check `urls`")
+    if not any(groups):
+        raise UserError(f"source {source}: its Parquet files have no rows: check `urls`")
     return join_small(groups)
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetFailure:
-    """A file whose table of contents cannot be read."""
-
-    file: SourceFile
-    records: RecordReader
-    rejection: Rejection
-
-    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
-        location = f"{self.file.label}#end"
-        yield self.records.rejected(location, self.rejection, self.file.num_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +134,20 @@ class ParquetPart:
                     yield from self.records.files(record, location, position, limits)
 
 
+def _readers_or_failure(
+    file: SourceFile, records: RecordReader
+) -> tuple[list[tuple[Reader, int]], str | None]:
+    """Who reads the file; one that cannot be read has a reader that says why, and comes with the reason."""
+    rejection = file.rejection
+    if rejection is None:
+        try:
+            return _readers(file, records), None
+        except _reading_errors() as error:
+            rejection = _damage(error)
+    failure = TableFailure(file.label, records, rejection, file.num_bytes or 0)
+    return [(failure, 0)], rejection.detail or rejection.rule
+
+
 def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]]:
     with opened_parquet(file) as opened:
         metadata = opened.metadata
@@ -185,6 +184,8 @@ def _row_groups(metadata: Any, columns: Sequence[str]) -> list[RowGroup]:
     groups, first_row = [], 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
+        if not group.num_rows:
+            continue
         chunks = [group.column(i) for i in range(group.num_columns)]
         chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
         packed = sum(chunk.total_compressed_size for chunk in chunks)

@@ -107,6 +107,19 @@ class RecordReader:
         return RawFile(repository, path, location, num_bytes, data, rejection, language, licence, stars)
 
 
+@dataclass(frozen=True, slots=True)
+class TableFailure:
+    """A table file that is not to be opened, or whose table of contents cannot be read."""
+
+    label: str
+    records: RecordReader
+    rejection: Rejection
+    num_bytes: int
+
+    def read(self, limits: ReadLimits) -> Iterator[RawFile]:
+        yield self.records.rejected(f"{self.label}#end", self.rejection, self.num_bytes)
+
+
 def excluded_by(repository: str, path: str, patterns: Sequence[str]) -> str | None:
     """The first pattern that fits the repository or the path."""
     return next((p for p in patterns if fnmatchcase(repository, p) or fnmatchcase(path, p)), None)

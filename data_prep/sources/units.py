@@ -8,12 +8,12 @@ The rules by which a source hands over a file without its bytes (`RawFile.reject
 | `suffix`        | none of the config's `suffixes`                                                             |
 | `budget`        | its repository does not fit into the config's `max_total_bytes`                              |
 | `file_size`     | smaller or larger than the limits; its bytes                                                |
-| `readable`      | the system refused (file or folder); errno; its words                                       |
+| `readable`      | the system refused, for a second on end (`patience`); errno; its words                      |
 | `link`          | symbolic or hard link, never followed; -; its target                                        |
 | `submodule`     | a git submodule: another repository's commit; -; the commit                                  |
-| `not_regular`   | FIFO, socket or device, never opened; -; which                                              |
+| `not_regular`   | FIFO, socket or device, never opened; a folder that a pattern fits; -; which                |
 | `unsafe_path`   | absolute, `..`, drive letter or NUL in an archive's member name                              |
-| `bomb`          | the archive's limits are reached, here or before; bytes unpacked; the limit                  |
+| `bomb`          | the limits of an archive (Parquet: row group) are reached, here or before; bytes; the limit  |
 | `truncated`     | an archive, stream or Parquet file is cut or damaged here; byte offset; what was found       |
 | `encrypted`     | a zip's member has a password                                                                |
 | `unsupported`   | packed by a method that is not read here, or a sparse member; -; the method                  |
