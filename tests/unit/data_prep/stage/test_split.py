@@ -41,5 +41,7 @@ def test_the_seed_chooses_and_the_order_of_names_does_not_matter() -> None:
 
 
 def test_too_few_repositories() -> None:
-    with pytest.raises(UserError, match=r"repositories with usable files in the corpus \(2: a, b\).*at least 3"):
+    with pytest.raises(
+        UserError, match=r"repositories with usable files in the corpus \(2: a, b\).*at least 3"
+    ):
         split_repositories({"a": 1, "b": 1}, SplitConfig())
