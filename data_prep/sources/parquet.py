@@ -15,6 +15,7 @@ from data_prep.sources.config import ColumnsConfig, ParquetConfig
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
+from data_prep.sources.parquet_footer import check_footer
 from data_prep.sources.parquet_rows import (
     conversion_errors,
     group_batches,
@@ -153,7 +154,10 @@ def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]
         metadata = opened.metadata
         names = {metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)}
         columns = _needed(names, records.mappings)
-        groups = _row_groups(metadata, columns)
+        paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+        leaves = [leaf for leaf, path in enumerate(paths) if path.split(".")[0] in columns]
+        check_footer(metadata, leaves)
+        groups = _row_groups(metadata, leaves)
     readers: list[tuple[Reader, int]] = []
     large = [group for group in groups if group.packed_bytes > _PACKED_BYTES_PER_PART]
     small = [group for group in groups if group.packed_bytes <= _PACKED_BYTES_PER_PART]
@@ -180,14 +184,13 @@ def _needed(names: set[str], mappings: Sequence[ColumnsConfig]) -> tuple[str, ..
     return tuple(sorted(found))
 
 
-def _row_groups(metadata: Any, columns: Sequence[str]) -> list[RowGroup]:
+def _row_groups(metadata: Any, leaves: Sequence[int]) -> list[RowGroup]:
     groups, first_row = [], 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if not group.num_rows:
             continue
-        chunks = [group.column(i) for i in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+        chunks = [group.column(leaf) for leaf in leaves]
         packed = sum(chunk.total_compressed_size for chunk in chunks)
         # Nulls take no bytes in the file, but their places do in memory.
         unpacked = sum(max(0, c.total_uncompressed_size) + 8 * max(0, c.num_values) for c in chunks)
