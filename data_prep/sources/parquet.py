@@ -66,7 +66,7 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
     files = find_files(config.urls)
     for number, file in enumerate(files):
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
-        readers, failure = _readers_or_failure(file, records)
+        readers, failure = _readers_or_failure(file, records, config.columns)
         if failure is not None:
             failures.append(f"{file.label}: {failure}")
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
@@ -136,24 +136,25 @@ class ParquetPart:
 
 
 def _readers_or_failure(
-    file: SourceFile, records: RecordReader
+    file: SourceFile, records: RecordReader, told: ColumnsConfig | None
 ) -> tuple[list[tuple[Reader, int]], str | None]:
     """Who reads the file; one that cannot be read has a reader that says why, and comes with the reason."""
     rejection = file.rejection
     if rejection is None:
         try:
-            return _readers(file, records), None
+            return _readers(file, records, told), None
         except _reading_errors() as error:
             rejection = _damage(error)
     failure = TableFailure(file.label, records, rejection, file.num_bytes or 0)
     return [(failure, 0)], rejection.detail or rejection.rule
 
 
-def _readers(file: SourceFile, records: RecordReader) -> list[tuple[Reader, int]]:
+def _readers(file: SourceFile, records: RecordReader, told: ColumnsConfig | None) -> list[tuple[Reader, int]]:
     with opened_parquet(file) as opened:
         metadata = opened.metadata
         names = {metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)}
         columns = _needed(names, records.mappings)
+        _refuse_missing(names, told)
         paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
         leaves = [leaf for leaf, path in enumerate(paths) if path.split(".")[0] in columns]
         check_footer(metadata, leaves)
@@ -182,6 +183,16 @@ def _needed(names: set[str], mappings: Sequence[ColumnsConfig]) -> tuple[str, ..
     if not contents & names:
         raise _NoContent(f"no column {' or '.join(sorted(contents))} among {', '.join(sorted(names))}")
     return tuple(sorted(found))
+
+
+def _refuse_missing(names: set[str], told: ColumnsConfig | None) -> None:
+    """Every column that the user names must be there; what a preset names need not be."""
+    if told is None or told.files is not None:
+        return
+    wanted = sorted(name for name in told.model_dump().values() if name is not None)
+    missing = [name for name in wanted if name not in names and name.split(".")[0] not in names]
+    if missing:
+        raise _NoContent(f"no column {' and '.join(missing)} among {', '.join(sorted(names))}")
 
 
 def _row_groups(metadata: Any, leaves: Sequence[int]) -> list[RowGroup]:

@@ -206,3 +206,10 @@ def test_nested_columns(tmp_path: Path) -> None:
     columns = ColumnsConfig(content="file.text", repository="repo.name")
     (file,) = read_all(_config(tmp_path / "x.parquet", columns=columns))
     assert (file.repository, file.data) == ("o/r", b"x\n")
+
+
+def test_every_column_that_is_named_must_be_there(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"content": ["x = 1\n"], "path": ["a.py"]}), tmp_path / "a.parquet")
+    columns = ColumnsConfig(content="content", path="pathh", stars="n")
+    with pytest.raises(UserError, match="no column n and pathh among content, path"):
+        plan_units(ParquetConfig(urls=(str(tmp_path / "a.parquet"),), columns=columns))
