@@ -37,7 +37,7 @@ class ReadingConfig(Config):
 
     def versions(self) -> dict[str, str]:
         """Of the programs that have a say in what is kept."""
-        found = {"license-expression": version("license-expression")}
+        found = {name: version(name) for name in ("license-expression", "pygments")}
         if self.filters.parses:
             found["python"] = ".".join(map(str, sys.version_info[:2]))
         filters = self.filters
