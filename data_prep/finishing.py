@@ -14,13 +14,15 @@ from data_prep.manifest import (
     LEDGER_NAME,
     SIGNATURE_NAME,
     TOKENIZER_NAME,
+    IndexedBlock,
     Manifest,
     Shard,
+    ShardIndex,
     Source,
     read_manifest,
     write_manifest,
 )
-from data_prep.shard_plan import PlannedShard, ShardPlan
+from data_prep.shard_plan import ShardPlan
 from data_prep.shards import WrittenShard
 from data_prep.summary import summarise
 from data_prep.tokenizer import CodeTokenizer
@@ -60,7 +62,9 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
     tokenizer = CodeTokenizer.load(folder / TOKENIZER_NAME)
     splits: dict[str, list[Shard]] = {split: [] for split in SPLITS}
     for planned, shard in zip(outcome.plan.shards, outcome.written, strict=True):
-        splits[planned.split].append(write_index(folder, planned, shard))
+        index = shard.index.blocks
+        entry = write_index(folder, planned.name, planned.source, index, shard.tar_sha256)
+        splits[planned.split].append(entry)
     write_ledger(folder / LEDGER_NAME, outcome.ledger)
     manifest = Manifest(
         config_sha256=config_digest,
@@ -76,19 +80,21 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
     return summarise(read_ledger(folder / LEDGER_NAME), manifest)
 
 
-def write_index(folder: Path, planned: PlannedShard, shard: WrittenShard) -> Shard:
-    """Write the tar's index; returns the manifest's entry."""
-    data = (shard.index.model_dump_json(indent=1) + "\n").encode()
-    write_bytes(folder / "shards" / f"{planned.name}.index.json", data)
+def write_index(
+    folder: Path, name: str, source: str, blocks: tuple[IndexedBlock, ...], tar_sha256: str
+) -> Shard:
+    """Write the index of the tar `name`, which lies in its place; returns the manifest's entry."""
+    data = (ShardIndex(blocks=blocks).model_dump_json(indent=1) + "\n").encode()
+    write_bytes(folder / "shards" / f"{name}.index.json", data)
     return Shard(
-        name=planned.name,
-        source=planned.source,
-        num_blocks=len(shard.index.blocks),
-        num_docs=sum(block.num_docs for block in shard.index.blocks),
-        num_tokens=sum(shard.document_tokens),
-        num_text_bytes=sum(block.num_text_bytes for block in shard.index.blocks),
-        tar_bytes=shard.tar_bytes,
-        tar_sha256=shard.tar_sha256,
+        name=name,
+        source=source,
+        num_blocks=len(blocks),
+        num_docs=sum(block.num_docs for block in blocks),
+        num_tokens=sum(block.num_tokens for block in blocks),
+        num_text_bytes=sum(block.num_text_bytes for block in blocks),
+        tar_bytes=(folder / "shards" / f"{name}.tar").stat().st_size,
+        tar_sha256=tar_sha256,
         index_sha256=sha256_bytes(data),
     )
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import UserError
-from cluster.storage import sha256_bytes, sha256_file, write_bytes
-from data_prep.finishing import count_sources, remove_unnamed
+from cluster.storage import sha256_file
+from data_prep.finishing import count_sources, remove_unnamed, write_index
 from data_prep.forget_requests import FORGOTTEN_RULE, ForgetRequest, ForgetRequests
 from data_prep.ledger import write_ledger
-from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.manifest import Manifest, Shard, write_manifest
 from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
 from data_prep.shards import Sample, write_tar
 
@@ -141,19 +141,7 @@ class _Revision:
         if not blocks:
             tar.unlink()
             return None
-        index = (ShardIndex(blocks=blocks).model_dump_json(indent=1) + "\n").encode()
-        write_bytes(self._folder / "shards" / f"{name}.index.json", index)
-        return Shard(
-            name=name,
-            source=shard.source,
-            num_blocks=len(blocks),
-            num_docs=sum(block.num_docs for block in blocks),
-            num_tokens=sum(block.num_tokens for block in blocks),
-            num_text_bytes=sum(block.num_text_bytes for block in blocks),
-            tar_bytes=tar.stat().st_size,
-            tar_sha256=tar_sha256,
-            index_sha256=sha256_bytes(index),
-        )
+        return write_index(self._folder, name, shard.source, blocks, tar_sha256)
 
     def _samples(self, shard: Shard, entries: Sequence[BlockEntry]) -> Iterator[Sample]:
         """What is left of the tar's blocks; they keep their keys."""

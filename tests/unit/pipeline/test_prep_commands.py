@@ -1,7 +1,6 @@
 """inspect, trace and forget from the command line, on a run folder with a finished prep stage."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pipeline.recipe import load_run_config
 from pipeline.run_folder import config_text
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, verify_outputs, write_record
 from pretrain.data.lanes import LaneReader
+from tests.killed_writes import Killed, kill_at
 from tests.unit.data_prep.finished.written import Document, write_prepared
 
 SEED, LANES, SEGMENT_TOKENS, NUM_STEPS = 5, 2, 16, 60
@@ -276,10 +276,6 @@ def test_a_name_that_nothing_has_is_bad_input_and_not_written_down(run: Path) ->
     assert_bad_input(permcode("forget", run, "--repo", "a", "--path", "b"), "say what to forget")
 
 
-class Killed(BaseException):
-    pass
-
-
 def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_damaged(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +285,7 @@ def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_d
     while True:
         folder = shutil.copytree(run, tmp_path / f"killed{num_kills}")
         with monkeypatch.context() as patched:
-            _kill_at(patched, num_kills)
+            kill_at(patched, num_kills)
             try:
                 permcode("forget", folder, "--repo", "alpha")
                 break
@@ -306,30 +302,6 @@ def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_d
         num_kills += 1
     # The record put aside, the request, tar, index, ledger, manifest, the old ones' removal (3), the record (2).
     assert num_kills == 11
-
-
-def _kill_at(patched: pytest.MonkeyPatch, number: int) -> None:
-    """Let `number` renames and removals of files happen, then end at the next."""
-    calls = 0
-    replace, unlink = os.replace, Path.unlink
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls > number:
-            raise Killed
-
-    def counted_replace(source: Path, target: Path) -> None:
-        count()
-        replace(source, target)
-
-    def counted_unlink(path: Path, missing_ok: bool = False) -> None:
-        if not path.name.endswith(".tmp"):
-            count()
-        unlink(path, missing_ok=missing_ok)
-
-    patched.setattr(os, "replace", counted_replace)
-    patched.setattr(Path, "unlink", counted_unlink)
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(run: Path) -> None:

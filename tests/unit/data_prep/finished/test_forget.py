@@ -12,6 +12,7 @@ from data_prep.forget import forget, plan_forgetting
 from data_prep.forget_requests import ForgetRequest, ForgetRequests, read_requests, record_request
 from data_prep.prepared import open_prepared
 from data_prep.verification import verify_prepared
+from tests.killed_writes import Killed, kill_at
 from tests.unit.data_prep.finished.written import Document, Layout
 
 ALPHA = (ForgetRequest(repository="alpha"),)
@@ -160,10 +161,6 @@ def test_what_a_killed_call_left_half_written_is_removed(prep: Path) -> None:
     assert not list(prep.rglob("*.tmp"))
 
 
-class Killed(BaseException):
-    pass
-
-
 def test_killed_before_any_write_readers_see_old_or_new_and_repeating_finishes(
     prep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +173,7 @@ def test_killed_before_any_write_readers_see_old_or_new_and_repeating_finishes(
     while True:
         folder = shutil.copytree(prep, tmp_path / f"killed{num_kills}")
         with monkeypatch.context() as patched:
-            _kill_at(patched, num_kills)
+            kill_at(patched, num_kills)
             try:
                 forget(folder, ALPHA)
                 break
@@ -189,32 +186,6 @@ def test_killed_before_any_write_readers_see_old_or_new_and_repeating_finishes(
         num_kills += 1
     # Two tars, two indexes, ledger, manifest; then the removal of two tars, two indexes and a ledger.
     assert num_kills == 11
-
-
-def _kill_at(patched: pytest.MonkeyPatch, number: int) -> None:
-    """Let `number` renames and removals of files happen, then end at the next."""
-    import os
-
-    calls = 0
-    replace, unlink = os.replace, Path.unlink
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls > number:
-            raise Killed
-
-    def counted_replace(source: Path, target: Path) -> None:
-        count()
-        replace(source, target)
-
-    def counted_unlink(path: Path, missing_ok: bool = False) -> None:
-        if not path.name.endswith(".tmp"):
-            count()
-        unlink(path, missing_ok=missing_ok)
-
-    patched.setattr(os, "replace", counted_replace)
-    patched.setattr(Path, "unlink", counted_unlink)
 
 
 def test_a_ledger_that_disagrees_with_the_shards_stops_before_the_manifest(
