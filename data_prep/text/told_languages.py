@@ -16,6 +16,7 @@ _ALIASES = {
     "f sharp": "F#",
     "fsharp": "F#",
     "golang": "Go",
+    "groff": "Roff Manpage",
     "objectivec": "Objective-C",
     "plain text": "Text",
     "vb.net": "Visual Basic .NET",

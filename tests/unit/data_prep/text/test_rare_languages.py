@@ -15,6 +15,7 @@ from data_prep.text.rare_languages import rare_language
         ("site.typoscript", "TypoScript"),
         ("query.promql", "PromQL"),
         ("tests.rakutest", "Raku"),
+        ("ls.1p", "Roff Manpage"),
         ("grammar.g", None),  # eight lexers claim it
         ("crash.pytb", None),  # no code
         ("key.asc", None),
