@@ -1,11 +1,5 @@
 """The command line. Nothing heavy is imported before a command needs it."""
 
-import sys
-import tempfile
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +7,8 @@ import typer
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
-
-EXIT_FAILED = 1
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
@@ -102,7 +92,7 @@ def finetune(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: Dry
 def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
     """The report of a finished run; never trains anything."""
     if not dry_run:
-        with _exit_codes(out):
+        with exit_codes(out):
             from pipeline.recipe import load_run_config
             from pipeline.run import check_report_is_possible
 
@@ -131,7 +121,7 @@ def submit(
     \b
     permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
     """
-    with _exit_codes(out):
+    with exit_codes(out):
         from pipeline.dry_run import submit_dry_run_lines
         from pipeline.recipe import load_run_config
         from pipeline.submit import config_for_cluster, submit_run
@@ -158,7 +148,7 @@ def doctor(
     """Check what a run needs on this machine.
 
     One line per check, with the mend; exit code 1 if one fails."""
-    with _exit_codes(out):
+    with exit_codes(out):
         from cluster.doctor import render, run_checks
 
         raise typer.Exit(render(run_checks(out, build=build), Reporter()))
@@ -191,7 +181,7 @@ def inspect(
     permcode inspect runs/demo --document 0123456789abcdef
     permcode inspect runs/demo --verify
     """
-    with _exit_codes(None, only_shows=True):
+    with exit_codes(None, only_shows=True):
         from pipeline import inspect_view
         from pipeline.prep_folder import find_prep_folder
 
@@ -227,7 +217,7 @@ def trace(
     permcode trace runs/demo --token 123456
     permcode trace runs/demo --step 300 --lane 7
     """
-    with _exit_codes(None, only_shows=True):
+    with exit_codes(None, only_shows=True):
         from pipeline.prep_folder import find_prep_folder
         from pipeline.trace_view import step_lines, token_lines
 
@@ -269,7 +259,7 @@ def forget(
     permcode forget runs/demo --repo some/project
     permcode forget runs/demo --path "*/secret/*" --dry-run
     """
-    with _exit_codes(None):
+    with exit_codes(None):
         if (repo is None) == (path is None) or "" in (repo, path):
             raise UserError("say what to forget: --repo NAME or --path GLOB")
         from data_prep.forget_requests import ForgetRequest
@@ -289,7 +279,7 @@ def main() -> None:
 def _run_until(
     targets: list[str], recipe: str, out: Path, overrides: list[str] | None, dry_run: bool
 ) -> None:
-    with _exit_codes(out):
+    with exit_codes(out):
         from pipeline.dry_run import dry_run_lines
         from pipeline.recipe import load_run_config
         from pipeline.run import run_pipeline
@@ -301,49 +291,6 @@ def _run_until(
         reporter = Reporter()
         for line in dry_run_lines(config, out, targets):
             reporter.line(line)
-
-
-@contextmanager
-def _exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
-    """Turn what the block raises into one line on stderr and an exit code.
-
-    A block that `only_shows` may be cut off by its reader, as in `permcode inspect DIR | head`.
-    """
-    try:
-        yield
-    except UserError as error:
-        _complain(f"error: {error}")
-        raise typer.Exit(EXIT_BAD_INPUT) from None
-    except (KeyboardInterrupt, SystemExit) as end:
-        # Ray Train answers Ctrl-C with sys.exit, rich a closed pipe.
-        if only_shows and isinstance(end.__context__, BrokenPipeError):
-            raise typer.Exit(EXIT_BROKEN_PIPE) from None
-        _complain("interrupted: the same command continues")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except Exception as error:
-        if isinstance(error, typer.Exit):
-            raise
-        log = _write_traceback(out)
-        first_line = (str(error).strip() or "no message").splitlines()[0]
-        _complain(f"failed: {type(error).__name__}: {first_line} (the traceback is in {log})")
-        raise typer.Exit(EXIT_FAILED) from None
-
-
-def _complain(text: str) -> None:
-    sys.stdout.flush()
-    print(f"permcode: {text}", file=sys.stderr, flush=True)
-
-
-def _write_traceback(out: Path | None) -> Path:
-    """Write the exception in flight below `out`, or to the temporary folder where there is no `out` yet."""
-    folder = out / "logs" if out is not None and out.is_dir() else Path(tempfile.gettempdir())
-    path = folder / f"permcode-failed-{datetime.now():%Y%m%d-%H%M%S}.log"
-    try:
-        folder.mkdir(exist_ok=True)
-        path.write_text(traceback.format_exc(), encoding="utf-8")
-    except OSError:
-        traceback.print_exc()
-    return path
 
 
 if __name__ == "__main__":
