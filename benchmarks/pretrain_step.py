@@ -15,7 +15,8 @@ import torch
 from pipeline.recipe import load_run_config
 from pretrain.config import PretrainConfig
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.places import Places
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders import ObjectiveConfig, lane_order
 
@@ -23,7 +24,7 @@ SHARES = (1 / 6, 0.5, 0.75, 1.0)
 
 
 def one_step(
-    model: PermutationLM, config: PretrainConfig, share: float, step: int, memory: SegmentMemory
+    model: TwoStreamTransformer, config: PretrainConfig, share: float, step: int, memory: SegmentMemory
 ) -> SegmentMemory:
     """Forward and backward of one micro-batch of random tokens."""
     objective = ObjectiveConfig(target_share=share)
@@ -32,10 +33,11 @@ def one_step(
         for lane in range(config.micro_batch_lanes)
     ]
     rank_BL = torch.from_numpy(np.stack([order.rank_L for order in orders]))
+    content = Places.in_order(rank_BL, torch.zeros_like(rank_BL))
     target_BP = torch.from_numpy(np.stack([order.target_P for order in orders]))
     tokens_BL = torch.randint(0, model.vocab_size, rank_BL.shape)
-    output = model(tokens_BL, rank_BL, torch.zeros_like(rank_BL), target_BP, memory)
-    prediction_loss(output.logits_BPV, tokens_BL, target_BP).backward()
+    output = model(tokens_BL, content, content.at(target_BP), memory)
+    prediction_loss(output.logits_BPV, tokens_BL.gather(1, target_BP)).backward()
     model.zero_grad()
     return output.memory
 
@@ -46,7 +48,7 @@ def measure(num_rounds: int, shares: Sequence[float]) -> dict[float, list[float]
     torch.manual_seed(0)
     run = load_run_config("demo", [])
     config = run.pretrain
-    model = PermutationLM(config.model, run.prep.tokenizer.vocab_size).bfloat16()
+    model = TwoStreamTransformer(config.model, run.prep.tokenizer.vocab_size).bfloat16()
     memory = model.empty_memory(config.micro_batch_lanes)
     times_s: dict[float, list[float]] = {share: [] for share in shares}
     for step in range(num_rounds + 1):

@@ -7,7 +7,7 @@ import torch
 
 from cluster.errors import UserError
 from cluster.storage import sha256_file
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 from pretrain.weights import load_pretrained
 
@@ -15,7 +15,7 @@ Arm = Literal["pretrained", "scratch"]
 ARMS: tuple[Arm, ...] = ("pretrained", "scratch")
 
 
-def initial_model(arm: Arm, model_folder: Path, tokenizer: Path, seed: int) -> PermutationLM:
+def initial_model(arm: Arm, model_folder: Path, tokenizer: Path, seed: int) -> TwoStreamTransformer:
     """The model of `model_folder` (float32, on the CPU); for "scratch" its shape, weights from `seed`.
 
     Raises UserError when the model is missing or damaged, or was pretrained with another tokenizer.
@@ -29,4 +29,4 @@ def initial_model(arm: Arm, model_folder: Path, tokenizer: Path, seed: int) -> P
     if arm == "pretrained":
         return model
     torch.manual_seed(key_seed(seed, "scratch-weights"))
-    return PermutationLM(model.config, model.vocab_size)
+    return TwoStreamTransformer(model.config, model.vocab_size)

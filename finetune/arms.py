@@ -15,7 +15,7 @@ from finetune.adapt import Arm, initial_model
 from finetune.config import CompletionConfig, SearchConfig
 from finetune.tasks import completion, search
 from finetune.train import compute_device
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import save_model
 
 JOURNAL = "journal.jsonl"
@@ -62,7 +62,7 @@ def search_baseline(config: SearchConfig, seed: int, prep_folder: Path, output: 
     write_json(output, search.tfidf_baseline(open_prepared(prep_folder), config, seed))
 
 
-def _start(arm: Arm, prep_folder: Path, pretrain_folder: Path, seed: int) -> PermutationLM:
+def _start(arm: Arm, prep_folder: Path, pretrain_folder: Path, seed: int) -> TwoStreamTransformer:
     # The arms run side by side with one CPU each; more threads would only get in each other's way.
     torch.set_num_threads(1)
     model = initial_model(arm, pretrain_folder / MODEL, prep_folder / "tokenizer.json", seed)
@@ -71,7 +71,7 @@ def _start(arm: Arm, prep_folder: Path, pretrain_folder: Path, seed: int) -> Per
 
 def _finish(
     arm: Arm,
-    model: PermutationLM,
+    model: TwoStreamTransformer,
     corpus: PreparedCorpus,
     result: dict[str, Any],
     journal: Journal,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pretrain.model.memory import UNFILLED_GROUP
+from pretrain.model.places import UNFILLED_GROUP
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def build_stages(config: RunConfig) -> list[Stage]:
             config=_identity(config, config.pretrain),
             run=partial(_pretrain, config),
             inputs=("prep",),
+            version=2,
             journals={"": "journal.jsonl"},
             artifacts=("model",),
             headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),

@@ -28,7 +28,7 @@ from pretrain.engine import EngineState
 from pretrain.model.memory import SegmentMemory, concatenate
 
 COMMIT_NAME = "COMMIT.json"
-_FORMAT = 1
+_FORMAT = 2
 _STEP_FOLDER = re.compile(r"step-(\d{8})")
 
 
@@ -60,7 +60,7 @@ def write_engine_state(folder: Path, state: EngineState, step: int, run_fingerpr
 def write_memory(folder: Path, memory: SegmentMemory, first_lane: int) -> None:
     """One worker's part of a commit: the memory of its lanes."""
     tensors = {f"layer-{number:03d}": layer for number, layer in enumerate(memory.layers_BMD)}
-    tensors["group"] = memory.group_BM
+    tensors |= {"group": memory.group_BM, "document": memory.document_BM}
     write_bytes(folder / f"memory-{first_lane:05d}.safetensors", save(_contiguous(tensors)))
 
 
@@ -128,8 +128,8 @@ def load(folder: Path, run_fingerprint: str) -> Checkpoint:
     parts = []
     for path in sorted(folder.glob("memory-*.safetensors")):
         tensors = load_file(path)
-        group_BM = tensors.pop("group")
-        parts.append(SegmentMemory(tuple(tensors[name] for name in sorted(tensors)), group_BM))
+        group_BM, document_BM = tensors.pop("group"), tensors.pop("document")
+        parts.append(SegmentMemory(tuple(tensors[name] for name in sorted(tensors)), group_BM, document_BM))
     engine = EngineState(
         load_file(folder / "weights.safetensors"),
         load_file(folder / "optimizer.safetensors"),

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from cluster.config import Config
-from pretrain.model.config import ModelConfig
+from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.orders import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
 
@@ -55,6 +55,10 @@ class PretrainConfig(Config):
     num_workers: PositiveInt = 2
     zero_stage: Literal[1, 2] = 2
     precision: Literal["bf16", "fp32"] = "bf16"
+    activation_checkpointing: bool = False
+    """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, more time."""
+    compile: bool = False
+    """Run the model through torch.compile."""
     max_worker_restarts: NonNegativeInt = 2
     """How often Ray Train may restart the workers from the last checkpoint before the run fails."""
 
@@ -73,6 +77,16 @@ class PretrainConfig(Config):
         if self.schedule.warmup_steps >= self.num_steps:
             raise ValueError(
                 f"schedule.warmup_steps={self.schedule.warmup_steps} must be less than num_steps={self.num_steps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _segment_has_positions(self) -> "PretrainConfig":
+        positions = self.model.positions
+        if isinstance(positions, AbsoluteLearnedPositions) and self.segment_tokens > positions.max_positions:
+            raise ValueError(
+                f"segment_tokens={self.segment_tokens} is more than model.positions.max_positions="
+                f"{positions.max_positions}: use shorter segments or more positions"
             )
         return self
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pretrain.config import PretrainConfig
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _NEVER_PRINT_STEPS = 1 << 30
@@ -27,7 +27,7 @@ class EngineState:
     adam_steps: int
 
 
-def build_engine(model: PermutationLM, config: PretrainConfig, world_size: int) -> Any:
+def build_engine(model: TwoStreamTransformer, config: PretrainConfig, world_size: int) -> Any:
     """A DeepSpeedEngine over `model`; the process group must stand."""
     import deepspeed
 
@@ -37,7 +37,7 @@ def build_engine(model: PermutationLM, config: PretrainConfig, world_size: int) 
     return engine
 
 
-def _optimizer(model: PermutationLM, config: PretrainConfig) -> torch.optim.AdamW:
+def _optimizer(model: TwoStreamTransformer, config: PretrainConfig) -> torch.optim.AdamW:
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     settings = config.optimizer

@@ -16,7 +16,7 @@ from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from pretrain.data.batch import left_to_right_batch
 from pretrain.data.lanes import LaneReader
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.ngram import BigramModel, UnigramModel
 
 
@@ -56,7 +56,9 @@ class ValidationText:
 
 
 @torch.no_grad()
-def model_bits(model: PermutationLM, text: ValidationText, lanes: range, device: torch.device) -> float:
+def model_bits(
+    model: TwoStreamTransformer, text: ValidationText, lanes: range, device: torch.device
+) -> float:
     """Bits the model needs for the scored tokens of `lanes`, memory carried from segment to segment."""
     if len(lanes) == 0:
         return 0.0
@@ -66,10 +68,10 @@ def model_bits(model: PermutationLM, text: ValidationText, lanes: range, device:
     total_nats = 0.0
     for step in range(text.num_segments):
         batch = left_to_right_batch(text.reader, step, lanes).to(device)
-        output = model(batch.tokens_BL, batch.rank_BL, batch.group_BL, batch.target_BP, memory)
+        output = model(batch.tokens_BL, batch.content, batch.targets, memory)
         memory = output.memory
         nats_BL = nn.functional.cross_entropy(
-            output.logits_BPV.float().flatten(0, 1), batch.tokens_BL.flatten(), reduction="none"
+            output.logits_BPV.float().flatten(0, 1), batch.wanted_BP.flatten(), reduction="none"
         ).view_as(batch.tokens_BL)
         scored_from = 1 if step == 0 else 0
         total_nats += float(nats_BL[:, scored_from:].double().sum())

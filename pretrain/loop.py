@@ -15,7 +15,7 @@ from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
 from pretrain.engine import build_engine, gather_masters, gather_state, restore_state
 from pretrain.evaluate import ValidationText, model_bits, ngram_bits
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 from pretrain.step import TrainState, train_step
 from pretrain.weights import save_model
@@ -78,7 +78,7 @@ def _start(run: Run, corpus: PreparedCorpus, device: torch.device, journal: Jour
     """A fresh state, or the one of the newest valid commit."""
     config, rank, world_size = run.config, dist.get_rank(), dist.get_world_size()
     torch.manual_seed(key_seed(run.seed, "initialisation"))
-    model = PermutationLM(config.model, corpus.tokenizer.vocab_size).to(device)
+    model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size).to(device)
     per_worker = config.lanes // world_size
     state = TrainState(
         config=config,

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-
-def left_to_right(lanes: int, length: int) -> tuple[Tensor, Tensor]:
-    """Plain language modelling: rank and targets [B, L], every token predicted from those before it."""
-    position_BL = torch.arange(length).expand(lanes, length)
-    return position_BL + 1, position_BL.clone()
+from pretrain.model.places import Places
 
 
-def prediction_loss(logits_BPV: Tensor, tokens_BL: Tensor, target_BP: Tensor) -> Tensor:
-    """Mean negative log-likelihood of the predicted tokens in nats, computed in float32."""
-    wanted_BP = tokens_BL.gather(1, target_BP)
+def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> Places:
+    """Plain language modelling: every token comes after those before it. Serves as content and as targets."""
+    position_L = torch.arange(group_BL.shape[1], device=group_BL.device)
+    return Places.in_order((position_L + 1).expand_as(group_BL), group_BL, document_BL)
+
+
+def prediction_loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
+    """Mean negative log-likelihood of the wanted tokens in nats, computed in float32."""
     return functional.cross_entropy(logits_BPV.float().flatten(0, 1), wanted_BP.flatten())

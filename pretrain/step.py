@@ -48,8 +48,8 @@ def train_step(state: TrainState) -> dict[str, float]:
         batch = training_batch(state.reader, config.objective, state.seed, state.step, lanes).to(state.device)
         seed_dropout(state.seed, state.step, lanes[0] // config.micro_batch_lanes)
         memory = state.memory.lanes(first, first + len(lanes))
-        output = state.engine(batch.tokens_BL, batch.rank_BL, batch.group_BL, batch.target_BP, memory)
-        loss = prediction_loss(output.logits_BPV, batch.tokens_BL, batch.target_BP)
+        output = state.engine(batch.tokens_BL, batch.content, batch.targets, memory)
+        loss = prediction_loss(output.logits_BPV, batch.wanted_BP)
         state.engine.backward(loss)
         state.engine.step()  # updates the weights after the last micro-batch only
         new_memory.append(output.memory)

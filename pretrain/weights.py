@@ -8,13 +8,13 @@ from torch import Tensor
 from cluster.errors import UserError
 from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
 from pretrain.model.config import ModelConfig
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save_model(
-    model: PermutationLM, folder: Path, tokenizer: Path, weights: dict[str, Tensor] | None = None
+    model: TwoStreamTransformer, folder: Path, tokenizer: Path, weights: dict[str, Tensor] | None = None
 ) -> None:
     """Write `config.json` (last), `model.safetensors` (float32) and `tokenizer.json`.
 
@@ -38,7 +38,7 @@ def save_model(
     )
 
 
-def load_pretrained(folder: Path) -> PermutationLM:
+def load_pretrained(folder: Path) -> TwoStreamTransformer:
     """The model of a folder, float32, in training mode. Raises UserError when a file is missing or damaged."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no model (config.json is missing): run `permcode pretrain` first")
@@ -48,6 +48,6 @@ def load_pretrained(folder: Path) -> PermutationLM:
             raise UserError(
                 f"{folder / name} is missing or damaged (checksum differs): restore it or pretrain again"
             )
-    model = PermutationLM(ModelConfig.model_validate(stored["model"]), stored["vocab_size"])
+    model = TwoStreamTransformer(ModelConfig.model_validate(stored["model"]), stored["vocab_size"])
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model

@@ -16,7 +16,7 @@ from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from pretrain.model.config import ModelConfig
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 
 Packages = Mapping[str, Mapping[str, str]]
 
@@ -84,9 +84,9 @@ def stdlib_packages(modules: Sequence[str]) -> Packages:
     return {name: {f"{name}.py": (_STDLIB / f"{name}.py").read_text(encoding="utf-8")} for name in modules}
 
 
-def tiny_model(vocab_size: int, dropout: float = 0.0) -> PermutationLM:
+def tiny_model(vocab_size: int, dropout: float = 0.0) -> TwoStreamTransformer:
     torch.manual_seed(0)
     shape = ModelConfig(
         num_layers=2, model_dim=32, num_heads=2, head_dim=16, ffn_dim=64, memory_tokens=32, dropout=dropout
     )
-    return PermutationLM(shape, vocab_size)
+    return TwoStreamTransformer(shape, vocab_size)

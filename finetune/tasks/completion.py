@@ -32,8 +32,9 @@ from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics import ratio_estimate
 from finetune.packing import PackedLanes, pack_documents
 from finetune.train import StepLoss, mixed_precision, train
-from pretrain.model.memory import UNFILLED_GROUP, SegmentMemory
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 from pretrain.randomness import key_seed, keyed_generator
 
@@ -99,7 +100,7 @@ def align(
 
 
 def train_completion(
-    model: PermutationLM, corpus: PreparedCorpus, config: CompletionConfig, seed: int, journal: Journal
+    model: TwoStreamTransformer, corpus: PreparedCorpus, config: CompletionConfig, seed: int, journal: Journal
 ) -> None:
     """Left-to-right language modelling of the task-train documents, segment after segment with memory."""
     lanes = pack_documents(_train_tokens(corpus, config, seed), config.num_lanes)
@@ -125,7 +126,7 @@ def _train_tokens(
 class LaneLoss:
     """The loss of successive segments; steps come in order, for the memory goes from each to the next."""
 
-    def __init__(self, model: PermutationLM, lanes: PackedLanes, segment_tokens: int) -> None:
+    def __init__(self, model: TwoStreamTransformer, lanes: PackedLanes, segment_tokens: int) -> None:
         self._model = model
         self._lanes = lanes
         self._segment_tokens = segment_tokens
@@ -147,17 +148,18 @@ class LaneLoss:
 
 
 def next_token_logits(
-    model: PermutationLM, tokens_BL: Tensor, group_BL: Tensor, memory: SegmentMemory | None
+    model: TwoStreamTransformer, tokens_BL: Tensor, group_BL: Tensor, memory: SegmentMemory | None
 ) -> tuple[Tensor, SegmentMemory]:
     """Every token's scores [B, L, V] from the tokens before it."""
     device = next(model.parameters()).device
-    rank_BL, target_BL = left_to_right(*tokens_BL.shape)
-    inputs = (tensor.to(device) for tensor in (tokens_BL, rank_BL, group_BL, target_BL))
-    output = model(*inputs, memory)
+    content = left_to_right(group_BL.to(device))
+    output = model(tokens_BL.to(device), content, content, memory)
     return output.logits_BPV, output.memory
 
 
-def right_tokens(model: PermutationLM, lanes: PackedLanes, segment_tokens: int) -> npt.NDArray[np.bool_]:
+def right_tokens(
+    model: TwoStreamTransformer, lanes: PackedLanes, segment_tokens: int
+) -> npt.NDArray[np.bool_]:
     """Whether each token is the model's first choice given the true tokens before it, [B, T]."""
     device = next(model.parameters()).device
     memory: SegmentMemory | None = None
@@ -172,7 +174,7 @@ def right_tokens(model: PermutationLM, lanes: PackedLanes, segment_tokens: int) 
 
 
 def evaluate_completion(
-    model: PermutationLM, documents: list[ScoredDocument], config: CompletionConfig, seed: int
+    model: TwoStreamTransformer, documents: list[ScoredDocument], config: CompletionConfig, seed: int
 ) -> dict[str, Any]:
     """Accuracy over the scored lexemes with its 95% interval (documents resampled), and by class."""
     lanes = pack_documents([document.tokens for document in documents], config.num_lanes)

@@ -28,8 +28,8 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
 from finetune.lexical import TfidfSearch
 from finetune.metrics import ratio_estimate, reciprocal_ranks
 from finetune.train import StepLoss, mixed_precision, train
-from pretrain.model.memory import UNFILLED_GROUP
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed, keyed_generator
 
 _MIN_CANDIDATES = 20
@@ -99,7 +99,7 @@ class BiEncoder:
     one matches words, the higher ones what they mean here.
     """
 
-    def __init__(self, model: PermutationLM, tokenizer: CodeTokenizer) -> None:
+    def __init__(self, model: TwoStreamTransformer, tokenizer: CodeTokenizer) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self.device = next(model.parameters()).device
@@ -112,14 +112,14 @@ class BiEncoder:
         for row, tokens in enumerate(rows):
             tokens_BL[row, : len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
             group_BL[row, : len(tokens)] = 0
-        rank_BL = torch.zeros_like(tokens_BL)
-        inputs = (tensor.to(self.device) for tensor in (tokens_BL, rank_BL, group_BL))
         weight_BL1 = (group_BL == 0).to(self.device, torch.float32)[:, :, None]
         num_tokens_B1 = weight_BL1.sum(dim=1).clamp(min=1)
         means_BD = [
             (functional.layer_norm(layer_BLD.float(), layer_BLD.shape[-1:]) * weight_BL1).sum(dim=1)
             / num_tokens_B1
-            for layer_BLD in self._model.read(*inputs)
+            for layer_BLD in self._model.read(
+                tokens_BL.to(self.device), Places.given(group_BL.to(self.device))
+            )
         ]
         return functional.normalize(torch.cat(means_BD, dim=-1), dim=-1), tokens_BL.numel()
 
@@ -155,7 +155,7 @@ class ContrastiveLoss:
 
 
 def train_search(
-    model: PermutationLM,
+    model: TwoStreamTransformer,
     corpus: PreparedCorpus,
     data: SearchData,
     config: SearchConfig,
@@ -168,7 +168,7 @@ def train_search(
 
 
 def evaluate_search(
-    model: PermutationLM, corpus: PreparedCorpus, data: SearchData, config: SearchConfig, seed: int
+    model: TwoStreamTransformer, corpus: PreparedCorpus, data: SearchData, config: SearchConfig, seed: int
 ) -> dict[str, Any]:
     """MRR over the queries of all groups, with its 95% interval (queries resampled)."""
     model.eval()

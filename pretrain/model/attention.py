@@ -1,114 +1,86 @@
-"""Two-stream attention with Transformer-XL relative positions (XLNet, equations of section 2.3 and 2.4).
+"""Multi-head attention whose weights serve the content and the query stream alike (XLNet sections 2.3 to 2.5).
 
-Shapes: B lanes, L segment, M memory, K = M + L keys, P predicted, Q = L or P queries, N heads, H head dim,
-D model, R = M + 2L - 1 distances.
+Shapes: B lanes, Q rows, K keys, X rows or keys, N heads, H head dim, D model, R distances.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from pretrain.model.attend import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
-from pretrain.model.memory import UNFILLED_GROUP
-from pretrain.model.positions import shift_all, shift_some
+from pretrain.model.fused.attend import attend_fused, fusable
+from pretrain.model.places import DistanceSpan, Places, Sight
+from pretrain.model.positions.choice import layer_positions
 
 
-class Visibility:
-    """Which keys each query may attend to, from ranks and document groups.
+class SegmentEncodings(nn.Module):
+    """XLNet's relative segment encodings: a score for "same document" and one for "another", per head."""
 
-    Content i sees key j when rank[j] <= rank[i], the query stream at i when rank[j] < rank[i]; both only inside
-    one document group. Memory comes before every rank. Boolean masks with a head dimension of 1.
-    """
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.query_bias_NH = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.key_2NH = nn.Parameter(torch.empty(2, num_heads, head_dim))
 
-    def __init__(
-        self, rank_BL: Tensor, group_BL: Tensor, memory_group_BM: Tensor, target_BP: Tensor | None
-    ) -> None:
-        before_all_BM = torch.full_like(memory_group_BM, torch.iinfo(rank_BL.dtype).min)
-        rank_BK = torch.cat([before_all_BM.to(rank_BL.dtype), rank_BL], dim=1)
-        # A padding or unfilled key must match no query's group, so it gets a group no query can have.
-        filled_BM = torch.where(
-            memory_group_BM == UNFILLED_GROUP, torch.iinfo(torch.int64).min, memory_group_BM
-        )
-        group_BK = torch.cat([filled_BM, group_BL], dim=1)
-        same_BLK = group_BL[:, :, None] == group_BK[:, None, :]
-        self.content_B1LK = (same_BLK & (rank_BK[:, None, :] <= rank_BL[:, :, None]))[:, None]
-        if target_BP is not None:
-            rank_BP = rank_BL.gather(1, target_BP)
-            group_BP = group_BL.gather(1, target_BP)
-            same_BPK = group_BP[:, :, None] == group_BK[:, None, :]
-            self.query_B1PK = (same_BPK & (rank_BK[:, None, :] < rank_BP[:, :, None]))[:, None]
-            # The first token of an order sees nothing; its attention output must be zero, not an average of
-            # what it may not see.
-            self.query_sees_any_B1P1 = self.query_B1PK.any(dim=-1, keepdim=True)
+    def forward(self, query_BQNH: Tensor) -> Tensor:
+        """(q + b) s for the two cases, [B, Q, N, 2]."""
+        biased_BQNH = query_BQNH + self.query_bias_NH.to(query_BQNH.dtype)
+        return torch.einsum("bqnh,snh->bqns", biased_BQNH, self.key_2NH.to(query_BQNH.dtype))
 
 
 class TwoStreamAttention(nn.Module):
-    """Multi-head attention whose projections serve the content and the query stream alike."""
+    """Rows of either stream attend to keys made of [memory; content]."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.num_heads, self.head_dim = config.num_heads, config.head_dim
+        self.dropout = config.attention_dropout
         inner_dim = config.num_heads * config.head_dim
         self.query = nn.Linear(config.model_dim, inner_dim, bias=False)
         self.key = nn.Linear(config.model_dim, inner_dim, bias=False)
         self.value = nn.Linear(config.model_dim, inner_dim, bias=False)
-        self.position = nn.Linear(config.model_dim, inner_dim, bias=False)
         self.output = nn.Linear(inner_dim, config.model_dim, bias=False)
-        self.content_bias_NH = nn.Parameter(torch.empty(config.num_heads, config.head_dim))
-        self.position_bias_NH = nn.Parameter(torch.empty(config.num_heads, config.head_dim))
+        self.positions = layer_positions(config)
+        self.segments = (
+            SegmentEncodings(config.num_heads, config.head_dim) if config.segment_encodings else None
+        )
 
-    def _heads(self, flat: Tensor) -> Tensor:
-        return flat.view(*flat.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+    def keys_values(self, context_BKD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
+        """Keys and values [N, B, K, H] for both streams."""
+        key_BKNH = self.positions.placed(self._heads(self.key(context_BKD)), keys.position_BX)
+        return _heads_first(key_BKNH), _heads_first(self._heads(self.value(context_BKD)))
 
-    def keys_values(self, context_BKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, N, K, H] over [memory; segment], shared by both streams."""
-        return self._heads(self.key(context_BKD)), self._heads(self.value(context_BKD))
+    def distances(self, span: DistanceSpan, table_RD: Tensor | None) -> Distances:
+        """What this layer keeps for every distance of the span."""
+        return Distances(self.positions.distance_keys(span, table_RD), self.positions.distance_values(span))
 
-    def distance_keys(self, table_RD: Tensor) -> Tensor:
-        """Projected relative positions [N, H, R], shared by all lanes."""
-        projected_RNH: Tensor = self.position(table_RD).view(-1, self.num_heads, self.head_dim)
-        return projected_RNH.permute(1, 2, 0)
+    def forward(
+        self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
+    ) -> Tensor:
+        """What every row gathers from the keys it sees, [B, Q, D]."""
+        queries = self._queries(rows_BQD, sight, distances)
+        dropout = self.dropout if self.training else 0.0
+        if fusable(queries, distances, dropout):
+            mixed_NBQH = attend_fused(queries, key_NBKH, value_NBKH, distances, sight)
+        else:
+            mixed_NBQH = attend(queries, key_NBKH, value_NBKH, distances, sight, dropout)
+        mixed: Tensor = self.output(mixed_NBQH.permute(1, 2, 0, 3).flatten(-2))
+        return mixed
 
-    def _scores(self, stream_BQD: Tensor, key_BNKH: Tensor, distance_NHR: Tensor) -> tuple[Tensor, Tensor]:
-        query_BNQH = self._heads(self.query(stream_BQD)) * self.head_dim**-0.5
+    def _queries(self, rows_BQD: Tensor, sight: Sight, distances: Distances) -> Queries:
         scale = self.head_dim**-0.5
-        by_key_BNQK = (query_BNQH + self.content_bias_NH[:, None] * scale) @ key_BNKH.transpose(-1, -2)
-        by_distance_BNQR = (query_BNQH + self.position_bias_NH[:, None] * scale) @ distance_NHR
-        return by_key_BNQK, by_distance_BNQR
+        query_BQNH = self._heads(self.query(rows_BQD))
+        placed_BQNH = self.positions.placed(query_BQNH, sight.position_BQ)
+        content_NBQH = _heads_first(self.positions.content_query(placed_BQNH) * scale)
+        distance_NBQH = document_NBQ2 = None
+        if distances.keys_NRH is not None:
+            distance_NBQH = _heads_first(self.positions.distance_query(query_BQNH) * scale)
+        if self.segments is not None and sight.document_BQ is not None:
+            document_NBQ2 = _heads_first(self.segments(query_BQNH) * scale)
+        return Queries(content_NBQH, distance_NBQH, document_NBQ2)
 
-    def _mix(self, score_BNQK: Tensor, visible_B1QK: Tensor, value_BNKH: Tensor) -> Tensor:
-        hidden = torch.finfo(score_BNQK.dtype).min
-        weight_BNQK = functional.softmax(score_BNQK.masked_fill(~visible_B1QK, hidden), dim=-1)
-        return weight_BNQK @ value_BNKH
+    def _heads(self, flat_BXD: Tensor) -> Tensor:
+        return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, self.head_dim)
 
-    def _merge(self, mixed_BNQH: Tensor) -> Tensor:
-        return self.output(mixed_BNQH.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
-    def content(
-        self,
-        content_BLD: Tensor,
-        key_BNKH: Tensor,
-        value_BNKH: Tensor,
-        distance_NHR: Tensor,
-        visibility: Visibility,
-    ) -> Tensor:
-        """Attention of the content stream [B, L, D]."""
-        by_key_BNLK, by_distance_BNLR = self._scores(content_BLD, key_BNKH, distance_NHR)
-        score_BNLK = by_key_BNLK + shift_all(by_distance_BNLR, key_BNKH.shape[2])
-        return self._merge(self._mix(score_BNLK, visibility.content_B1LK, value_BNKH))
-
-    def predict(
-        self,
-        query_BPD: Tensor,
-        target_BP: Tensor,
-        segment_tokens: int,
-        key_BNKH: Tensor,
-        value_BNKH: Tensor,
-        distance_NHR: Tensor,
-        visibility: Visibility,
-    ) -> Tensor:
-        """Attention of the query stream [B, P, D]; zero where an order's first token sees nothing."""
-        by_key_BNPK, by_distance_BNPR = self._scores(query_BPD, key_BNKH, distance_NHR)
-        score_BNPK = by_key_BNPK + shift_some(by_distance_BNPR, target_BP, segment_tokens, key_BNKH.shape[2])
-        mixed_BNPH = self._mix(score_BNPK, visibility.query_B1PK, value_BNKH)
-        return self._merge(mixed_BNPH * visibility.query_sees_any_B1P1)
+def _heads_first(heads_BXNH: Tensor) -> Tensor:
+    return heads_BXNH.permute(2, 0, 1, 3).contiguous()

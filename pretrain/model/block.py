@@ -1,87 +1,63 @@
-"""One layer: two-stream attention and a feed-forward network, residual and normalised.
+"""One layer: attention and a feed-forward network, residual and normalised.
 
-Shapes: B lanes, L segment, M memory, K = M + L keys, P predicted, D model, F feed-forward.
+Shapes: B lanes, Q rows of either stream, K keys, D model.
 """
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.model.attention import TwoStreamAttention, Visibility
+from pretrain.model.attend import Distances
+from pretrain.model.attention import TwoStreamAttention
 from pretrain.model.config import ModelConfig
+from pretrain.model.feed_forward import feed_forward
+from pretrain.model.places import Places, Sight
 
 
-class FeedForward(nn.Module):
-    """D -> F -> D with GELU."""
+class Norm(nn.LayerNorm):
+    """LayerNorm computed in float32 at least, whatever its weights are kept in."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.up = nn.Linear(config.model_dim, config.ffn_dim)
-        self.down = nn.Linear(config.ffn_dim, config.model_dim)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, stream_BQD: Tensor) -> Tensor:
-        return self.down(self.dropout(functional.gelu(self.up(stream_BQD))))  # type: ignore[no-any-return]
+    def forward(self, rows: Tensor) -> Tensor:
+        """Normalised rows in the type of `rows`."""
+        weight, bias = self.weight.to(rows.dtype), self.bias.to(rows.dtype)
+        return functional.layer_norm(rows, self.normalized_shape, weight, bias, self.eps)
 
 
 class Block(nn.Module):
-    """Advances both streams by one layer; every weight serves both."""
+    """Advances rows of both streams by one layer; every weight serves both.
+
+    The residual stream is float32 (float64 in a float64 model) while matrices are multiplied in the weights' type.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.attention = TwoStreamAttention(config)
-        self.feed_forward = FeedForward(config)
-        self.attention_norm = nn.LayerNorm(config.model_dim)
-        self.feed_forward_norm = nn.LayerNorm(config.model_dim)
+        self.feed_forward = feed_forward(config)
+        self.attention_norm = Norm(config.model_dim, eps=config.norm_epsilon)
+        self.feed_forward_norm = Norm(config.model_dim, eps=config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
 
-    def _before(self, norm: nn.LayerNorm, stream_BQD: Tensor) -> Tensor:
-        if self.pre_norm:
-            stream_BQD = norm(stream_BQD)
-        return stream_BQD
-
-    def _add(self, norm: nn.LayerNorm, stream_BQD: Tensor, update_BQD: Tensor) -> Tensor:
-        stream_BQD = stream_BQD + self.dropout(update_BQD)
-        if not self.pre_norm:
-            stream_BQD = norm(stream_BQD)
-        return stream_BQD
-
-    def _finish(self, stream_BQD: Tensor, attended_BQD: Tensor) -> Tensor:
-        stream_BQD = self._add(self.attention_norm, stream_BQD, attended_BQD)
-        update_BQD = self.feed_forward(self._before(self.feed_forward_norm, stream_BQD))
-        return self._add(self.feed_forward_norm, stream_BQD, update_BQD)
+    def keys_values(self, context_BKD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
+        """Keys and values [N, B, K, H] of the layer's input at [memory; content]."""
+        return self.attention.keys_values(self._entering(self.attention_norm, context_BKD), keys)
 
     def forward(
-        self,
-        content_BLD: Tensor,
-        query_BPD: Tensor | None,
-        memory_BMD: Tensor,
-        target_BP: Tensor | None,
-        table_RD: Tensor,
-        visibility: Visibility,
-        advance_content: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Both streams one layer up.
+        self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
+    ) -> Tensor:
+        """The rows one layer up."""
+        entering_BQD = self._entering(self.attention_norm, rows_BQD)
+        attended_BQD = self.attention(entering_BQD, key_NBKH, value_NBKH, distances, sight)
+        rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
+        update_BQD = self.feed_forward(self._entering(self.feed_forward_norm, rows_BQD))
+        return self._add(self.feed_forward_norm, rows_BQD, update_BQD)
 
-        With `advance_content=False` the content stream is returned as it came: nobody reads the last layer's.
-        """
-        context_BKD = self._before(self.attention_norm, torch.cat([memory_BMD, content_BLD], dim=1))
-        key_BNKH, value_BNKH = self.attention.keys_values(context_BKD)
-        distance_NHR = self.attention.distance_keys(table_RD)
-        if query_BPD is not None and target_BP is not None:
-            attended_BPD = self.attention.predict(
-                self._before(self.attention_norm, query_BPD),
-                target_BP,
-                content_BLD.shape[1],
-                key_BNKH,
-                value_BNKH,
-                distance_NHR,
-                visibility,
-            )
-            query_BPD = self._finish(query_BPD, attended_BPD)
-        if advance_content:
-            normed_BLD = context_BKD[:, memory_BMD.shape[1] :]
-            attended_BLD = self.attention.content(normed_BLD, key_BNKH, value_BNKH, distance_NHR, visibility)
-            content_BLD = self._finish(content_BLD, attended_BLD)
-        return content_BLD, query_BPD
+    def _entering(self, norm: nn.LayerNorm, rows_BXD: Tensor) -> Tensor:
+        if self.pre_norm:
+            rows_BXD = norm(rows_BXD)
+        return rows_BXD.to(self.attention.query.weight.dtype)
+
+    def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
+        rows_BQD = rows_BQD + self.dropout(update_BQD).to(rows_BQD.dtype)
+        if not self.pre_norm:
+            rows_BQD = norm(rows_BQD)
+        return rows_BQD

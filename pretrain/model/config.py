@@ -1,10 +1,55 @@
-"""The model's shape."""
+"""The model's shape and the choices in it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from cluster.config import Config
+
+
+class TransformerXLPositions(Config):
+    """Relative: sinusoids of the distance, projected per layer, with two learned query biases (XLNet)."""
+
+    kind: Literal["transformer_xl"] = "transformer_xl"
+
+
+class ShawPositions(Config):
+    """Relative: learned vectors per clipped distance, added to keys and to values (Shaw et al. 2018)."""
+
+    kind: Literal["shaw"] = "shaw"
+    max_distance_tokens: PositiveInt = 128
+    """Distances beyond this, either way, share one vector."""
+
+
+class RotaryPositions(Config):
+    """Relative: queries and keys turned by an angle that grows with their position (Su et al. 2021)."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: PositiveFloat = 10_000.0
+
+
+class AbsoluteSinusoidalPositions(Config):
+    """Absolute: sinusoids of the position in the segment, added to the input (Vaswani et al. 2017)."""
+
+    kind: Literal["absolute_sinusoidal"] = "absolute_sinusoidal"
+
+
+class AbsoluteLearnedPositions(Config):
+    """Absolute: a learned vector per position in the segment, added to the input."""
+
+    kind: Literal["absolute_learned"] = "absolute_learned"
+    max_positions: PositiveInt = 512
+    """Longest text the model can place, in tokens."""
+
+
+PositionsConfig = Annotated[
+    TransformerXLPositions
+    | ShawPositions
+    | RotaryPositions
+    | AbsoluteSinusoidalPositions
+    | AbsoluteLearnedPositions,
+    Field(discriminator="kind"),
+]
 
 
 class ModelConfig(Config):
@@ -17,12 +62,35 @@ class ModelConfig(Config):
     ffn_dim: PositiveInt = 1024
     memory_tokens: int = Field(default=192, ge=0)
     """M: how many positions of the past each layer attends to; 0 switches segment recurrence off."""
+    positions: PositionsConfig = TransformerXLPositions()
+    segment_encodings: bool = False
+    """Tell each head whether two tokens are of one document (XLNet's relative segment encodings, section 2.5)."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Of embeddings, positions, and the output of every sub-layer and of the feed-forward network's middle."""
+    attention_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Of attention weights; above 0 the fused attention cannot be used."""
     norm: Literal["post", "pre"] = "post"
     """Where LayerNorm stands: after each residual sum (XLNet) or before each sub-layer."""
+    norm_epsilon: PositiveFloat = 1e-5
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    tie_embeddings: bool = True
+    """Whether the output layer's weights are the token embedding."""
 
     @model_validator(mode="after")
     def _sinusoids_need_pairs(self) -> "ModelConfig":
-        if self.model_dim % 2:
+        kind = self.positions.kind
+        if kind in ("transformer_xl", "absolute_sinusoidal") and self.model_dim % 2:
             raise ValueError(f"model_dim must be even (sine and cosine halves), got {self.model_dim}")
+        if kind == "rotary" and self.head_dim % 2:
+            raise ValueError(f"head_dim must be even with rotary positions (pairs turn), got {self.head_dim}")
+        return self
+
+    @model_validator(mode="after")
+    def _memory_needs_distances(self) -> "ModelConfig":
+        if self.memory_tokens and self.positions.kind.startswith("absolute"):
+            raise ValueError(
+                f"memory_tokens={self.memory_tokens} cannot go with {self.positions.kind} positions: what is "
+                "remembered carries the positions of its own segment, so old and new tokens would seem to stand in "
+                "the same places; set memory_tokens=0 or use transformer_xl, shaw or rotary"
+            )
         return self

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-UNFILLED_GROUP = -1
+from pretrain.model.places import BEFORE_ALL_RANKS, UNFILLED_GROUP, Places
 
 
 @dataclass(frozen=True)
 class SegmentMemory:
-    """Inputs of every layer at the last M positions, without gradients, and the document group of each position.
+    """Inputs of every layer at the last M positions, without gradients, and each position's group and document.
 
     `group_BM` is UNFILLED_GROUP where nothing was written yet; such positions are never attended to.
     """
 
     layers_BMD: tuple[Tensor, ...]
     group_BM: Tensor
+    document_BM: Tensor
 
     @classmethod
     def empty(
@@ -35,26 +36,47 @@ class SegmentMemory:
         """Memory before the first segment."""
         layer = torch.zeros(lanes, memory_tokens, model_dim, device=device, dtype=dtype)
         group = torch.full((lanes, memory_tokens), UNFILLED_GROUP, device=device, dtype=torch.int64)
-        return cls(tuple(layer.clone() for _ in range(num_layers)), group)
+        return cls(tuple(layer.clone() for _ in range(num_layers)), group, torch.zeros_like(group))
 
     @property
     def memory_tokens(self) -> int:
         """M."""
         return self.group_BM.shape[1]
 
+    def places(self, with_documents: bool) -> Places:
+        """Positions -M..-1, before every rank."""
+        position_M = torch.arange(-self.memory_tokens, 0, device=self.group_BM.device)
+        return Places(
+            position_M.expand_as(self.group_BM),
+            torch.full_like(self.group_BM, BEFORE_ALL_RANKS),
+            self.group_BM,
+            self.document_BM if with_documents else None,
+            extent=0,
+        )
+
     def lanes(self, first: int, last: int) -> "SegmentMemory":
         """The memory of lanes [first, last)."""
-        return SegmentMemory(tuple(layer[first:last] for layer in self.layers_BMD), self.group_BM[first:last])
+        return SegmentMemory(
+            tuple(layer[first:last] for layer in self.layers_BMD),
+            self.group_BM[first:last],
+            self.document_BM[first:last],
+        )
 
     def to(self, device: torch.device) -> "SegmentMemory":
         """The same memory on `device`."""
-        return SegmentMemory(tuple(layer.to(device) for layer in self.layers_BMD), self.group_BM.to(device))
+        return SegmentMemory(
+            tuple(layer.to(device) for layer in self.layers_BMD),
+            self.group_BM.to(device),
+            self.document_BM.to(device),
+        )
 
     def without_past(self) -> "SegmentMemory":
         """The same lanes and layers with no memory positions at all."""
-        return SegmentMemory(tuple(layer[:, :0] for layer in self.layers_BMD), self.group_BM[:, :0])
+        return SegmentMemory(
+            tuple(layer[:, :0] for layer in self.layers_BMD), self.group_BM[:, :0], self.document_BM[:, :0]
+        )
 
-    def advanced(self, inputs_BLD: Sequence[Tensor], group_BL: Tensor) -> "SegmentMemory":
+    def advanced(self, inputs_BLD: Sequence[Tensor], content: Places) -> "SegmentMemory":
         """The memory after a segment: the last M positions of [memory; segment] of every layer's input."""
         if self.memory_tokens == 0:
             return self
@@ -63,7 +85,14 @@ class SegmentMemory:
             torch.cat([old_BMD, new_BLD.detach().to(old_BMD.dtype)], dim=1)[:, keep].contiguous()
             for old_BMD, new_BLD in zip(self.layers_BMD, inputs_BLD, strict=True)
         )
-        return SegmentMemory(layers, torch.cat([self.group_BM, group_BL], dim=1)[:, keep].contiguous())
+        document_BL = content.document_BX
+        if document_BL is None:
+            document_BL = torch.zeros_like(content.group_BX)
+        return SegmentMemory(
+            layers,
+            torch.cat([self.group_BM, content.group_BX], dim=1)[:, keep].contiguous(),
+            torch.cat([self.document_BM, document_BL], dim=1)[:, keep].contiguous(),
+        )
 
 
 def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:
@@ -71,4 +100,8 @@ def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:
     layers = tuple(
         torch.cat(layer, dim=0) for layer in zip(*(part.layers_BMD for part in parts), strict=True)
     )
-    return SegmentMemory(layers, torch.cat([part.group_BM for part in parts], dim=0))
+    return SegmentMemory(
+        layers,
+        torch.cat([part.group_BM for part in parts], dim=0),
+        torch.cat([part.document_BM for part in parts], dim=0),
+    )

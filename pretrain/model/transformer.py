@@ -1,6 +1,7 @@
-"""The permutation language model: embedding, layers, tied output.
+"""The network: embedding, layers, output.
 
-Shapes: B lanes, L segment, M memory, P predicted, D model, R distances, V vocabulary.
+Shapes: B lanes, L segment, M memory, K = M + L keys, P predicted, Q = L + P rows, D model, R distances,
+V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -8,13 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from pretrain.model.attention import Visibility
-from pretrain.model.block import Block
-from pretrain.model.config import ModelConfig
+from pretrain.model.block import Block, Norm
+from pretrain.model.config import ModelConfig, TransformerXLPositions
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.positions import sinusoid_table
+from pretrain.model.places import DistanceSpan, Places, Sight, join
+from pretrain.model.positions.choice import input_positions
+from pretrain.model.positions.transformer_xl import sinusoid_table
 
 
 @dataclass(frozen=True)
@@ -25,92 +28,156 @@ class PermutationOutput:
     memory: SegmentMemory
 
 
-class PermutationLM(nn.Module):
+class TwoStreamTransformer(nn.Module):
     """XLNet's two streams (Yang et al. 2019, section 2.3) with segment recurrence (2.4).
 
-    An order is a rank per position: see `Visibility`. Positions of equal rank see each other in the content
-    stream, so a context that is given and not predicted shares one rank.
+    The rows of a layer are the content stream's, one per token, then the query stream's, one per prediction. An
+    order is a rank per token: see `Places` and `Sight`.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
+        self.activation_checkpointing = False
+        """Whether training keeps only the inputs of layers and computes the rest again in the backward pass."""
         self.embedding = nn.Embedding(vocab_size, config.model_dim)
+        self.input_positions = input_positions(config)
         self.query_start_D = nn.Parameter(torch.empty(config.model_dim))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.final_norm = nn.LayerNorm(config.model_dim) if config.norm == "pre" else nn.Identity()
+        self.final_norm = (
+            Norm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
+        )
         self.dropout = nn.Dropout(config.dropout)
         self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
+        self.output = None if config.tie_embeddings else nn.Linear(config.model_dim, vocab_size, bias=False)
         nn.init.normal_(self.query_start_D, std=QUERY_START_DEVIATION)
         initialise(self, config.model_dim)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type matrices are multiplied in."""
+        return self.embedding.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.embedding.weight.device
+
     def empty_memory(self, lanes: int) -> SegmentMemory:
         """Memory of `lanes` lanes before their first segment, on the model's device and in its type."""
-        weight = self.embedding.weight
+        config = self.config
         return SegmentMemory.empty(
-            self.config.num_layers,
-            lanes,
-            self.config.memory_tokens,
-            self.config.model_dim,
-            weight.device,
-            weight.dtype,
+            config.num_layers, lanes, config.memory_tokens, config.model_dim, self.device, self.dtype
         )
 
     def forward(
-        self,
-        tokens_BL: Tensor,
-        rank_BL: Tensor,
-        group_BL: Tensor,
-        target_BP: Tensor,
-        memory: SegmentMemory | None = None,
+        self, tokens_BL: Tensor, content: Places, targets: Places, memory: SegmentMemory | None = None
     ) -> PermutationOutput:
-        """Predict the tokens at positions `target_BP` of the segment, each from what its rank lets it see.
+        """Predict one token at each of the P places `targets`, from what its rank lets it see.
 
-        tokens, rank, group: int64 [B, L]; target: int64 [B, P]. A target never sees its own token; memory is
-        attended to where its group is the position's group. Returns logits [B, P, V] and the advanced memory.
+        tokens: int64 [B, L]. A prediction never sees a token of its own rank; memory is attended to where its group
+        is the place's group. Returns logits [B, P, V] and the advanced memory.
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0])
-        visibility = Visibility(rank_BL, group_BL, memory.group_BM, target_BP)
-        table_RD = self._table(tokens_BL, memory)
-        content_BLD = self.dropout(self.embedding(tokens_BL))
-        query_BPD = self.dropout(self.query_start_D.expand(*target_BP.shape, -1))
+        length = tokens_BL.shape[1]
+        keys = join(memory.places(with_documents=content.document_BX is not None), content)
+        sight = Sight.of_streams(content, targets, keys, self.span(content.extent, memory.memory_tokens))
+        rows_BQD = torch.cat([self.content_rows(tokens_BL, content), self.query_rows(targets)], dim=1)
+        table_RD = self.distance_table(sight.span)
         inputs_BLD: list[Tensor] = []
-        for number, block in enumerate(self.blocks, start=1):
-            inputs_BLD.append(content_BLD)
-            content_BLD, query_BPD = block(
-                content_BLD,
-                query_BPD,
-                memory.layers_BMD[number - 1],
-                target_BP,
-                table_RD,
-                visibility,
+        for number, block in enumerate(self.blocks):
+            inputs_BLD.append(rows_BQD[:, :length])
+            if number + 1 == len(self.blocks):
                 # Neither the loss nor the memory needs the last layer's content stream.
-                advance_content=number < len(self.blocks),
+                rows_BQD, sight = rows_BQD[:, length:], sight.rows_from(length)
+            rows_BQD = self._layer(
+                block, rows_BQD, inputs_BLD[-1], memory.layers_BMD[number], table_RD, sight
             )
-        query_BPD = self.dropout(self.final_norm(query_BPD))
-        logits_BPV = functional.linear(query_BPD, self.embedding.weight, self.output_bias_V)
-        return PermutationOutput(logits_BPV, memory.advanced(inputs_BLD, group_BL))
+        return PermutationOutput(self.logits(rows_BQD), memory.advanced(inputs_BLD, content))
 
-    def read(self, tokens_BL: Tensor, rank_BL: Tensor, group_BL: Tensor) -> list[Tensor]:
+    def read(self, tokens_BL: Tensor, content: Places) -> list[Tensor]:
         """The content stream [B, L, D] at the input of every layer, without memory.
 
-        Rank 0 everywhere reads in both directions. These are the states that pretraining shapes; what the last
-        layer would make of the content stream feeds no loss.
+        `Places.given` reads in both directions. These are the states that pretraining shapes; what the last layer
+        would make of the content stream feeds no loss.
         """
         memory = self.empty_memory(tokens_BL.shape[0]).without_past()
-        visibility = Visibility(rank_BL, group_BL, memory.group_BM, None)
-        table_RD = self._table(tokens_BL, memory)
-        inputs_BLD = [self.dropout(self.embedding(tokens_BL))]
+        nothing = content.at(torch.zeros_like(tokens_BL[:, :0]))
+        sight = Sight.of_streams(content, nothing, content, self.span(content.extent, memory_tokens=0))
+        table_RD = self.distance_table(sight.span)
+        inputs_BLD = [self.content_rows(tokens_BL, content)]
         for number, block in enumerate(list(self.blocks)[:-1]):
-            content_BLD, _ = block(
-                inputs_BLD[-1], None, memory.layers_BMD[number], None, table_RD, visibility
+            rows_BLD = inputs_BLD[-1]
+            inputs_BLD.append(
+                self._layer(block, rows_BLD, rows_BLD, memory.layers_BMD[number], table_RD, sight)
             )
-            inputs_BLD.append(content_BLD)
         return inputs_BLD
 
-    def _table(self, tokens_BL: Tensor, memory: SegmentMemory) -> Tensor:
-        table_RD = sinusoid_table(
-            tokens_BL.shape[1], memory.memory_tokens, self.config.model_dim, tokens_BL.device
-        )
-        return self.dropout(table_RD.to(self.embedding.weight.dtype))  # type: ignore[no-any-return]
+    def _layer(
+        self,
+        block: nn.Module,
+        rows_BQD: Tensor,
+        content_BLD: Tensor,
+        memory_BMD: Tensor,
+        table_RD: Tensor | None,
+        sight: Sight,
+    ) -> Tensor:
+        assert isinstance(block, Block)
+        if self.activation_checkpointing and self.training:
+            advanced: Tensor = checkpoint(
+                advance, block, rows_BQD, content_BLD, memory_BMD, table_RD, sight, use_reentrant=False
+            )
+            return advanced
+        return advance(block, rows_BQD, content_BLD, memory_BMD, table_RD, sight)
+
+    def span(self, extent: int, memory_tokens: int) -> DistanceSpan:
+        """The distances between positions below `extent` and these and the memory's."""
+        return DistanceSpan.of_segment(extent, memory_tokens)
+
+    def distance_table(self, span: DistanceSpan) -> Tensor | None:
+        """Sinusoids [R, D] of the span's distances, which Transformer-XL positions are made of; None for others."""
+        if not isinstance(self.config.positions, TransformerXLPositions):
+            return None
+        table_RD = sinusoid_table(span, self.config.model_dim, self.device)
+        dropped: Tensor = self.dropout(table_RD.to(self.dtype))
+        return dropped
+
+    def content_rows(self, tokens_BL: Tensor, content: Places) -> Tensor:
+        """The content stream [B, L, D] below the first layer."""
+        return self._entering(self.embedding(tokens_BL), content)
+
+    def query_rows(self, targets: Places) -> Tensor:
+        """The query stream [B, P, D] below the first layer."""
+        return self._entering(self.query_start_D.expand(*targets.rank_BX.shape, -1), targets)
+
+    def _entering(self, rows_BXD: Tensor, places: Places) -> Tensor:
+        if rows_BXD.dtype in (torch.bfloat16, torch.float16):
+            rows_BXD = rows_BXD.float()
+        added_BXD = self.input_positions.vectors(places.position_BX, places.extent)
+        if added_BXD is not None:
+            rows_BXD = rows_BXD + added_BXD.to(rows_BXD.dtype)
+        dropped: Tensor = self.dropout(rows_BXD)
+        return dropped
+
+    def logits(self, rows_BPD: Tensor) -> Tensor:
+        """Scores [B, P, V] of the query stream above the last layer."""
+        rows_BPD = self.dropout(self.final_norm(rows_BPD))
+        weight_VD = self.embedding.weight if self.output is None else self.output.weight
+        return functional.linear(rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
+
+
+def advance(
+    block: Block,
+    rows_BQD: Tensor,
+    content_BLD: Tensor,
+    memory_BMD: Tensor,
+    table_RD: Tensor | None,
+    sight: Sight,
+) -> Tensor:
+    """Rows one layer up, with keys and values over [memory; content]."""
+    context_BKD = torch.cat([memory_BMD.to(content_BLD.dtype), content_BLD], dim=1)
+    key_NBKH, value_NBKH = block.keys_values(context_BKD, sight.keys)
+    distances = block.attention.distances(sight.span, table_RD)
+    advanced: Tensor = block(rows_BQD, key_NBKH, value_NBKH, distances, sight)
+    return advanced

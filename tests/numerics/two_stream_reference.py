@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 
 
 def sinusoid(distance: int, model_dim: int) -> Tensor:
@@ -23,7 +23,7 @@ def sinusoid(distance: int, model_dim: int) -> Tensor:
 
 
 def reference_logits(
-    model: PermutationLM,
+    model: TwoStreamTransformer,
     tokens: Tensor,
     rank: Tensor,
     group: Tensor,
@@ -63,10 +63,10 @@ def reference_logits(
                 scores, values = [], []
                 for place, key in keys:
                     k = attention.key(norm(key)).view(config.num_heads, config.head_dim)[head]
-                    r = attention.position(sinusoid(position - place, config.model_dim))
+                    r = attention.positions.projection(sinusoid(position - place, config.model_dim))
                     r = r.view(config.num_heads, config.head_dim)[head]
-                    by_content = (q[head] + attention.content_bias_NH[head]) @ k
-                    by_position = (q[head] + attention.position_bias_NH[head]) @ r
+                    by_content = (q[head] + attention.positions.content_bias_NH[head]) @ k
+                    by_position = (q[head] + attention.positions.position_bias_NH[head]) @ r
                     scores.append((by_content + by_position) / math.sqrt(config.head_dim))
                     values.append(attention.value(norm(key)).view(config.num_heads, config.head_dim)[head])
                 weights = torch.softmax(torch.stack(scores), dim=0)

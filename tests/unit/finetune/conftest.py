@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from data_prep.prepared import PreparedCorpus
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
@@ -30,7 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
 
 
 @pytest.fixture
-def model(corpus: PreparedCorpus) -> PermutationLM:
+def model(corpus: PreparedCorpus) -> TwoStreamTransformer:
     return tiny_model(corpus.tokenizer.vocab_size)
 
 

@@ -26,7 +26,7 @@ from finetune.tasks.completion import (
     train_completion,
 )
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from tests.example_corpus import tiny_model, write_corpus
 
 CONFIG = CompletionConfig(
@@ -67,7 +67,7 @@ def test_cut_document_keeps_only_whole_lexemes(corpus: PreparedCorpus) -> None:
         assert [lexeme.text for lexeme in scored.lexemes if lexeme.text not in kept] == []
 
 
-def _logits(model: PermutationLM, documents: list[list[int]], segment_tokens: int) -> torch.Tensor:
+def _logits(model: TwoStreamTransformer, documents: list[list[int]], segment_tokens: int) -> torch.Tensor:
     lanes = pack_documents([np.array(document) for document in documents], num_lanes=1)
     memory: SegmentMemory | None = None
     parts = []
@@ -79,7 +79,9 @@ def _logits(model: PermutationLM, documents: list[list[int]], segment_tokens: in
     return torch.cat(parts)[: sum(map(len, documents))]
 
 
-def test_prediction_sees_what_is_before_it_in_its_document_and_nothing_else(model: PermutationLM) -> None:
+def test_prediction_sees_what_is_before_it_in_its_document_and_nothing_else(
+    model: TwoStreamTransformer,
+) -> None:
     first, second = [5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15, 16, 17]
     before = _logits(model, [first, second], segment_tokens=4)
     other_first = _logits(model, [[50, *first[1:]], second], segment_tokens=4)
@@ -99,7 +101,7 @@ def test_memory_makes_segments_invisible_for_one_layer() -> None:
     torch.testing.assert_close(_logits(deep, [document], 4), _logits(deep, [document], 20))
 
 
-def test_documents_that_begin_again_forget_the_end(model: PermutationLM) -> None:
+def test_documents_that_begin_again_forget_the_end(model: TwoStreamTransformer) -> None:
     lanes = pack_documents([np.arange(5, 15)], num_lanes=1)
     loss = LaneLoss(model, lanes, segment_tokens=4)
     with torch.inference_mode():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finetune.packing import pack_documents
-from pretrain.model.memory import UNFILLED_GROUP
+from pretrain.model.places import UNFILLED_GROUP
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 60_000), min_size=1, max_size=9), min_size=1, max_size=8)
 

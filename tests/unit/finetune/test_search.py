@@ -22,7 +22,7 @@ from finetune.tasks.search import (
     tfidf_baseline,
     train_search,
 )
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from tests.example_corpus import stdlib_packages, write_corpus
 
 CONFIG = SearchConfig(
@@ -62,7 +62,7 @@ def test_too_few_functions_are_refused(tmp_path: Path) -> None:
 
 
 def test_vectors_have_length_one_and_padding_does_not_reach_them(
-    model: PermutationLM, corpus: PreparedCorpus
+    model: TwoStreamTransformer, corpus: PreparedCorpus
 ) -> None:
     encoder = BiEncoder(model.eval(), corpus.tokenizer)
     texts = ["return the sum", "def f(a, b):\n    return a + b  # long enough to pad the others", ""]
@@ -75,7 +75,7 @@ def test_vectors_have_length_one_and_padding_does_not_reach_them(
     assert not torch.allclose(cut, together[1:2])
 
 
-def test_an_epoch_takes_every_pair_once(model: PermutationLM, corpus: PreparedCorpus) -> None:
+def test_an_epoch_takes_every_pair_once(model: TwoStreamTransformer, corpus: PreparedCorpus) -> None:
     pairs = [SearchPair(f"q{n}", f"c{n}") for n in range(24)]
     loss = ContrastiveLoss(BiEncoder(model, corpus.tokenizer), pairs, CONFIG, seed=0)
     first, second = ([loss.batch(step) for step in range(start, start + 3)] for start in (0, 3))
@@ -86,7 +86,7 @@ def test_an_epoch_takes_every_pair_once(model: PermutationLM, corpus: PreparedCo
 
 
 def test_loss_is_the_mean_cross_entropy_of_both_directions(
-    model: PermutationLM, corpus: PreparedCorpus
+    model: TwoStreamTransformer, corpus: PreparedCorpus
 ) -> None:
     pairs = [SearchPair(f"query number {n}", f"def f{n}(): pass") for n in range(8)]
     encoder = BiEncoder(model.eval(), corpus.tokenizer)
@@ -103,7 +103,7 @@ def test_loss_is_the_mean_cross_entropy_of_both_directions(
 
 
 def test_training_finds_the_pairs_it_was_trained_on(
-    model: PermutationLM, corpus: PreparedCorpus, tmp_path: Path
+    model: TwoStreamTransformer, corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
     pairs = search_data(corpus, CONFIG, 0).train_pairs[:20]
     data = SearchData(pairs, [pairs])

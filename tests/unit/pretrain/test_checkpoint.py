@@ -23,7 +23,7 @@ def write_commit(checkpoints: Path, step: int, keep: int = 3) -> Path:
     checkpoint.write_engine_state(folder, EngineState(weights, moments, step), step, RUN)
     for first_lane in (2, 0):  # two workers, in whatever order they come
         layer = torch.full((2, 4, 3), float(first_lane), dtype=torch.bfloat16)
-        memory = SegmentMemory((layer, layer + 1), torch.full((2, 4), first_lane))
+        memory = SegmentMemory((layer, layer + 1), torch.full((2, 4), first_lane), torch.zeros(2, 4))
         checkpoint.write_memory(folder, memory, first_lane)
     return checkpoint.commit(checkpoints, step, keep)
 

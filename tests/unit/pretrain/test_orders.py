@@ -74,10 +74,10 @@ def test_cuts_and_holes_are_everywhere() -> None:
 
 
 def test_plain_left_to_right_predicts_everything() -> None:
-    rank_BL, target_BP = left_to_right(2, 5)
-    assert rank_BL.tolist() == [[1, 2, 3, 4, 5]] * 2
-    assert target_BP.tolist() == [[0, 1, 2, 3, 4]] * 2
-    assert rank_BL.dtype == target_BP.dtype == torch.int64
+    places = left_to_right(torch.zeros(2, 5, dtype=torch.int64))
+    assert places.rank_BX.tolist() == [[1, 2, 3, 4, 5]] * 2
+    assert places.position_BX.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert places.rank_BX.dtype == places.position_BX.dtype == torch.int64
 
 
 def test_a_mixture_of_nothing_is_refused() -> None:

@@ -7,22 +7,22 @@ import torch
 
 from cluster.errors import UserError
 from pretrain.model.config import ModelConfig
-from pretrain.model.transformer import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import load_pretrained, save_model
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[PermutationLM, Path]:
+def saved(tmp_path: Path) -> tuple[TwoStreamTransformer, Path]:
     tokenizer = tmp_path / "tokenizer.json"
     tokenizer.write_text("{}")
-    model = PermutationLM(
+    model = TwoStreamTransformer(
         ModelConfig(num_layers=1, model_dim=8, num_heads=2, head_dim=4, ffn_dim=8), vocab_size=11
     )
     save_model(model, tmp_path / "model", tokenizer)
     return model, tmp_path / "model"
 
 
-def test_weights_and_shape_come_back(saved: tuple[PermutationLM, Path]) -> None:
+def test_weights_and_shape_come_back(saved: tuple[TwoStreamTransformer, Path]) -> None:
     model, folder = saved
     loaded = load_pretrained(folder)
     assert loaded.config == model.config
@@ -31,7 +31,7 @@ def test_weights_and_shape_come_back(saved: tuple[PermutationLM, Path]) -> None:
         assert torch.equal(dict(loaded.named_parameters())[name], parameter)
 
 
-def test_a_flipped_bit_is_found(saved: tuple[PermutationLM, Path]) -> None:
+def test_a_flipped_bit_is_found(saved: tuple[TwoStreamTransformer, Path]) -> None:
     _, folder = saved
     path = folder / "model.safetensors"
     data = bytearray(path.read_bytes())

@@ -1,0 +1,93 @@
+"""Attention of rows to keys, written out in plain tensor operations.
+
+Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pretrain.model.places import Sight
+
+
+@dataclass(frozen=True)
+class Distances:
+    """What a layer keeps for every distance of a span: keys [N, R, H] and values [R, H], each or neither."""
+
+    keys_NRH: Tensor | None
+    values_RH: Tensor | None
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A row's questions, scaled by H^-1/2: to keys, to distances, and its scores [N, B, Q, 2] for a key of the same
+    and of another document."""
+
+    content_NBQH: Tensor
+    distance_NBQH: Tensor | None
+    document_NBQ2: Tensor | None
+
+
+def attend(
+    queries: Queries,
+    key_NBKH: Tensor,
+    value_NBKH: Tensor,
+    distances: Distances,
+    sight: Sight,
+    dropout: float = 0.0,
+) -> Tensor:
+    """What the rows gather from the keys they see, [N, B, Q, H]; zeros for a row that sees none.
+
+    `dropout` is the probability that a weight is dropped.
+    """
+    score_NBQK = queries.content_NBQH @ key_NBKH.transpose(-1, -2)
+    if queries.distance_NBQH is not None and distances.keys_NRH is not None:
+        score_NBQK = score_NBQK + _by_distance(queries.distance_NBQH, distances.keys_NRH, sight)
+    if queries.document_NBQ2 is not None and sight.other_document_BQK is not None:
+        same_NBQ1, other_NBQ1 = queries.document_NBQ2.split(1, dim=-1)
+        score_NBQK = score_NBQK + torch.where(sight.other_document_BQK, other_NBQ1, same_NBQ1)
+    hidden = torch.finfo(score_NBQK.dtype).min
+    weight_NBQK = functional.softmax(score_NBQK.masked_fill(~sight.visible_BQK, hidden), dim=-1)
+    weight_NBQK = (weight_NBQK * sight.sees_any_BQ1).to(value_NBKH.dtype)
+    weight_NBQK = functional.dropout(weight_NBQK, dropout)
+    mixed_NBQH = weight_NBQK @ value_NBKH
+    if distances.values_RH is not None:
+        mixed_NBQH = mixed_NBQH + _distance_values(weight_NBQK, distances.values_RH, sight)
+    return mixed_NBQH
+
+
+def _by_distance(query_NBQH: Tensor, keys_NRH: Tensor, sight: Sight) -> Tensor:
+    num_heads, lanes, rows, _ = query_NBQH.shape
+    # One product for all lanes: distances have the same keys in every lane.
+    score_NXR = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NRH.transpose(-1, -2)
+    score_NBQR = score_NXR.view(num_heads, lanes, rows, -1)
+    table_row_NBQK = sight.table_row_BQK.expand(num_heads, -1, -1, -1)
+    return _GatherRows.apply(score_NBQR, table_row_NBQK)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _distance_values(weight_NBQK: Tensor, values_RH: Tensor, sight: Sight) -> Tensor:
+    num_heads = weight_NBQK.shape[0]
+    table_row_NBQK = sight.table_row_BQK.expand(num_heads, -1, -1, -1)
+    weight_NBQR = weight_NBQK.new_zeros(*weight_NBQK.shape[:3], len(sight.span))
+    return weight_NBQR.scatter_add(-1, table_row_NBQK, weight_NBQK) @ values_RH
+
+
+class _GatherRows(torch.autograd.Function):
+    """`gather` on the last dimension whose indices never repeat within a row: its backward is a plain scatter.
+
+    They cannot repeat: the keys of a lane stand at different positions, and a span holds every distance.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, source: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.source_shape = source.shape  # type: ignore[attr-defined]
+        return source.gather(-1, index)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        source = gradients[0].new_zeros(ctx.source_shape)  # type: ignore[attr-defined]
+        return source.scatter_(-1, index, gradients[0]), None

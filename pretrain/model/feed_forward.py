@@ -1,0 +1,45 @@
+"""The feed-forward network of a layer.
+
+Shapes: B lanes, Q rows, D model, F feed-forward.
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pretrain.model.config import ModelConfig
+
+
+class FeedForward(nn.Module):
+    """D -> F -> D with GELU or ReLU between."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.model_dim, config.ffn_dim)
+        self.down = nn.Linear(config.ffn_dim, config.model_dim)
+        self.activation = functional.gelu if config.activation == "gelu" else functional.relu
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, rows_BQD: Tensor) -> Tensor:
+        """The update [B, Q, D]."""
+        return self.down(self.dropout(self.activation(self.up(rows_BQD))))  # type: ignore[no-any-return]
+
+
+class SwiGLU(nn.Module):
+    """D -> F -> D, the middle gated by SiLU of another projection (Shazeer 2020); no biases."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.model_dim, config.ffn_dim, bias=False)
+        self.up = nn.Linear(config.model_dim, config.ffn_dim, bias=False)
+        self.down = nn.Linear(config.ffn_dim, config.model_dim, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, rows_BQD: Tensor) -> Tensor:
+        """The update [B, Q, D]."""
+        gated_BQF = functional.silu(self.gate(rows_BQD)) * self.up(rows_BQD)
+        return self.down(self.dropout(gated_BQF))  # type: ignore[no-any-return]
+
+
+def feed_forward(config: ModelConfig) -> nn.Module:
+    """The chosen network."""
+    return SwiGLU(config) if config.activation == "swiglu" else FeedForward(config)

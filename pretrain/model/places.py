@@ -1,0 +1,167 @@
+"""Where tokens stand: in the text, in the order of prediction, among documents; and who sees whom.
+
+Shapes: B lanes, L segment, M memory, K = M + L keys, P predicted, Q rows (content rows, then predicted ones),
+X any of them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+UNFILLED_GROUP = -1
+"""The group of padding and of memory that nothing was written to: nobody sees it."""
+
+BEFORE_ALL_RANKS = -1
+"""The rank of memory; ranks of a segment start at 0."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """int64 [B, X] each: position in the text, rank in the order, document group, document.
+
+    Tokens of equal rank see each other in the content stream: the context of an order, given and not predicted,
+    shares rank 0. Positions are below `extent`, counted from the segment's first token; they follow each other but
+    where an order leaves a gap. `document_BX` is what segment encodings compare; None leaves them out.
+    """
+
+    position_BX: Tensor
+    rank_BX: Tensor
+    group_BX: Tensor
+    document_BX: Tensor | None
+    extent: int
+
+    @classmethod
+    def in_order(cls, rank_BL: Tensor, group_BL: Tensor, document_BL: Tensor | None = None) -> "Places":
+        """Places of a segment without gaps."""
+        length = rank_BL.shape[1]
+        position_L = torch.arange(length, device=rank_BL.device)
+        return cls(position_L.expand_as(rank_BL), rank_BL, group_BL, document_BL, length)
+
+    @classmethod
+    def given(cls, group_BL: Tensor) -> "Places":
+        """Places of a text that is read in both directions."""
+        return cls.in_order(torch.zeros_like(group_BL), group_BL)
+
+    def at(self, index_BP: Tensor) -> "Places":
+        """The places of the tokens that `index_BP` points at."""
+        document_BX = self.document_BX
+        return Places(
+            self.position_BX.gather(1, index_BP),
+            self.rank_BX.gather(1, index_BP),
+            self.group_BX.gather(1, index_BP),
+            None if document_BX is None else document_BX.gather(1, index_BP),
+            self.extent,
+        )
+
+    def to(self, device: torch.device) -> "Places":
+        """The same places on `device`."""
+        document_BX = self.document_BX
+        return Places(
+            self.position_BX.to(device),
+            self.rank_BX.to(device),
+            self.group_BX.to(device),
+            None if document_BX is None else document_BX.to(device),
+            self.extent,
+        )
+
+
+def join(first: Places, second: Places) -> Places:
+    """The places of both, side by side; documents only where both have them."""
+    document_BX = None
+    if first.document_BX is not None and second.document_BX is not None:
+        document_BX = torch.cat([first.document_BX, second.document_BX], dim=1)
+    return Places(
+        torch.cat([first.position_BX, second.position_BX], dim=1),
+        torch.cat([first.rank_BX, second.rank_BX], dim=1),
+        torch.cat([first.group_BX, second.group_BX], dim=1),
+        document_BX,
+        max(first.extent, second.extent),
+    )
+
+
+@dataclass(frozen=True)
+class DistanceSpan:
+    """The distances (query's position - key's position) that a model must tell apart: low <= distance <= high.
+
+    Tables of distances run from `high` down to `low`, so that a query meets keys in their order.
+    """
+
+    low: int
+    high: int
+
+    def __len__(self) -> int:
+        return self.high - self.low + 1
+
+    @classmethod
+    def of_segment(cls, extent: int, memory_tokens: int) -> "DistanceSpan":
+        """Everything that can occur in a segment of positions below `extent` with memory before it."""
+        return cls(low=1 - extent, high=memory_tokens + extent - 1)
+
+
+class Sight:
+    """Which keys each row sees, and how far they are; computed once and used by every layer.
+
+    A row sees the keys of its own group whose rank is below its `bound`: a content row its own rank and all before
+    it, a predicted row only what comes before it. Rows that see nothing get a zero from attention, never an average
+    of what they may not see.
+    """
+
+    def __init__(
+        self,
+        position_BQ: Tensor,
+        bound_BQ: Tensor,
+        group_BQ: Tensor,
+        document_BQ: Tensor | None,
+        keys: Places,
+        span: DistanceSpan,
+    ) -> None:
+        self.position_BQ, self.bound_BQ = position_BQ, bound_BQ
+        self.group_BQ, self.document_BQ = group_BQ, document_BQ
+        self.keys, self.span = keys, span
+
+    @classmethod
+    def of_streams(cls, content: Places, predicted: Places, keys: Places, span: DistanceSpan) -> "Sight":
+        """Content rows, then predicted rows; either may be empty."""
+        both = join(content, predicted)
+        bound_BQ = torch.cat([content.rank_BX + 1, predicted.rank_BX], dim=1)
+        return cls(both.position_BX, bound_BQ, both.group_BX, both.document_BX, keys, span)
+
+    def rows_from(self, first: int) -> "Sight":
+        """The sight of rows [first, Q) alone."""
+        document_BQ = None if self.document_BQ is None else self.document_BQ[:, first:]
+        return Sight(
+            self.position_BQ[:, first:],
+            self.bound_BQ[:, first:],
+            self.group_BQ[:, first:],
+            document_BQ,
+            self.keys,
+            self.span,
+        )
+
+    @cached_property
+    def visible_BQK(self) -> Tensor:
+        """Whether a row sees a key."""
+        keys = self.keys
+        same_BQK = self.group_BQ[:, :, None] == keys.group_BX[:, None, :]
+        filled_B1K = (keys.group_BX != UNFILLED_GROUP)[:, None, :]
+        return same_BQK & filled_B1K & (keys.rank_BX[:, None, :] < self.bound_BQ[:, :, None])
+
+    @cached_property
+    def sees_any_BQ1(self) -> Tensor:
+        """Whether a row sees anything at all."""
+        return self.visible_BQK.any(dim=-1, keepdim=True)
+
+    @cached_property
+    def other_document_BQK(self) -> Tensor | None:
+        """Whether row and key belong to different documents; None without segment encodings."""
+        if self.document_BQ is None or self.keys.document_BX is None:
+            return None
+        return self.document_BQ[:, :, None] != self.keys.document_BX[:, None, :]
+
+    @cached_property
+    def table_row_BQK(self) -> Tensor:
+        """Row of a distance table for every pair; distances outside the span take its ends."""
+        distance_BQK = self.position_BQ[:, :, None] - self.keys.position_BX[:, None, :]
+        return self.span.high - distance_BQK.clamp(self.span.low, self.span.high)

@@ -1,0 +1,32 @@
+"""What an encoding of positions does inside every layer; the base class does nothing.
+
+Shapes: B lanes, X rows or keys, Q rows, N heads, H head dim, D model, R distances.
+"""
+
+from torch import Tensor, nn
+
+from pretrain.model.places import DistanceSpan
+
+
+class LayerPositions(nn.Module):
+    """One layer's part of an encoding. Absolute encodings, which act on the input only, need no more than this."""
+
+    def placed(self, heads_BXNH: Tensor, position_BX: Tensor) -> Tensor:
+        """Queries or keys with their own position worked in."""
+        return heads_BXNH
+
+    def content_query(self, query_BQNH: Tensor) -> Tensor:
+        """The query that meets keys."""
+        return query_BQNH
+
+    def distance_query(self, query_BQNH: Tensor) -> Tensor:
+        """The query that meets `distance_keys`."""
+        return query_BQNH
+
+    def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor | None:
+        """A key [N, R, H] for every distance of the span; None where distances have none."""
+        return None
+
+    def distance_values(self, span: DistanceSpan) -> Tensor | None:
+        """A value [R, H] for every distance of the span, for all heads; None where distances have none."""
+        return None
