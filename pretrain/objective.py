@@ -17,5 +17,6 @@ def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> Places
 
 
 def prediction_loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
-    """Mean negative log-likelihood of the wanted tokens in nats, computed in float32."""
-    return functional.cross_entropy(logits_BPV.float().flatten(0, 1), wanted_BP.flatten())
+    """Mean negative log-likelihood of the wanted tokens in nats, computed in float32 at least."""
+    exact = logits_BPV if logits_BPV.dtype == torch.float64 else logits_BPV.float()
+    return functional.cross_entropy(exact.flatten(0, 1), wanted_BP.flatten())
