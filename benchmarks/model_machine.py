@@ -1,0 +1,121 @@
+"""How the model's benchmarks are run: one environment for all contenders, rounds in turn, what is printed and kept."""
+
+import gc
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path("runs/bench-model")
+NUM_THREADS = 2
+
+# glibc gives large blocks back to the kernel and fetches them again at every step unless told otherwise; which
+# contender suffers changes from run to run.
+STEADY_HEAP = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 28),
+}
+# Every tensor in a mapping of its own: what a process holds is then what lives, not what the heap kept.
+EXACT_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16), "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+
+
+def use_environment(heap: Mapping[str, str]) -> None:
+    """Start this program again with `heap`, NUM_THREADS and no network, unless it already has them."""
+    wanted = dict(heap) | {"OMP_NUM_THREADS": str(NUM_THREADS), "HF_HUB_OFFLINE": "1"}
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dict(os.environ) | wanted)
+    import torch
+    import transformers
+
+    torch.set_num_threads(NUM_THREADS)
+    transformers.logging.set_verbosity_error()
+
+
+def cpu_name() -> str:
+    """The processor as the kernel names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def describe_machine() -> str:
+    """One line: processor, threads, versions, load."""
+    import torch
+    import transformers
+
+    return (
+        f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()}), {torch.get_num_threads()} threads of "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}"
+    )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A contender's time, in one round after another: wall clock, and processor time of all threads."""
+
+    wall_s: list[float]
+    cpu_s: list[float]
+
+    @property
+    def median_s(self) -> float:
+        """Wall clock."""
+        return statistics.median(self.wall_s)
+
+
+def time_in_turn(
+    contenders: Mapping[str, Callable[[], object]], num_rounds: int, num_warm_up: int = 2
+) -> dict[str, Timing]:
+    """Every contender once a round, in turn, after `num_warm_up` rounds; Python's collector runs between rounds."""
+    timings = {name: Timing([], []) for name in contenders}
+    for number in range(num_warm_up + num_rounds):
+        gc.collect()
+        gc.disable()
+        for name, work in contenders.items():
+            wall_s, cpu_s = time.perf_counter(), time.process_time()
+            work()
+            if number >= num_warm_up:
+                timings[name].wall_s.append(time.perf_counter() - wall_s)
+                timings[name].cpu_s.append(time.process_time() - cpu_s)
+        gc.enable()
+    return timings
+
+
+def paired_ratios(ours: Timing, peer: Timing) -> tuple[float, float, float]:
+    """How many times faster ours is than the peer: lower quartile, median, upper quartile of the rounds' ratios."""
+    ratios = [theirs / own for theirs, own in zip(peer.wall_s, ours.wall_s, strict=True)]
+    if len(ratios) < 2:
+        return ratios[0], ratios[0], ratios[0]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return low, middle, high
+
+
+def keep(name: str, row: Any) -> None:
+    """Append a data class or a dictionary to RESULTS/name.jsonl, with the machine and the time."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    content = row if isinstance(row, dict) else asdict(row)
+    line = {"machine": describe_machine(), "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")} | content
+    with (RESULTS / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table: first column left, the others right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    print(f"\n{title}")
+    for row in [head, *rows]:
+        first, *others = (
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join([first, *others]).rstrip())
+    sys.stdout.flush()
