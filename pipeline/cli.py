@@ -36,7 +36,7 @@ app = typer.Typer(
 Recipe = Annotated[
     str,
     typer.Option(
-        "--recipe", "-r", metavar="NAME_OR_FILE", help="A recipe's name (demo, tiny) or a YAML file."
+        "--recipe", "-r", metavar="NAME_OR_FILE", help="A recipe's name (demo, base) or a YAML file."
     ),
 ]
 Out = Annotated[

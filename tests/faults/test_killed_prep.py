@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cluster.storage import sha256_file
-from tests.integration.tiny_run import command, copy_corpus, only, run
+from tests.integration.smoke_run import command, copy_corpus, only, run
 
 _PATIENCE_S = 300
 # After the first new file of a run; on a quiet machine the rest takes a second or two.

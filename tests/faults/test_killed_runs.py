@@ -12,7 +12,7 @@ import pytest
 
 from cluster.journal import read_journal
 from cluster.storage import sha256_file
-from tests.integration.tiny_run import command, copy_corpus, only, run
+from tests.integration.smoke_run import command, copy_corpus, only, run
 
 _PATIENCE_S = 200
 _MORE_STEPS = "pretrain.num_steps=60"

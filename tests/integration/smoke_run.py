@@ -1,4 +1,4 @@
-"""The real command on the tiny recipe, as a user starts it."""
+"""The real command on the smoke recipe, as a user starts it."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ def copy_corpus(folder: Path) -> Path:
 
 
 def command(verb: str, out: Path, corpus: Path, *overrides: str) -> list[str]:
-    """`permcode VERB --recipe tiny ...`"""
-    start = [sys.executable, "-m", "pipeline.cli", verb, "--recipe", "tiny", "--out", str(out)]
+    """`permcode VERB --recipe smoke ...`"""
+    start = [sys.executable, "-m", "pipeline.cli", verb, "--recipe", "smoke", "--out", str(out)]
     return [*start, f"prep.source.path={corpus}", *overrides]
 
 

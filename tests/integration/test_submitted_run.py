@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import RayHead
-from tests.integration.tiny_run import command, copy_corpus, only, run
+from tests.integration.smoke_run import command, copy_corpus, only, run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.tiny_run import command, copy_corpus, only, run
+from tests.integration.smoke_run import command, copy_corpus, only, run
 
 _AGAIN_S = 10
 
@@ -22,7 +22,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a finished run, and what the command printed."""
-    out = tmp_path_factory.mktemp("runs") / "tiny"
+    out = tmp_path_factory.mktemp("runs") / "smoke"
     return out, run(command("run", out, corpus)).stdout
 
 

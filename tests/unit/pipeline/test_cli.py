@@ -21,9 +21,9 @@ def permcode(*arguments: str) -> Result:
     ("arguments", "message"),
     [
         (("--recipe", "dmeo"), "unknown recipe 'dmeo': did you mean 'demo'"),
-        (("--recipe", "tiny", "prep.source.path=/no/such"), "/no/such"),
-        (("--recipe", "tiny", "prep.block_token=1"), "did you mean prep.block_tokens?"),
-        (("--recipe", "tiny", "seed=x"), "seed = 'x'"),
+        (("--recipe", "smoke", "prep.source.path=/no/such"), "/no/such"),
+        (("--recipe", "smoke", "prep.block_token=1"), "did you mean prep.block_tokens?"),
+        (("--recipe", "smoke", "seed=x"), "seed = 'x'"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "prep", "pretrain", "finetune", "report"])
@@ -41,7 +41,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 def test_a_dry_run_shows_config_and_graph_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = permcode("run", "--recipe", "tiny", "--out", str(out), f"prep.source.path={corpus}", "--dry-run")
+    result = permcode(
+        "run", "--recipe", "smoke", "--out", str(out), f"prep.source.path={corpus}", "--dry-run"
+    )
     assert result.exit_code == 0, result.stderr
     assert "block_tokens: 16384" in result.stdout
     for stage in ("prep", "pretrain", "completion", "search", "report"):
@@ -69,7 +71,7 @@ def test_other_ends_of_a_run_have_their_exit_codes(
         raise failure
 
     monkeypatch.setattr(run_module, "run_pipeline", fail)
-    result = permcode("run", "--recipe", "tiny", "--out", str(tmp_path))
+    result = permcode("run", "--recipe", "smoke", "--out", str(tmp_path))
     assert result.exit_code == code
     assert result.stderr.startswith(message)
     assert result.stderr.count("\n") == 1
@@ -80,7 +82,7 @@ def test_the_log_of_a_failure_holds_the_traceback(tmp_path: Path, monkeypatch: p
         raise ZeroDivisionError("by nought")
 
     monkeypatch.setattr(run_module, "run_pipeline", fail)
-    permcode("run", "--recipe", "tiny", "--out", str(tmp_path))
+    permcode("run", "--recipe", "smoke", "--out", str(tmp_path))
     (log,) = (tmp_path / "logs").iterdir()
     assert "in fail\n" in log.read_text()
 
@@ -103,7 +105,7 @@ def test_a_command_that_only_looks_imports_nothing_heavy(corpus: Path, tmp_path:
     arguments = [
         "run",
         "--recipe",
-        "tiny",
+        "smoke",
         "--out",
         str(tmp_path / "out"),
         f"prep.source.path={corpus}",

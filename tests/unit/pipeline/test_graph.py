@@ -129,7 +129,7 @@ def test_files_with_a_leading_dot_are_no_outputs(graph: ToyGraph, tmp_path: Path
 def test_another_format_of_prep_makes_everything_anew(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load_run_config("tiny", [f"prep.source.path={corpus}"])
+    config = load_run_config("smoke", [f"prep.source.path={corpus}"])
     before = plan(stages.build_stages(config), tmp_path)
     monkeypatch.setattr(stages, "FORMAT_VERSION", stages.FORMAT_VERSION + 1)
     after = plan(stages.build_stages(config), tmp_path)

@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
     out.mkdir()
     sizes = [f"pretrain.lanes={LANES}", f"pretrain.segment_tokens={SEGMENT_TOKENS}", f"seed={SEED}"]
     more = ["pretrain.micro_batch_lanes=1", "pretrain.num_workers=1", f"pretrain.num_steps={NUM_STEPS}"]
-    config = load_run_config("tiny", [*sizes, *more, "prep.source.path=corpus"])
+    config = load_run_config("smoke", [*sizes, *more, "prep.source.path=corpus"])
     (out / "config.yaml").write_text(config_text(config.model_dump(mode="json")))
     step = plan([prep_stage()], out)[0]
     prep = write_prepared(step.folder, LAYOUT)

@@ -19,8 +19,8 @@ def test_every_shipped_recipe_is_a_valid_config(name: str) -> None:
 
 
 def test_an_override_reaches_its_key_and_nothing_else() -> None:
-    plain = load_run_config("tiny").model_dump(mode="json")
-    changed = load_run_config("tiny", ["pretrain.schedule.peak_learning_rate=1e-3"]).model_dump(mode="json")
+    plain = load_run_config("smoke").model_dump(mode="json")
+    changed = load_run_config("smoke", ["pretrain.schedule.peak_learning_rate=1e-3"]).model_dump(mode="json")
     assert changed["pretrain"]["schedule"].pop("peak_learning_rate") == 0.001
     plain["pretrain"]["schedule"].pop("peak_learning_rate")
     assert changed == plain
@@ -35,7 +35,9 @@ def test_a_recipe_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_unknown_recipe_names_the_nearest_and_all() -> None:
-    with pytest.raises(UserError, match="unknown recipe 'dmeo': did you mean 'demo'.*demo, tiny"):
+    with pytest.raises(
+        UserError, match="unknown recipe 'dmeo': did you mean 'demo'.*base, demo, large, small, smoke, tiny"
+    ):
         load_run_config("dmeo")
 
 
@@ -43,48 +45,48 @@ def test_an_unknown_key_names_key_value_and_the_nearest() -> None:
     with pytest.raises(
         UserError, match=r"unknown key prep\.block_token = 5: did you mean prep\.block_tokens\?"
     ):
-        load_run_config("tiny", ["prep.block_token=5"])
+        load_run_config("smoke", ["prep.block_token=5"])
 
 
 def test_a_key_in_the_wrong_place_is_pointed_to_the_right_one() -> None:
     with pytest.raises(
         UserError, match=r"unknown key vocab_size = 5: did you mean prep\.tokenizer\.vocab_size"
     ):
-        load_run_config("tiny", ["vocab_size=5"])
+        load_run_config("smoke", ["vocab_size=5"])
 
 
 def test_a_key_like_no_other_gets_the_list_of_allowed_ones() -> None:
     with pytest.raises(
         UserError, match="unknown key zzz = 5: allowed here are seed, prep, pretrain, finetune"
     ):
-        load_run_config("tiny", ["zzz=5"])
+        load_run_config("smoke", ["zzz=5"])
 
 
 def test_a_wrong_type_names_key_value_and_what_is_allowed() -> None:
     with pytest.raises(UserError, match=r"pretrain\.num_steps = 'many': input should be a valid integer"):
-        load_run_config("tiny", ["pretrain.num_steps=many"])
+        load_run_config("smoke", ["pretrain.num_steps=many"])
 
 
 def test_the_tag_of_a_union_is_not_part_of_the_key() -> None:
     with pytest.raises(
         UserError, match=r"unknown key prep\.source\.pth = 1: did you mean prep\.source\.path\?"
     ):
-        load_run_config("tiny", ["prep.source.pth=1"])
+        load_run_config("smoke", ["prep.source.pth=1"])
 
 
 def test_an_unknown_kind_lists_the_kinds() -> None:
     with pytest.raises(UserError, match="'installed_python', 'directory'"):
-        load_run_config("tiny", ["prep.source.kind=tape"])
+        load_run_config("smoke", ["prep.source.kind=tape"])
 
 
 def test_a_rule_over_several_keys_is_told_without_the_whole_mapping() -> None:
     with pytest.raises(UserError, match=r"^config: prep: block_tokens=9 must not exceed shard_tokens=3$"):
-        load_run_config("tiny", ["prep.block_tokens=9", "prep.shard_tokens=3"])
+        load_run_config("smoke", ["prep.block_tokens=9", "prep.shard_tokens=3"])
 
 
 def test_all_problems_are_named_in_one_line() -> None:
     with pytest.raises(UserError) as caught:
-        load_run_config("tiny", ["seed=x", "prep.block_token=5", "pretrain.num_steps=0"])
+        load_run_config("smoke", ["seed=x", "prep.block_token=5", "pretrain.num_steps=0"])
     message = str(caught.value)
     assert "\n" not in message
     for part in ("3 problems", "seed = 'x'", "prep.block_token = 5", "pretrain.num_steps = 0"):
@@ -108,7 +110,7 @@ def test_another_kind_drops_the_keys_of_the_old_one() -> None:
 )
 def test_an_override_that_cannot_be_read_is_refused(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load_run_config("tiny", [override])
+        load_run_config("smoke", [override])
 
 
 @pytest.mark.parametrize(
@@ -180,11 +182,11 @@ def test_what_an_override_sets_is_found_at_its_key(keys: list[str], value: objec
 
 
 def test_another_kind_of_tokenizer_keeps_the_recipes_other_settings() -> None:
-    config = load_run_config("tiny", ["prep.tokenizer.kind=sentencepiece_bpe"])
+    config = load_run_config("smoke", ["prep.tokenizer.kind=sentencepiece_bpe"])
     assert config.prep.tokenizer.kind == "sentencepiece_bpe"
-    assert config.prep.tokenizer.vocab_size == load_run_config("tiny", []).prep.tokenizer.vocab_size
+    assert config.prep.tokenizer.vocab_size == load_run_config("smoke", []).prep.tokenizer.vocab_size
 
 
 def test_licences_that_spdx_does_not_know_are_refused() -> None:
     with pytest.raises(UserError, match=r"prep\.licences\.allow.*'GPL-9\.0' is no SPDX identifier"):
-        load_run_config("tiny", ["prep.licences.allow=[MIT, GPL-9.0]"])
+        load_run_config("smoke", ["prep.licences.allow=[MIT, GPL-9.0]"])

@@ -29,7 +29,7 @@ class ToyRun:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.config: RunConfig = load_run_config("tiny")
+        self.config: RunConfig = load_run_config("smoke")
         self.ran: list[str] = []
         self.failure: BaseException | None = None
         self.said: list[str] = []
@@ -200,7 +200,7 @@ def test_a_store_of_ones_own_keeps_artifacts_beside_itself(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    toy.config = load_run_config("tiny", [f"tracking.store=sqlite:///{tmp_path}/store/shared.db"])
+    toy.config = load_run_config("smoke", [f"tracking.store=sqlite:///{tmp_path}/store/shared.db"])
     toy.command()
     assert list((tmp_path / "store" / "mlartifacts").rglob("weights"))
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -262,7 +262,7 @@ def test_a_damaged_output_stops_the_run_and_is_kept(toy: ToyRun) -> None:
 def test_a_store_that_cannot_be_used_stops_before_any_work(toy: ToyRun) -> None:
     (toy.out.parent / "file").write_text("in the way")
     store = f"sqlite:///{toy.out.parent}/file/mlflow.db"
-    toy.config = load_run_config("tiny", [f"tracking.store={store}"])
+    toy.config = load_run_config("smoke", [f"tracking.store={store}"])
     with pytest.raises(UserError, match="MLflow store.*file/mlflow.db"):
         toy.command()
     assert toy.ran == []
@@ -272,7 +272,7 @@ def test_a_store_that_cannot_be_used_stops_before_any_work(toy: ToyRun) -> None:
 def test_a_report_without_its_stages_names_them(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load_run_config("tiny", [f"prep.source.path={corpus}"])
+    config = load_run_config("smoke", [f"prep.source.path={corpus}"])
     with pytest.raises(UserError, match="not finished: prep, pretrain, completion, search"):
         check_report_is_possible(config, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -289,4 +289,4 @@ def test_a_report_without_its_stages_names_them(
 def test_a_command_needs_the_stages_below_its_targets(targets: list[str], names: list[str]) -> None:
     from pipeline.stages import build_stages
 
-    assert [stage.name for stage in needed_stages(build_stages(load_run_config("tiny")), targets)] == names
+    assert [stage.name for stage in needed_stages(build_stages(load_run_config("smoke")), targets)] == names

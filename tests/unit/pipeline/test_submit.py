@@ -39,7 +39,7 @@ def test_a_job_gets_absolute_paths_and_the_whole_config(
     sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: RecordingReporter
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load_run_config("tiny", ["prep.source.path=code", "seed=5"])
+    config = load_run_config("smoke", ["prep.source.path=code", "seed=5"])
     assert submit.submit_run(config, Path("out"), ADDRESS, reporter) == 7
     (job,) = sent.jobs
     assert job["entrypoint"][-2:] == ["--out", str(tmp_path / "out")]
@@ -53,9 +53,9 @@ def test_the_same_run_has_the_same_submission_key_wherever_it_is_sent_from(
     sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: RecordingReporter
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    submit.submit_run(load_run_config("tiny", ["prep.source.path=code"]), Path("out"), ADDRESS, reporter)
+    submit.submit_run(load_run_config("smoke", ["prep.source.path=code"]), Path("out"), ADDRESS, reporter)
     monkeypatch.chdir("/")
-    there = load_run_config("tiny", [f"prep.source.path={tmp_path}/code"])
+    there = load_run_config("smoke", [f"prep.source.path={tmp_path}/code"])
     submit.submit_run(there, tmp_path / "out", ADDRESS, reporter)
     submit.submit_run(there, tmp_path / "other", ADDRESS, reporter)
     first, second, third = (job["submission_key"] for job in sent.jobs)
@@ -64,13 +64,13 @@ def test_the_same_run_has_the_same_submission_key_wherever_it_is_sent_from(
 
 def test_the_home_folder_is_that_of_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    config = submit.config_for_cluster(load_run_config("tiny", ["prep.source.path=~/code"]))
+    config = submit.config_for_cluster(load_run_config("smoke", ["prep.source.path=~/code"]))
     assert config.prep.source.model_dump(mode="json")["path"] == "/home/ann/code"
 
 
 def test_a_dry_run_shows_config_and_graph_and_asks_nobody(sent: Sent, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["submit", "--recipe", "tiny", "--out", str(out), "--address", ADDRESS, "--dry-run"]
+    arguments = ["submit", "--recipe", "smoke", "--out", str(out), "--address", ADDRESS, "--dry-run"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     assert "block_tokens: 16384" in result.stdout
