@@ -1,0 +1,102 @@
+"""How many floating-point operations a training step takes, part by part, from the config alone.
+
+Counted as is usual: the multiplications and additions of matrix products (two per pair), nothing else. Formulas follow
+Yang et al. 2019 (sections 2.3 to 2.5) as `pretrain/model` computes them: queries on predicted rows only, distances
+projected once for all lanes of a forward pass, no content rows in the last layer.
+
+Letters: B lanes of a forward pass, L segment, M memory, K = M + L keys, P predicted, R = M + 2L - 1 distances, D model,
+I = heads x head dimension, F feed-forward, V vocabulary.
+"""
+
+from dataclasses import dataclass, fields
+
+from pretrain.model.config import ModelConfig, ShawPositions, TransformerXLPositions
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs of one forward pass over B lanes; the fields are all of them, each counted once."""
+
+    content_stream: int
+    """Projections, attention and feed-forward of the L content rows, and their keys and values."""
+    query_stream: int
+    """Projections, attention and feed-forward of the P predicted rows."""
+    memory_keys_values: int
+    distance_products: int
+    """Rows times distances, of both streams."""
+    distance_projection: int
+    """Transformer-XL's keys of distances: once per forward pass, however many lanes it has."""
+    segment_encodings: int
+    output_layer: int
+
+    @property
+    def forward(self) -> int:
+        """All parts together."""
+        return sum(self.by_part().values())
+
+    @property
+    def layers(self) -> int:
+        """What activation checkpointing computes twice: everything but the output layer."""
+        return self.forward - self.output_layer
+
+    def training(self, activation_checkpointing: bool = False) -> int:
+        """Forward and backward pass; with checkpointing the layers' forward pass is done twice.
+
+        The backward pass of a product is two products; that of the distance projection is one, because sinusoids
+        need no gradient.
+        """
+        again = self.layers if activation_checkpointing else 0
+        return 3 * self.forward - self.distance_projection + again
+
+    def by_part(self) -> dict[str, int]:
+        """The parts with their names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def forward_flops(
+    config: ModelConfig, lanes: int, segment_tokens: int, num_targets: int, vocab_size: int
+) -> Flops:
+    """Of one forward pass of `TwoStreamTransformer(config, vocab_size)`: B lanes of L tokens, P of them predicted."""
+    layers, inner_dim = config.num_layers, config.num_heads * config.head_dim
+    keys = config.memory_tokens + segment_tokens
+    num_distances = config.memory_tokens + 2 * segment_tokens - 1
+    content_rows = (layers - 1) * lanes * segment_tokens
+    query_rows = layers * lanes * num_targets
+    per_key = 2 * 2 * config.model_dim * inner_dim
+    products = 3 if config.activation == "swiglu" else 2
+    # Query and output projection, feed-forward network; scores and mixture.
+    per_row = 2 * 2 * config.model_dim * inner_dim + products * 2 * config.model_dim * config.ffn_dim
+    per_row += 2 * 2 * keys * inner_dim
+    relative = isinstance(config.positions, TransformerXLPositions)
+    per_row_and_distance = (
+        2 * inner_dim if relative else 4 * inner_dim if isinstance(config.positions, ShawPositions) else 0
+    )
+    rows = content_rows + query_rows
+    return Flops(
+        content_stream=content_rows * per_row + layers * lanes * segment_tokens * per_key,
+        query_stream=query_rows * per_row,
+        memory_keys_values=layers * lanes * config.memory_tokens * per_key,
+        distance_products=rows * num_distances * per_row_and_distance,
+        distance_projection=layers * num_distances * 2 * config.model_dim * inner_dim if relative else 0,
+        segment_encodings=rows * 2 * 2 * inner_dim if config.segment_encodings else 0,
+        output_layer=lanes * num_targets * 2 * config.model_dim * vocab_size,
+    )
+
+
+def training_flops_per_step(
+    config: ModelConfig,
+    lanes: int,
+    segment_tokens: int,
+    num_targets: int,
+    vocab_size: int,
+    micro_batch_lanes: int | None = None,
+    activation_checkpointing: bool = False,
+) -> int:
+    """Of one optimizer step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
+
+    For a share of peak that compares models (MFU), leave `activation_checkpointing` out: what is computed twice is
+    not counted twice.
+    """
+    per_pass = micro_batch_lanes or lanes
+    flops = forward_flops(config, per_pass, segment_tokens, num_targets, vocab_size)
+    return lanes // per_pass * flops.training(activation_checkpointing)
