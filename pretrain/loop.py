@@ -16,6 +16,8 @@ from pretrain.data.lanes import LaneReader
 from pretrain.engine import build_engine, gather_masters, gather_state, restore_state
 from pretrain.evaluate import ValidationText, model_bits, ngram_bits
 from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
 from pretrain.step import TrainState, train_step
 from pretrain.weights import save_model
@@ -79,12 +81,18 @@ def _start(run: Run, corpus: PreparedCorpus, device: torch.device, journal: Jour
     config, rank, world_size = run.config, dist.get_rank(), dist.get_world_size()
     torch.manual_seed(key_seed(run.seed, "initialisation"))
     model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size).to(device)
+    model.activation_checkpointing = config.activation_checkpointing
+    if config.compile:
+        model.compile()
     per_worker = config.lanes // world_size
     state = TrainState(
         config=config,
         seed=run.seed,
         engine=build_engine(model, config, world_size),
         reader=LaneReader(corpus, "train", config.lanes, config.segment_tokens, run.seed),
+        mixture=OrderMixture(
+            config.objective, config.segment_tokens, WordPieces.of_tokenizer(corpus.tokenizer, device), device
+        ),
         lanes=range(rank * per_worker, (rank + 1) * per_worker),
         device=device,
         memory=model.empty_memory(per_worker),

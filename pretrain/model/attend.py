@@ -45,12 +45,13 @@ def attend(
     score_NBQK = queries.content_NBQH @ key_NBKH.transpose(-1, -2)
     if queries.distance_NBQH is not None and distances.keys_NRH is not None:
         score_NBQK = score_NBQK + _by_distance(queries.distance_NBQH, distances.keys_NRH, sight)
-    if queries.document_NBQ2 is not None and sight.other_document_BQK is not None:
+    pairs = sight.dense()
+    if queries.document_NBQ2 is not None and pairs.other_document_BQK is not None:
         same_NBQ1, other_NBQ1 = queries.document_NBQ2.split(1, dim=-1)
-        score_NBQK = score_NBQK + torch.where(sight.other_document_BQK, other_NBQ1, same_NBQ1)
+        score_NBQK = score_NBQK + torch.where(pairs.other_document_BQK, other_NBQ1, same_NBQ1)
     hidden = torch.finfo(score_NBQK.dtype).min
-    weight_NBQK = functional.softmax(score_NBQK.masked_fill(~sight.visible_BQK, hidden), dim=-1)
-    weight_NBQK = (weight_NBQK * sight.sees_any_BQ1).to(value_NBKH.dtype)
+    weight_NBQK = functional.softmax(score_NBQK.masked_fill(~pairs.visible_BQK, hidden), dim=-1)
+    weight_NBQK = (weight_NBQK * pairs.sees_any_BQ1).to(value_NBKH.dtype)
     weight_NBQK = functional.dropout(weight_NBQK, dropout)
     mixed_NBQH = weight_NBQK @ value_NBKH
     if distances.values_RH is not None:
@@ -61,15 +62,15 @@ def attend(
 def _by_distance(query_NBQH: Tensor, keys_NRH: Tensor, sight: Sight) -> Tensor:
     num_heads, lanes, rows, _ = query_NBQH.shape
     # One product for all lanes: distances have the same keys in every lane.
-    score_NXR = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NRH.transpose(-1, -2)
-    score_NBQR = score_NXR.view(num_heads, lanes, rows, -1)
-    table_row_NBQK = sight.table_row_BQK.expand(num_heads, -1, -1, -1)
+    score_NXR = query_NBQH.flatten(1, 2) @ keys_NRH.transpose(-1, -2)
+    score_NBQR = score_NXR.unflatten(1, (lanes, rows))
+    table_row_NBQK = sight.dense().table_row_BQK.expand(num_heads, -1, -1, -1)
     return _GatherRows.apply(score_NBQR, table_row_NBQK)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _distance_values(weight_NBQK: Tensor, values_RH: Tensor, sight: Sight) -> Tensor:
     num_heads = weight_NBQK.shape[0]
-    table_row_NBQK = sight.table_row_BQK.expand(num_heads, -1, -1, -1)
+    table_row_NBQK = sight.dense().table_row_BQK.expand(num_heads, -1, -1, -1)
     weight_NBQR = weight_NBQK.new_zeros(*weight_NBQK.shape[:3], len(sight.span))
     return weight_NBQR.scatter_add(-1, table_row_NBQK, weight_NBQK) @ values_RH
 

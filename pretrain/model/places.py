@@ -5,7 +5,6 @@ X any of them.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -120,6 +119,7 @@ class Sight:
         self.position_BQ, self.bound_BQ = position_BQ, bound_BQ
         self.group_BQ, self.document_BQ = group_BQ, document_BQ
         self.keys, self.span = keys, span
+        self._dense: DenseSight | None = None
 
     @classmethod
     def of_streams(cls, content: Places, predicted: Places, keys: Places, span: DistanceSpan) -> "Sight":
@@ -140,28 +140,39 @@ class Sight:
             self.span,
         )
 
-    @cached_property
-    def visible_BQK(self) -> Tensor:
-        """Whether a row sees a key."""
-        keys = self.keys
-        same_BQK = self.group_BQ[:, :, None] == keys.group_BX[:, None, :]
+    def dense(self) -> "DenseSight":
+        """The same as a tensor element for every pair; made at the first call."""
+        if self._dense is None:
+            self._dense = DenseSight.of(self)
+        return self._dense
+
+
+@dataclass(frozen=True)
+class DenseSight:
+    """`Sight` for plain tensor operations, an element for every row and key."""
+
+    visible_BQK: Tensor
+    sees_any_BQ1: Tensor
+    """Whether a row sees anything at all."""
+    table_row_BQK: Tensor
+    """Row of a distance table; distances outside the span take its ends."""
+    other_document_BQK: Tensor | None
+    """Whether row and key belong to different documents; None without segment encodings."""
+
+    @classmethod
+    def of(cls, sight: Sight) -> "DenseSight":
+        """Compare every row with every key."""
+        keys = sight.keys
+        same_BQK = sight.group_BQ[:, :, None] == keys.group_BX[:, None, :]
         filled_B1K = (keys.group_BX != UNFILLED_GROUP)[:, None, :]
-        return same_BQK & filled_B1K & (keys.rank_BX[:, None, :] < self.bound_BQ[:, :, None])
-
-    @cached_property
-    def sees_any_BQ1(self) -> Tensor:
-        """Whether a row sees anything at all."""
-        return self.visible_BQK.any(dim=-1, keepdim=True)
-
-    @cached_property
-    def other_document_BQK(self) -> Tensor | None:
-        """Whether row and key belong to different documents; None without segment encodings."""
-        if self.document_BQ is None or self.keys.document_BX is None:
-            return None
-        return self.document_BQ[:, :, None] != self.keys.document_BX[:, None, :]
-
-    @cached_property
-    def table_row_BQK(self) -> Tensor:
-        """Row of a distance table for every pair; distances outside the span take its ends."""
-        distance_BQK = self.position_BQ[:, :, None] - self.keys.position_BX[:, None, :]
-        return self.span.high - distance_BQK.clamp(self.span.low, self.span.high)
+        visible_BQK = same_BQK & filled_B1K & (keys.rank_BX[:, None, :] < sight.bound_BQ[:, :, None])
+        distance_BQK = sight.position_BQ[:, :, None] - keys.position_BX[:, None, :]
+        other_document_BQK = None
+        if sight.document_BQ is not None and keys.document_BX is not None:
+            other_document_BQK = sight.document_BQ[:, :, None] != keys.document_BX[:, None, :]
+        return cls(
+            visible_BQK,
+            visible_BQK.any(dim=-1, keepdim=True),
+            sight.span.high - distance_BQK.clamp(sight.span.low, sight.span.high),
+            other_document_BQK,
+        )

@@ -96,15 +96,16 @@ class TwoStreamTransformer(nn.Module):
             )
         return PermutationOutput(self.logits(rows_BQD), memory.advanced(inputs_BLD, content))
 
-    def read(self, tokens_BL: Tensor, content: Places) -> list[Tensor]:
-        """The content stream [B, L, D] at the input of every layer, without memory.
+    def read(self, tokens_BL: Tensor, content: Places, memory: SegmentMemory | None = None) -> list[Tensor]:
+        """The content stream [B, L, D] at the input of every layer; without `memory` nothing is before it.
 
         `Places.given` reads in both directions. These are the states that pretraining shapes; what the last layer
         would make of the content stream feeds no loss.
         """
-        memory = self.empty_memory(tokens_BL.shape[0]).without_past()
+        memory = memory or self.empty_memory(tokens_BL.shape[0]).without_past()
+        keys = join(memory.places(with_documents=content.document_BX is not None), content)
         nothing = content.at(torch.zeros_like(tokens_BL[:, :0]))
-        sight = Sight.of_streams(content, nothing, content, self.span(content.extent, memory_tokens=0))
+        sight = Sight.of_streams(content, nothing, keys, self.span(content.extent, memory.memory_tokens))
         table_RD = self.distance_table(sight.span)
         inputs_BLD = [self.content_rows(tokens_BL, content)]
         for number, block in enumerate(list(self.blocks)[:-1]):

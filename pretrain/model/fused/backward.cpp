@@ -1,0 +1,230 @@
+// Gradients of forward.cpp's attention from its weights, a block of rows at a time.
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "problem.h"
+
+namespace permcode {
+namespace {
+
+struct Inputs {
+  at::Tensor gradient_NBQH, weights_NBQS, content_NBQH, key_NBKH, value_NBKH;
+  OptionalTensor distance_NBQH, distance_NRH;
+};
+
+struct Gradients {
+  at::Tensor content_NBQH, key_NBKH, value_NBKH;
+  OptionalTensor distance_NBQH, document_NBQ2, distance_NRH;
+};
+
+// What a block of rows adds to one head of one lane. Names: S padded keys, R padded distances, H head dim.
+template <typename T>
+class LaneGradients {
+ public:
+  LaneGradients(const Problem& problem, const Inputs& inputs, const Bits& other, Gradients& gradients)
+      : problem_(problem),
+        inputs_(inputs),
+        other_(other),
+        gradients_(gradients),
+        width_(problem.width),
+        padded_(problem.padded_keys),
+        values_HS_(width_ * padded_),
+        keys_SH_(width_ * padded_),
+        key_gradient_HS_(width_ * padded_),
+        value_gradient_HS_(width_ * padded_),
+        scores_(kBlockRows * padded_),
+        score_rows_(kBlockRows * padded_),
+        score_pairs_(kBlockRows * padded_),
+        weight_pairs_(kBlockRows * padded_),
+        scratch_(kBlockRows * width_),
+        columns_(kBlockRows * width_),
+        rows_(kBlockRows * width_) {}
+
+  // `distances_RH` as a second factor; the gradient of the distance keys is added up in `distance_gradient_HR`.
+  void run(int64_t n, int64_t b, const T* distances_RH, float* distance_gradient_HR) {
+    n_ = n, b_ = b;
+    pack_columns(head<const T>(inputs_.value_NBKH, n, b), problem_.keys, padded_, width_, values_HS_.data());
+    pack_rows(head<const T>(inputs_.key_NBKH, n, b), problem_.keys, padded_, width_, keys_SH_.data());
+    std::fill(key_gradient_HS_.begin(), key_gradient_HS_.end(), 0.0f);
+    std::fill(value_gradient_HS_.begin(), value_gradient_HS_.end(), 0.0f);
+    for (first_ = 0; first_ < problem_.rows; first_ += kBlockRows) {
+      num_rows_ = std::min(kBlockRows, problem_.rows - first_);
+      scores();
+      if (gradients_.document_NBQ2) documents();
+      content();
+      if (distances_RH) distances(distances_RH, distance_gradient_HR);
+    }
+    finish(key_gradient_HS_, head<T>(gradients_.key_NBKH, n, b));
+    finish(value_gradient_HS_, head<T>(gradients_.value_NBKH, n, b));
+  }
+
+ private:
+  Matrix<const T> rows_of(const at::Tensor& heads_NBQH) const {
+    const auto whole = head<const T>(heads_NBQH, n_, b_);
+    return {whole.row(first_), whole.stride};
+  }
+
+  // Gradients of the block's scores, and those of the values.
+  void scores() {
+    const auto gradient = rows_of(inputs_.gradient_NBQH), weights = rows_of(inputs_.weights_NBQS);
+    multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
+    for (int64_t i = 0; i < num_rows_; ++i)
+      softmax_backward(scores_.data() + i * padded_, weights.row(i), padded_, score_rows_.data() + i * padded_);
+    pack_rows(weights, num_rows_, kBlockRows, padded_, weight_pairs_.data());
+    add_product(gradient, weight_pairs_.data(), padded_, value_gradient_HS_.data(), padded_);
+  }
+
+  void documents() {
+    const auto out = head<T>(*gradients_.document_NBQ2, n_, b_);
+    for (int64_t i = 0; i < num_rows_; ++i) {
+      const uint16_t* other = other_.row(b_, first_ + i);
+      Floats total{}, total_other{};
+      for (int64_t key = 0; key < padded_; key += kLanes) {
+        const Floats gradient = load(scores_.data() + i * padded_ + key);
+        total += where(other[key / kLanes], Floats{}, gradient);
+        total_other += where(other[key / kLanes], gradient, Floats{});
+      }
+      out.row(first_ + i)[0] = T(sum(total));
+      out.row(first_ + i)[1] = T(sum(total_other));
+    }
+  }
+
+  void content() {
+    const Matrix<const T> score_rows{score_rows_.data(), padded_};
+    multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
+    write_rows(gradients_.content_NBQH);
+    pack_rows(score_rows, num_rows_, kBlockRows, padded_, score_pairs_.data());
+    add_product(rows_of(inputs_.content_NBQH), score_pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
+  }
+
+  void distances(const T* distances_RH, float* distance_gradient_HR) {
+    const std::vector<KeyRun>& runs = problem_.runs[b_];
+    const int64_t* position = problem_.positions(b_, first_);
+    const Window window = problem_.distances.window(position, num_rows_, runs);
+    shifted_.resize(window.width);
+    shifted_rows_.resize(kBlockRows * window.width);
+    shifted_pairs_.resize(kBlockRows * window.width);
+    for (int64_t i = 0; i < num_rows_; ++i) {
+      std::fill(shifted_.begin(), shifted_.end(), 0.0f);
+      problem_.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
+        add(scores_.data() + i * padded_ + key, shifted_.data() + row, count);
+      });
+      convert(shifted_.data(), shifted_rows_.data() + i * window.width, window.width);
+    }
+    const Matrix<const T> shifted_rows{shifted_rows_.data(), window.width};
+    multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
+             rows_.data(), width_);
+    write_rows(*gradients_.distance_NBQH);
+    pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, shifted_pairs_.data());
+    add_product(rows_of(*inputs_.distance_NBQH), shifted_pairs_.data(), window.width,
+                distance_gradient_HR + window.first, problem_.distances.padded());
+  }
+
+  // sum_HX += (the block's rows)^T factor_X
+  void add_product(Matrix<const T> rows, const T* factor, int64_t factor_width, float* sum_HX, int64_t sum_stride) {
+    transpose_rows(rows, num_rows_, kBlockRows, width_, scratch_.data(), columns_.data());
+    multiply(width_, factor_width, kBlockRows, {columns_.data(), kBlockRows}, factor, factor_width, sum_HX,
+             sum_stride, true);
+  }
+
+  void write_rows(const at::Tensor& gradient_NBQH) {
+    const auto out = head<T>(gradient_NBQH, n_, b_);
+    for (int64_t i = 0; i < num_rows_; ++i) convert(rows_.data() + i * width_, out.row(first_ + i), width_);
+  }
+
+  void finish(const std::vector<float>& gradient_HS, Matrix<T> out) {
+    transpose_floats(gradient_HS.data(), padded_, problem_.keys, width_, out);
+  }
+
+  const Problem& problem_;
+  const Inputs& inputs_;
+  const Bits& other_;
+  Gradients& gradients_;
+  const int64_t width_, padded_;
+  std::vector<T> values_HS_, keys_SH_;
+  std::vector<float> key_gradient_HS_, value_gradient_HS_, scores_;
+  std::vector<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, shifted_rows_, shifted_pairs_;
+  std::vector<float> rows_, shifted_;
+  int64_t n_ = 0, b_ = 0, first_ = 0, num_rows_ = 0;
+};
+
+at::Tensor empty_like_heads(const at::Tensor& heads_NBXH) {
+  const auto size = heads_NBXH.sizes();
+  return at::empty({size[1], size[2], size[0], size[3]}, heads_NBXH.options()).permute({2, 0, 1, 3});
+}
+
+// The distance keys of all heads as second factors [R, H].
+template <typename T>
+std::vector<T> packed_distances(const Problem& problem, const at::Tensor& distance_NRH) {
+  const int64_t padded = problem.distances.padded();
+  std::vector<T> packed(problem.heads * padded * problem.width);
+  at::parallel_for(0, problem.heads, 1, [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n < last; ++n)
+      pack_rows(head<const T>(distance_NRH, n), problem.distances.count, padded, problem.width,
+                packed.data() + n * padded * problem.width);
+  });
+  return packed;
+}
+
+// Adds the lanes' sums [N, B, H, R] up, in the order of lanes.
+template <typename T>
+void add_lanes(const Problem& problem, std::vector<float>& sums, const at::Tensor& gradient_NRH) {
+  const int64_t padded = problem.distances.padded(), size = padded * problem.width;
+  at::parallel_for(0, problem.heads, 1, [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n < last; ++n) {
+      float* total = sums.data() + n * problem.lanes * size;
+      for (int64_t b = 1; b < problem.lanes; ++b) add(total + b * size, total, size);
+      transpose_floats(total, padded, problem.distances.count, problem.width, head<T>(gradient_NRH, n));
+    }
+  });
+}
+
+template <typename T>
+void differentiate(const Problem& problem, const Inputs& inputs, const Bits& other, Gradients& gradients) {
+  const int64_t table = problem.distances.padded() * problem.width;
+  std::vector<T> distances;
+  std::vector<float> distance_sums;
+  if (inputs.distance_NRH) {
+    distances = packed_distances<T>(problem, *inputs.distance_NRH);
+    distance_sums.resize(problem.heads * problem.lanes * table);
+  }
+  at::parallel_for(0, problem.heads * problem.lanes, 1, [&](int64_t first, int64_t last) {
+    LaneGradients<T> lane(problem, inputs, other, gradients);
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t n = task / problem.lanes;
+      const bool has = !distances.empty();
+      lane.run(n, task % problem.lanes, has ? distances.data() + n * table : nullptr,
+               has ? distance_sums.data() + task * table : nullptr);
+    }
+  });
+  if (gradients.distance_NRH) add_lanes<T>(problem, distance_sums, *gradients.distance_NRH);
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, OptionalTensor> backward(
+    const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
+    const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+    const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+    const at::Tensor& key_position_BK, int64_t highest_distance) {
+  const Problem problem(content_NBQH, key_NBKH, distance_NRH, row_position_BQ, key_position_BK, highest_distance);
+  const Inputs inputs{with_plain_rows(gradient_NBQH), weights_NBQS, with_plain_rows(content_NBQH),
+                      with_plain_rows(key_NBKH),      with_plain_rows(value_NBKH),
+                      with_plain_rows(distance_NBQH), with_plain_rows(distance_NRH)};
+  Gradients gradients{empty_like_heads(content_NBQH), empty_like_heads(key_NBKH), empty_like_heads(value_NBKH)};
+  if (other_BQW)
+    gradients.document_NBQ2 =
+        at::empty({problem.heads, problem.lanes, problem.rows, 2}, content_NBQH.options());
+  if (distance_NRH) {
+    gradients.distance_NBQH = empty_like_heads(*distance_NBQH);
+    gradients.distance_NRH = at::empty(distance_NRH->sizes(), distance_NRH->options());
+  }
+  if (content_NBQH.scalar_type() == at::kFloat)
+    differentiate<float>(problem, inputs, Bits(other_BQW), gradients);
+  else
+    differentiate<at::BFloat16>(problem, inputs, Bits(other_BQW), gradients);
+  return {gradients.content_NBQH, gradients.distance_NBQH, gradients.document_NBQ2,
+          gradients.key_NBKH,     gradients.value_NBKH,    gradients.distance_NRH};
+}
+
+}  // namespace permcode

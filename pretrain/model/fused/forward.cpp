@@ -1,0 +1,113 @@
+// softmax(q k + q r + document, over the keys a row sees) v, a block of rows at a time.
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "problem.h"
+
+namespace permcode {
+namespace {
+
+// Keys, values and distance keys of all heads as second factors of products.
+template <typename T>
+struct Packed {
+  std::vector<T> keys, values, distances;
+  int64_t per_head, per_table;
+
+  Packed(const Problem& problem, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+         const OptionalTensor& distance_NRH)
+      : per_head(problem.padded_keys * problem.width), per_table(problem.distances.padded() * problem.width) {
+    const int64_t heads = problem.heads, lanes = problem.lanes, keys_count = problem.keys;
+    keys.resize(heads * lanes * per_head);
+    values.resize(heads * lanes * per_head);
+    at::parallel_for(0, heads * lanes, 1, [&](int64_t first, int64_t last) {
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t n = task / lanes, b = task % lanes;
+        pack_columns(head<const T>(key_NBKH, n, b), keys_count, problem.padded_keys, problem.width,
+                     keys.data() + task * per_head);
+        pack_rows(head<const T>(value_NBKH, n, b), keys_count, problem.padded_keys, problem.width,
+                  values.data() + task * per_head);
+      }
+    });
+    if (!distance_NRH) return;
+    distances.resize(heads * per_table);
+    at::parallel_for(0, heads, 1, [&](int64_t first, int64_t last) {
+      for (int64_t n = first; n < last; ++n)
+        pack_columns(head<const T>(*distance_NRH, n), problem.distances.count, problem.distances.padded(),
+                     problem.width, distances.data() + n * per_table);
+    });
+  }
+};
+
+// score[i, k] += (query i) (key of the distance from i to k)
+template <typename T>
+void add_distances(const Problem& problem, Matrix<const T> query, const T* table, int64_t b, int64_t first_row,
+                   int64_t num_rows, std::vector<float>& scratch, float* scores) {
+  const std::vector<KeyRun>& runs = problem.runs[b];
+  const int64_t* position = problem.positions(b, first_row);
+  const Window window = problem.distances.window(position, num_rows, runs);
+  scratch.resize(num_rows * window.width);
+  multiply(num_rows, window.width, problem.width, {query.row(first_row), query.stride},
+           table + window.first * kPair<T>, problem.distances.padded(), scratch.data(), window.width);
+  for (int64_t i = 0; i < num_rows; ++i)
+    problem.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
+      add(scratch.data() + i * window.width + row, scores + i * problem.padded_keys + key, count);
+    });
+}
+
+template <typename T>
+std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tensor& content_NBQH,
+                                          const OptionalTensor& distance_NBQH, const OptionalTensor& document_NBQ2,
+                                          const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+                                          const OptionalTensor& distance_NRH, const Bits& visible,
+                                          const Bits& other) {
+  const int64_t lanes = problem.lanes, width = problem.width, padded = problem.padded_keys;
+  const Packed<T> packed(problem, key_NBKH, value_NBKH, distance_NRH);
+  at::Tensor weights_NBQS = at::empty({problem.heads, lanes, problem.rows, padded}, content_NBQH.options());
+  at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, content_NBQH.options());
+  at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
+  at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
+    std::vector<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t pair = task / problem.blocks, n = pair / lanes, b = pair % lanes;
+      const int64_t first_row = task % problem.blocks * kBlockRows;
+      const int64_t num_rows = std::min(kBlockRows, problem.rows - first_row);
+      const auto query = head<const T>(content_NBQH, n, b);
+      const auto weights = head<T>(weights_NBQS, n, b);
+      const auto out = head<T>(mixed_NBQH, n, b);
+      multiply(num_rows, padded, width, {query.row(first_row), query.stride},
+               packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
+      if (distance_NRH)
+        add_distances(problem, head<const T>(*distance_NBQH, n, b), packed.distances.data() + n * packed.per_table,
+                      b, first_row, num_rows, shifted, scores.data());
+      for (int64_t i = 0; i < num_rows; ++i) {
+        const int64_t row = first_row + i;
+        const T* document = document_NBQ2 ? head<const T>(*document_NBQ2, n, b).row(row) : nullptr;
+        softmax(scores.data() + i * padded, padded, {visible.row(b, row), other.row(b, row)}, document,
+                weights.row(row));
+      }
+      multiply(num_rows, width, padded, {weights.row(first_row), weights.stride},
+               packed.values.data() + pair * packed.per_head, width, mixed.data(), width);
+      for (int64_t i = 0; i < num_rows; ++i) convert(mixed.data() + i * width, out.row(first_row + i), width);
+    }
+  });
+  return {mixed_NBQH, weights_NBQS};
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
+                                           const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
+                                           const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
+                                           const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
+                                           const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
+                                           int64_t highest_distance) {
+  const Problem problem(content_NBQH, key_NBKH, distance_NRH, row_position_BQ, key_position_BK, highest_distance);
+  const auto run = [&](auto zero) {
+    return attend<decltype(zero)>(problem, with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH),
+                                  with_plain_rows(document_NBQ2), with_plain_rows(key_NBKH), with_plain_rows(value_NBKH),
+                                  with_plain_rows(distance_NRH), Bits(visible_BQW), Bits(other_BQW));
+  };
+  return content_NBQH.scalar_type() == at::kFloat ? run(float(0)) : run(at::BFloat16(0));
+}
+
+}  // namespace permcode

@@ -1,0 +1,21 @@
+#include <torch/library.h>
+
+#include "operators.h"
+
+TORCH_LIBRARY(permcode_attention, library) {
+  library.def(
+      "visible(Tensor bound_BQ, Tensor row_group_BQ, Tensor rank_BK, Tensor key_group_BK, int unfilled_group)"
+      " -> Tensor",
+      permcode::visible);
+  library.def("different(Tensor row_BQ, Tensor key_BK) -> Tensor", permcode::different);
+  library.def(
+      "forward(Tensor content_NBQH, Tensor? distance_NBQH, Tensor? document_NBQ2, Tensor key_NBKH,"
+      " Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW, Tensor? other_BQW, Tensor row_position_BQ,"
+      " Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor)",
+      permcode::forward);
+  library.def(
+      "backward(Tensor gradient_NBQH, Tensor weights_NBQS, Tensor content_NBQH, Tensor? distance_NBQH,"
+      " Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW, Tensor row_position_BQ,"
+      " Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
+      permcode::backward);
+}

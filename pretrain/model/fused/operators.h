@@ -1,0 +1,39 @@
+// The operators of torch.ops.permcode_attention; library.cpp has their schemas.
+//
+// Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys each, S keys padded to a
+// multiple of kKeysStep.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+namespace permcode {
+
+constexpr int64_t kKeysStep = 32;
+
+// Rows that are worked on at once: their scores stay in the second-level cache.
+constexpr int64_t kBlockRows = 32;
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+at::Tensor visible(const at::Tensor& bound_BQ, const at::Tensor& row_group_BQ, const at::Tensor& rank_BK,
+                   const at::Tensor& key_group_BK, int64_t unfilled_group);
+
+at::Tensor different(const at::Tensor& row_BQ, const at::Tensor& key_BK);
+
+std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
+                                           const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
+                                           const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
+                                           const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
+                                           const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
+                                           int64_t highest_distance);
+
+std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, OptionalTensor> backward(
+    const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
+    const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+    const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+    const at::Tensor& key_position_BK, int64_t highest_distance);
+
+}  // namespace permcode
