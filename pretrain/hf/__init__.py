@@ -1,0 +1,1 @@
+"""Models to and from Hugging Face's XLNet, without importing its library."""

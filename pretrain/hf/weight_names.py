@@ -1,0 +1,154 @@
+"""Which tensor of permcode's model is which of Hugging Face's XLNet, and how each is laid out.
+
+Shapes: N heads, H head dim, D model, F feed-forward, V vocabulary, X = N * H.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import torch
+from torch import Tensor
+
+from cluster.errors import UserError
+from pretrain.model.config import ModelConfig
+
+HEAD_WEIGHT = "lm_loss.weight"
+EMBEDDING = "transformer.word_embedding.weight"
+
+
+class Layout(Enum):
+    """How XLNet keeps what permcode keeps as a vector, a table or a linear layer's [out, in]."""
+
+    SAME = auto()
+    ROW = auto()
+    """[1, 1, D] for [D]."""
+    INTO_HEADS = auto()
+    """[D, N, H] for [X, D]."""
+    OUT_OF_HEADS = auto()
+    """[D, N, H] for [D, X]."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One tensor under both names, and its shape in Hugging Face's file. `ours` is None where permcode has none:
+    a model without segment encodings, whose XLNet has zeros there."""
+
+    ours: str | None
+    theirs: str
+    layout: Layout
+    shape: tuple[int, ...]
+
+    def outwards(self, tensor: Tensor) -> Tensor:
+        """permcode's layout to XLNet's."""
+        if self.layout is Layout.INTO_HEADS:
+            tensor = tensor.T
+        return tensor.reshape(self.shape).contiguous()
+
+    def inwards(self, tensor: Tensor) -> Tensor:
+        """XLNet's layout to permcode's."""
+        match self.layout:
+            case Layout.ROW:
+                tensor = tensor.flatten()
+            case Layout.INTO_HEADS:
+                tensor = tensor.flatten(1).T
+            case Layout.OUT_OF_HEADS:
+                tensor = tensor.flatten(1)
+        return tensor.contiguous()
+
+
+def pairs(config: ModelConfig, vocab_size: int) -> list[Pair]:
+    """Every tensor of both models; `lm_loss.weight` only where it is not the embedding."""
+    dim = config.model_dim
+    found = [
+        Pair("embedding.weight", EMBEDDING, Layout.SAME, (vocab_size, dim)),
+        Pair("query_start_D", "transformer.mask_emb", Layout.ROW, (1, 1, dim)),
+        Pair("output_bias_V", "lm_loss.bias", Layout.SAME, (vocab_size,)),
+    ]
+    if not config.tie_embeddings:
+        found.append(Pair("output.weight", HEAD_WEIGHT, Layout.SAME, (vocab_size, dim)))
+    for number in range(config.num_layers):
+        found += _layer_pairs(config, f"blocks.{number}", f"transformer.layer.{number}")
+    return found
+
+
+def _layer_pairs(config: ModelConfig, ours: str, theirs: str) -> list[Pair]:
+    dim, ffn, heads = config.model_dim, config.ffn_dim, (config.num_heads, config.head_dim)
+    attention, positions = f"{ours}.attention", f"{ours}.attention.positions"
+    segments = f"{attention}.segments" if config.segment_encodings else None
+    rel_attn, ff = f"{theirs}.rel_attn", f"{theirs}.ff"
+    return [
+        Pair(f"{attention}.query.weight", f"{rel_attn}.q", Layout.INTO_HEADS, (dim, *heads)),
+        Pair(f"{attention}.key.weight", f"{rel_attn}.k", Layout.INTO_HEADS, (dim, *heads)),
+        Pair(f"{attention}.value.weight", f"{rel_attn}.v", Layout.INTO_HEADS, (dim, *heads)),
+        Pair(f"{attention}.output.weight", f"{rel_attn}.o", Layout.OUT_OF_HEADS, (dim, *heads)),
+        Pair(f"{positions}.projection.weight", f"{rel_attn}.r", Layout.INTO_HEADS, (dim, *heads)),
+        Pair(f"{positions}.content_bias_NH", f"{rel_attn}.r_w_bias", Layout.SAME, heads),
+        Pair(f"{positions}.position_bias_NH", f"{rel_attn}.r_r_bias", Layout.SAME, heads),
+        Pair(segments and f"{segments}.query_bias_NH", f"{rel_attn}.r_s_bias", Layout.SAME, heads),
+        Pair(segments and f"{segments}.key_2NH", f"{rel_attn}.seg_embed", Layout.SAME, (2, *heads)),
+        Pair(f"{ours}.attention_norm.weight", f"{rel_attn}.layer_norm.weight", Layout.SAME, (dim,)),
+        Pair(f"{ours}.attention_norm.bias", f"{rel_attn}.layer_norm.bias", Layout.SAME, (dim,)),
+        Pair(f"{ours}.feed_forward.up.weight", f"{ff}.layer_1.weight", Layout.SAME, (ffn, dim)),
+        Pair(f"{ours}.feed_forward.up.bias", f"{ff}.layer_1.bias", Layout.SAME, (ffn,)),
+        Pair(f"{ours}.feed_forward.down.weight", f"{ff}.layer_2.weight", Layout.SAME, (dim, ffn)),
+        Pair(f"{ours}.feed_forward.down.bias", f"{ff}.layer_2.bias", Layout.SAME, (dim,)),
+        Pair(f"{ours}.feed_forward_norm.weight", f"{ff}.layer_norm.weight", Layout.SAME, (dim,)),
+        Pair(f"{ours}.feed_forward_norm.bias", f"{ff}.layer_norm.bias", Layout.SAME, (dim,)),
+    ]
+
+
+def to_xlnet(ours: Mapping[str, Tensor], config: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
+    """XLNet's tensors from all of permcode's. Gradients can be taken over like weights: nothing is scaled."""
+    found = pairs(config, vocab_size)
+    if left_over := set(ours) - {pair.ours for pair in found}:
+        raise ValueError(f"no place in XLNet for {sorted(left_over)}")
+    like = ours["embedding.weight"]
+    return {
+        pair.theirs: like.new_zeros(pair.shape) if pair.ours is None else pair.outwards(ours[pair.ours])
+        for pair in found
+    }
+
+
+def from_xlnet(
+    theirs: Mapping[str, Tensor], config: ModelConfig, vocab_size: int, source: str
+) -> dict[str, Tensor]:
+    """permcode's tensors from all of XLNet's, which are found in `source`.
+
+    Raises UserError that names a tensor that is missing, has another shape, or has no place in the model.
+    """
+    theirs = _without_tied_head(theirs, config, source)
+    found = pairs(config, vocab_size)
+    for pair in found:
+        if pair.theirs not in theirs:
+            raise UserError(f"{source} lacks {pair.theirs}: import a folder saved from XLNetLMHeadModel")
+        shape = tuple(theirs[pair.theirs].shape)
+        if shape != pair.shape:
+            raise UserError(f"{source}: {pair.theirs} has shape {shape}, and config.json says {pair.shape}")
+    if left_over := sorted(set(theirs) - {pair.theirs for pair in found}):
+        raise UserError(
+            f"{source} has {len(left_over)} tensors that XLNetLMHeadModel does not know, the first {left_over[0]}: "
+            "import a folder saved from XLNetLMHeadModel with the config.json that belongs to it"
+        )
+    return {pair.ours: pair.inwards(theirs[pair.theirs]) for pair in found if pair.ours is not None}
+
+
+def _without_tied_head(
+    theirs: Mapping[str, Tensor], config: ModelConfig, source: str
+) -> Mapping[str, Tensor]:
+    head, embedding = theirs.get(HEAD_WEIGHT), theirs.get(EMBEDDING)
+    if not config.tie_embeddings or head is None or embedding is None:
+        return theirs
+    if not torch.equal(head, embedding):
+        raise UserError(
+            f"{source}: {HEAD_WEIGHT} and {EMBEDDING} differ although config.json ties them: "
+            "set tie_word_embeddings to false to import both"
+        )
+    return {name: tensor for name, tensor in theirs.items() if name != HEAD_WEIGHT}
+
+
+def tells_documents_apart(theirs: Mapping[str, Tensor]) -> bool:
+    """Whether an XLNet has segment encodings: without them these tensors are zeros."""
+    return any(
+        tensor.any().item() for name, tensor in theirs.items() if name.endswith(("r_s_bias", "seg_embed"))
+    )
