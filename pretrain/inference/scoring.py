@@ -1,0 +1,234 @@
+"""Exact log-likelihoods: of whole texts from left to right, and of any chosen tokens given the rest.
+
+A text stands behind an `<eod>`, as documents follow each other in training; the `<eod>` behind the text is neither
+read nor scored. Of a text longer than the model's segment a prediction sees a window and what the model remembers:
+`TokenScores.sees_all` tells.
+
+Shapes: B lanes, L segment, P predicted, T tokens of a text, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cluster.errors import UserError
+from pretrain.inference.text_batches import TextSegment, text_batches
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.objective import left_to_right
+
+_MAX_LANES = 16
+_MAX_LOGITS = 1 << 27
+"""Held at once: half a gigabyte in float32."""
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Natural logarithms of the probabilities of tokens, each given what comes before it in the order.
+
+    `index_P` are places in the text, in the order of prediction; `log_probability_P` is float64. `sees_all` tells
+    whether every prediction saw all of the text that its order allows.
+    """
+
+    index_P: NDArray[np.int64]
+    log_probability_P: NDArray[np.float64]
+    sees_all: bool
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of all the tokens together, in nats."""
+        return math.fsum(self.log_probability_P)
+
+    @property
+    def bits(self) -> float:
+        """What it takes to write the tokens down."""
+        return -self.log_likelihood / math.log(2.0)
+
+    @property
+    def perplexity(self) -> float:
+        """Per token; 1 where there is none."""
+        return math.exp(-self.log_likelihood / max(1, len(self.index_P)))
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A part of a text that is read by itself; its tokens from `scored_from` on are scored."""
+
+    text: int
+    first: int
+    scored_from: int
+    tokens_T: NDArray[np.int64]
+
+
+@torch.inference_mode()
+def score_left_to_right(
+    model: TwoStreamTransformer, texts: Sequence[NDArray[np.integer]], eod_id: int, segment_tokens: int
+) -> list[TokenScores]:
+    """Every token of every text from those before it, the texts read in segments with the model's memory.
+
+    A model without memory reads segments that overlap by half, so that a prediction has at least half a segment
+    before it. The model must be in evaluation mode.
+    """
+    rows = [_after_eod(tokens_T, eod_id) for tokens_T in texts]
+    has_memory = model.config.memory_tokens > 0
+    stretches = [
+        stretch
+        for text, row_T in enumerate(rows)
+        for stretch in ([_Stretch(text, 0, 0, row_T)] if has_memory else _halves(text, row_T, segment_tokens))
+    ]
+    scores = [np.zeros(len(row_T)) for row_T in rows]
+    lanes = max(1, min(_MAX_LANES, _MAX_LOGITS // (segment_tokens * model.vocab_size)))
+    for batch in text_batches([stretch.tokens_T for stretch in stretches], lanes, segment_tokens):
+        memory = model.empty_memory(lanes)
+        for segment in batch:
+            log_probabilities, memory = _score_segment(model, segment, memory.lanes(0, len(segment.numbers)))
+            for number, part_L in zip(segment.numbers, log_probabilities, strict=True):
+                stretch = stretches[number]
+                skipped = max(0, stretch.scored_from - segment.first)
+                first = stretch.first + segment.first + skipped
+                scores[stretch.text][first : first + len(part_L) - skipped] = part_L[skipped:]
+    return [
+        TokenScores(np.arange(len(score_T) - 1), score_T[1:], sees_all=len(score_T) <= segment_tokens)
+        for score_T in scores
+    ]
+
+
+def _after_eod(tokens_T: NDArray[np.integer], eod_id: int) -> NDArray[np.int64]:
+    return np.concatenate([[eod_id], tokens_T]).astype(np.int64)
+
+
+def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterator[_Stretch]:
+    """Windows of at most a segment; all but the first score only what the one before did not reach."""
+    step = max(1, segment_tokens // 2)
+    yield _Stretch(text, 0, 0, row_T[:segment_tokens])
+    for end in range(segment_tokens + step, len(row_T) + step, step):
+        last = min(end, len(row_T))
+        first = last - segment_tokens
+        yield _Stretch(text, first, end - step - first, row_T[first:last])
+
+
+def _score_segment(
+    model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory
+) -> tuple[list[NDArray[np.float64]], SegmentMemory]:
+    """Per lane the log-probabilities of its tokens, padding left out; and the memory behind the segment."""
+    group_BL = segment.group_BL.to(model.device)
+    content = left_to_right(group_BL, _one_document(model, group_BL))
+    tokens_BL = segment.tokens_BL.to(model.device)
+    output = model(tokens_BL, content, content, memory)
+    num_tokens_B = (segment.group_BL != UNFILLED_GROUP).sum(dim=1).tolist()
+    log_probabilities = [
+        _log_probabilities(logits_PV[:num_tokens], wanted_P[:num_tokens])
+        for logits_PV, wanted_P, num_tokens in zip(output.logits_BPV, tokens_BL, num_tokens_B, strict=True)
+    ]
+    return log_probabilities, output.memory
+
+
+def _one_document(model: TwoStreamTransformer, group_BL: Tensor) -> Tensor | None:
+    return torch.zeros_like(group_BL) if model.config.segment_encodings else None
+
+
+def _log_probabilities(logits_PV: Tensor, wanted_P: Tensor) -> NDArray[np.float64]:
+    wanted_P1 = wanted_P[:, None]
+    scores: NDArray[np.float64] = (
+        logits_PV.double().log_softmax(dim=-1).gather(1, wanted_P1)[:, 0].cpu().numpy()
+    )
+    return scores
+
+
+@torch.inference_mode()
+def score_chosen(
+    model: TwoStreamTransformer,
+    tokens_T: NDArray[np.integer],
+    order_P: NDArray[np.integer],
+    eod_id: int,
+    segment_tokens: int,
+) -> TokenScores:
+    """The chosen tokens one after the other in the order given, each from all that are not chosen, on both sides
+    of it, and from the chosen ones before it in the order.
+
+    A text that does not fit into a segment is read in windows around the chosen tokens: of what is before a
+    window the model's memory is filled, what is behind it stays unseen. The model must be in evaluation mode.
+    Raises UserError when the order names a token twice or one that the text does not have.
+    """
+    _check_order(order_P, len(tokens_T))
+    row_T = _after_eod(tokens_T, eod_id)
+    is_hidden_T = np.zeros(len(row_T), dtype=bool)
+    is_hidden_T[order_P + 1] = True
+    scores: list[NDArray[np.float64]] = []
+    for piece_P in _pieces(order_P.astype(np.int64) + 1, len(row_T), segment_tokens):
+        is_hidden_T[piece_P] = False
+        scores.append(_score_piece(model, row_T, piece_P, is_hidden_T, segment_tokens))
+    log_probability_P = np.concatenate(scores) if scores else np.zeros(0)
+    return TokenScores(order_P.astype(np.int64), log_probability_P, sees_all=len(row_T) <= segment_tokens)
+
+
+def _check_order(order_P: NDArray[np.integer], num_tokens: int) -> None:
+    outside = [int(index) for index in order_P if not 0 <= index < num_tokens]
+    if outside:
+        raise UserError(f"token {outside[0]} is outside the text: it has {num_tokens} tokens, counted from 0")
+    if len(np.unique(order_P)) < len(order_P):
+        raise UserError("the order names a token twice: every chosen token is predicted once")
+
+
+def _pieces(order_P: NDArray[np.int64], num_tokens: int, segment_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Runs of the order that a window shows with some text around them; the whole order where the text fits."""
+    span = num_tokens if num_tokens <= segment_tokens else max(1, segment_tokens // 2)
+    first = 0
+    while first < len(order_P):
+        rest_P = order_P[first:]
+        extent_P = np.maximum.accumulate(rest_P) - np.minimum.accumulate(rest_P)
+        num_fitting = int(np.searchsorted(extent_P, span))
+        yield rest_P[:num_fitting]
+        first += num_fitting
+
+
+def _score_piece(
+    model: TwoStreamTransformer,
+    row_T: NDArray[np.int64],
+    piece_P: NDArray[np.int64],
+    is_hidden_T: NDArray[np.bool_],
+    segment_tokens: int,
+) -> NDArray[np.float64]:
+    """Log-probabilities of the piece's tokens, in its order; of hidden ones nothing is seen."""
+    middle = (int(piece_P.min()) + int(piece_P.max()) + 1) // 2
+    start = max(0, min(middle - segment_tokens // 2, len(row_T) - segment_tokens))
+    window_T = slice(start, start + segment_tokens)
+    memory = _memory_before(model, row_T[:start], is_hidden_T[:start], segment_tokens)
+    tokens_BL = torch.from_numpy(row_T[None, window_T]).to(model.device)
+    group_BL = _group(is_hidden_T[window_T]).to(model.device)
+    target_BP = torch.from_numpy(piece_P[None] - start).to(model.device)
+    rank_BP = torch.arange(1, len(piece_P) + 1, device=model.device)[None]
+    rank_BL = torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP)
+    content = Places.in_order(rank_BL, group_BL, _one_document(model, group_BL))
+    output = model(tokens_BL, content, content.at(target_BP), memory)
+    return _log_probabilities(output.logits_BPV[0], tokens_BL.gather(1, target_BP)[0])
+
+
+def _memory_before(
+    model: TwoStreamTransformer,
+    row_T: NDArray[np.int64],
+    is_hidden_T: NDArray[np.bool_],
+    segment_tokens: int,
+) -> SegmentMemory:
+    """The memory of the last M tokens of `row_T`, which in turn have seen at least a segment before them."""
+    memory = model.empty_memory(1)
+    if memory.memory_tokens == 0:
+        return memory
+    wanted = min(len(row_T), memory.memory_tokens + segment_tokens)
+    for start in range(len(row_T) - wanted, len(row_T), segment_tokens):
+        part_T = slice(start, start + segment_tokens)
+        group_BL = _group(is_hidden_T[part_T]).to(model.device)
+        content = Places.in_order(torch.zeros_like(group_BL), group_BL, _one_document(model, group_BL))
+        tokens_BL = torch.from_numpy(row_T[None, part_T]).to(model.device)
+        memory = memory.advanced(model.read(tokens_BL, content, memory), content)
+    return memory
+
+
+def _group(is_hidden_L: NDArray[np.bool_]) -> Tensor:
+    return torch.from_numpy(np.where(is_hidden_L, UNFILLED_GROUP, 0)[None])
