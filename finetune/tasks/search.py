@@ -28,6 +28,7 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
 from finetune.lexical import TfidfSearch
 from finetune.metrics import ratio_estimate, reciprocal_ranks
 from finetune.train import StepLoss, mixed_precision, train
+from pretrain.inference.embedding import summed_states
 from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed, keyed_generator
@@ -93,11 +94,7 @@ def _usable(pairs: list[SearchPair], config: SearchConfig, seen: Sequence[Search
 
 
 class BiEncoder:
-    """Unit vectors of texts, from the content stream read in both directions; queries and codes share the weights.
-
-    A text's vector is the mean over its tokens of the normalised inputs of all layers, side by side: the lowest
-    one matches words, the higher ones what they mean here.
-    """
+    """Unit vectors of texts, as `pretrain.inference.embedding` makes them; queries and codes share the weights."""
 
     def __init__(self, model: TwoStreamTransformer, tokenizer: CodeTokenizer) -> None:
         self._model = model
@@ -112,16 +109,11 @@ class BiEncoder:
         for row, tokens in enumerate(rows):
             tokens_BL[row, : len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
             group_BL[row, : len(tokens)] = 0
-        weight_BL1 = (group_BL == 0).to(self.device, torch.float32)[:, :, None]
-        num_tokens_B1 = weight_BL1.sum(dim=1).clamp(min=1)
-        means_BD = [
-            (functional.layer_norm(layer_BLD.float(), layer_BLD.shape[-1:]) * weight_BL1).sum(dim=1)
-            / num_tokens_B1
-            for layer_BLD in self._model.read(
-                tokens_BL.to(self.device), Places.given(group_BL.to(self.device))
-            )
-        ]
-        return functional.normalize(torch.cat(means_BD, dim=-1), dim=-1), tokens_BL.numel()
+        group_BL = group_BL.to(self.device)
+        inputs_BLD = self._model.read(tokens_BL.to(self.device), Places.given(group_BL))
+        num_tokens_B1 = (group_BL == 0).sum(dim=1, keepdim=True).clamp(min=1)
+        means_BE = summed_states(inputs_BLD, group_BL) / num_tokens_B1
+        return functional.normalize(means_BE, dim=-1), tokens_BL.numel()
 
 
 class ContrastiveLoss:
