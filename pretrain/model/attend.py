@@ -63,7 +63,7 @@ def _by_distance(query_NBQH: Tensor, keys_NRH: Tensor, sight: Sight) -> Tensor:
     num_heads, lanes, rows, _ = query_NBQH.shape
     # One product for all lanes: distances have the same keys in every lane.
     score_NXR = query_NBQH.flatten(1, 2) @ keys_NRH.transpose(-1, -2)
-    score_NBQR = score_NXR.unflatten(1, (lanes, rows))
+    score_NBQR = score_NXR.view(num_heads, lanes, rows, keys_NRH.shape[1])
     table_row_NBQK = sight.dense().table_row_BQK.expand(num_heads, -1, -1, -1)
     return _GatherRows.apply(score_NBQR, table_row_NBQK)  # type: ignore[no-any-return, no-untyped-call]
 
