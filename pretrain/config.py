@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from cluster.config import Config
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
-from pretrain.orders import ObjectiveConfig
+from pretrain.orders.config import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
 
 
@@ -82,11 +82,13 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _segment_has_positions(self) -> "PretrainConfig":
-        positions = self.model.positions
-        if isinstance(positions, AbsoluteLearnedPositions) and self.segment_tokens > positions.max_positions:
+        positions, extent = self.model.positions, self.objective.extent(self.segment_tokens)
+        if isinstance(positions, AbsoluteLearnedPositions) and extent > positions.max_positions:
+            gap_tokens = extent - self.segment_tokens
             raise ValueError(
-                f"segment_tokens={self.segment_tokens} is more than model.positions.max_positions="
-                f"{positions.max_positions}: use shorter segments or more positions"
+                f"segment_tokens={self.segment_tokens} and gaps of up to {gap_tokens} tokens need {extent} positions, "
+                f"more than model.positions.max_positions={positions.max_positions}: use shorter segments, a smaller "
+                "objective.max_gap_tokens or more positions"
             )
         return self
 

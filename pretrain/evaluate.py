@@ -67,7 +67,7 @@ def model_bits(
     memory = model.empty_memory(len(lanes))
     total_nats = 0.0
     for step in range(text.num_segments):
-        batch = left_to_right_batch(text.reader, step, lanes).to(device)
+        batch = left_to_right_batch(text.reader, step, lanes, model.config.segment_encodings, device)
         output = model(batch.tokens_BL, batch.content, batch.targets, memory)
         memory = output.memory
         nats_BL = nn.functional.cross_entropy(

@@ -15,6 +15,7 @@ from pretrain.data.lanes import LaneReader
 from pretrain.engine import set_learning_rate
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.objective import prediction_loss
+from pretrain.orders.mixture import OrderMixture
 from pretrain.randomness import seed_dropout
 from pretrain.schedule import learning_rate
 
@@ -27,6 +28,7 @@ class TrainState:
     seed: int
     engine: Any
     reader: LaneReader
+    mixture: OrderMixture
     lanes: range
     """The lanes this worker serves."""
     device: torch.device
@@ -45,7 +47,9 @@ def train_step(state: TrainState) -> dict[str, float]:
 
     for first in micro_batches:
         lanes = state.lanes[first : first + config.micro_batch_lanes]
-        batch = training_batch(state.reader, config.objective, state.seed, state.step, lanes).to(state.device)
+        batch = training_batch(
+            state.reader, state.mixture, state.seed, state.step, lanes, config.model.segment_encodings
+        )
         seed_dropout(state.seed, state.step, lanes[0] // config.micro_batch_lanes)
         memory = state.memory.lanes(first, first + len(lanes))
         output = state.engine(batch.tokens_BL, batch.content, batch.targets, memory)

@@ -1,18 +1,23 @@
-"""Fixed-shape batches: lanes' segments with their orders.
+"""Fixed-shape batches: lanes' segments with their orders, on the device.
 
 Shapes: B lanes, L segment, P predicted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from data_prep.documents import SPECIAL_TOKENS
 from pretrain.data.lanes import LaneReader
 from pretrain.model.places import Places
 from pretrain.objective import left_to_right
-from pretrain.orders import ObjectiveConfig, lane_order
+from pretrain.orders.mixture import OrderMixture
+
+_END_HOLE_ID = SPECIAL_TOKENS.index("<end_hole>")
 
 
 @dataclass(frozen=True)
@@ -24,32 +29,43 @@ class Batch:
     targets: Places
     wanted_BP: Tensor
 
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on `device`."""
-        return Batch(
-            self.tokens_BL.to(device),
-            self.content.to(device),
-            self.targets.to(device),
-            self.wanted_BP.to(device),
-        )
-
 
 def training_batch(
-    reader: LaneReader, objective: ObjectiveConfig, seed: int, step: int, lanes: range
+    reader: LaneReader, mixture: OrderMixture, seed: int, step: int, lanes: range, with_documents: bool
 ) -> Batch:
-    """The segments of `lanes` at `step`, in the orders that (seed, step, lane) give."""
-    segments = [reader.segment(step, lane) for lane in lanes]
-    orders = [lane_order(objective, seed, step, lane, reader.segment_tokens) for lane in lanes]
-    tokens_BL = torch.from_numpy(np.stack([segment.tokens_L for segment in segments]))
-    group_BL = torch.from_numpy(np.stack([segment.group_L for segment in segments]))
-    content = Places.in_order(torch.from_numpy(np.stack([order.rank_L for order in orders])), group_BL)
-    target_BP = torch.from_numpy(np.stack([order.target_P for order in orders]))
-    return Batch(tokens_BL, content, content.at(target_BP), tokens_BL.gather(1, target_BP))
+    """The segments of `lanes` at `step`, in the orders that (seed, step, lane) give, on the mixture's device."""
+    tokens_BL, group_BL, document_BL = _segments(reader, step, lanes, with_documents, mixture.device)
+    orders = mixture.orders(tokens_BL, seed, step, lanes)
+    content, targets = orders.places(group_BL, document_BL, mixture.extent)
+    return Batch(tokens_BL, content, targets, orders.wanted(tokens_BL, _END_HOLE_ID))
 
 
-def left_to_right_batch(reader: LaneReader, step: int, lanes: range) -> Batch:
-    """The segments of `lanes` at `step`, every token predicted from those before it."""
-    segments = [reader.segment(step, lane) for lane in lanes]
-    tokens_BL = torch.from_numpy(np.stack([segment.tokens_L for segment in segments]))
-    content = left_to_right(torch.from_numpy(np.stack([segment.group_L for segment in segments])))
+def left_to_right_batch(
+    reader: LaneReader, step: int, lanes: range, with_documents: bool, device: torch.device
+) -> Batch:
+    """The segments of `lanes` at `step` on `device`, every token predicted from those before it."""
+    tokens_BL, group_BL, document_BL = _segments(reader, step, lanes, with_documents, device)
+    content = left_to_right(group_BL, document_BL)
     return Batch(tokens_BL, content, content, tokens_BL)
+
+
+def _segments(
+    reader: LaneReader, step: int, lanes: range, with_documents: bool, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Tokens, groups and, where wanted, documents [B, L]."""
+    segments = [reader.segment(step, lane) for lane in lanes]
+    document_BL = None
+    if with_documents:
+        document_BL = _stacked([segment.document_L for segment in segments], device)
+    return (
+        _stacked([segment.tokens_L for segment in segments], device),
+        _stacked([segment.group_L for segment in segments], device),
+        document_BL,
+    )
+
+
+def _stacked(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
+    stacked = torch.from_numpy(np.stack(rows))
+    if device.type == "cuda":  # a copy from ordinary memory would wait for all that the GPU has still to do
+        return stacked.pin_memory().to(device, non_blocking=True)
+    return stacked.to(device)

@@ -14,15 +14,20 @@ from cluster.errors import UserError
 from data_prep.prepared import Block, BlockEntry, PreparedCorpus
 from pretrain.randomness import keyed_generator
 
-_GROUPS_PER_BLOCK = 1 << 20
+_NUMBERS_PER_BLOCK = 1 << 20
+"""Of groups and of documents; a block has fewer of each."""
 
 
 @dataclass(frozen=True)
 class LaneSegment:
-    """S consecutive tokens of one lane and the document group of each; both int64 [S]."""
+    """S consecutive tokens of one lane, the document group and the document of each; int64 [S].
+
+    Numbers of groups and documents are of one run: no two epochs or blocks share one.
+    """
 
     tokens_L: NDArray[np.int64]
     group_L: NDArray[np.int64]
+    document_L: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,11 @@ class BlockRange:
 
 @dataclass(frozen=True)
 class _OpenBlock:
-    """A block's tokens and where its document groups (runs of one repository) start."""
+    """A block's tokens and where its documents and its document groups (runs of one repository) start."""
 
     tokens: NDArray[np.unsignedinteger]
     group_starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
 
 
 class LaneReader:
@@ -72,14 +78,15 @@ class LaneReader:
     def segment(self, step: int, lane: int) -> LaneSegment:
         """What lane `lane` reads at step `step` (0-based, counted over all epochs)."""
         epoch = step // self.steps_per_epoch
-        tokens_parts, group_parts = [], []
+        tokens_parts, group_parts, document_parts = [], [], []
         for place in self.places(step, lane):
             block = self._open(place.number)
-            end = place.start + place.num_tokens
-            tokens_parts.append(block.tokens[place.start : end].astype(np.int64))
-            local_group = np.searchsorted(block.group_starts, np.arange(place.start, end), side="right")
-            group_parts.append(local_group + (epoch * len(self._entries) + place.number) * _GROUPS_PER_BLOCK)
-        return LaneSegment(np.concatenate(tokens_parts), np.concatenate(group_parts))
+            index = np.arange(place.start, place.start + place.num_tokens)
+            first_number = (epoch * len(self._entries) + place.number) * _NUMBERS_PER_BLOCK
+            tokens_parts.append(block.tokens[place.start : place.start + place.num_tokens].astype(np.int64))
+            group_parts.append(first_number + np.searchsorted(block.group_starts, index, side="right"))
+            document_parts.append(first_number + np.searchsorted(block.document_starts, index, side="right"))
+        return LaneSegment(*map(np.concatenate, (tokens_parts, group_parts, document_parts)))
 
     def places(self, step: int, lane: int) -> list[BlockRange]:
         """Where the tokens of `segment` lie, in order; opens no block."""
@@ -116,7 +123,8 @@ class LaneReader:
     def _open(self, number: int) -> _OpenBlock:
         if number not in self._open_blocks:
             block = self._corpus.read_block(self._entries[number])
-            self._open_blocks[number] = _OpenBlock(block.tokens, _group_starts(block))
+            document_starts = np.asarray(block.doc_starts, dtype=np.int64)
+            self._open_blocks[number] = _OpenBlock(block.tokens, _group_starts(block), document_starts)
         return self._open_blocks[number]
 
 

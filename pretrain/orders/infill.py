@@ -1,0 +1,75 @@
+"""A hole in the middle, filled left to right given both sides, its length known or not.
+
+The layout of a hole of m tokens with unknown length, at `start` (s: the gap, known only together with m):
+
+    index      0 ...    start ... start+m-1              start+m ...        ... L-1
+    position   0 ...    start ... start+m-1  (the end)   start+m+s ...      ... L-1+s
+    rank       0 ...    1     ... m          (m+1)       0 ...        0  m+2 ... P
+
+With known length there is neither gap nor end. P is fixed and holes are not, so the segment's last tokens are
+predicted too, left to right after the hole; the hole does not see them.
+
+Shapes: B lanes, L segment, P predicted.
+"""
+
+import torch
+from torch import Tensor
+
+from pretrain.orders.config import ObjectiveConfig
+from pretrain.orders.draws import LaneDraws, choice_bounds
+from pretrain.orders.order import Orders
+
+INFILL_DRAWS = {"hole length unknown": 1, "hole tokens": 1, "hole start": 1, "hole gap": 1}
+"""Random numbers needed per lane."""
+
+
+class InfillOrders:
+    """Makes such orders."""
+
+    def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
+        self._segment_tokens, self._num_targets = segment_tokens, config.num_targets(segment_tokens)
+        self._max_gap_tokens = config.max_gap_tokens
+        known_share = config.known_length_share if config.hides_lengths(segment_tokens) else 1.0
+        self._kind_bounds = choice_bounds([known_share, 1.0 - known_share], device)
+        self._size_bounds = choice_bounds(hole_weights(max(1, self._num_targets - 1)), device)
+
+    def orders(self, draws: LaneDraws) -> Orders:
+        """One hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
+        length, num_targets = self._segment_tokens, self._num_targets
+        unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
+        size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
+        start_B1 = draws.below("hole start", length - num_targets + 1 + unknown_B1)
+        gap_B1 = unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
+
+        index_L = torch.arange(length, device=draws.device)
+        end_B1 = start_B1 + size_B1
+        is_after_BL = index_L >= end_B1
+        in_hole_BL = (index_L >= start_B1) & ~is_after_BL
+        in_tail_BL = index_L >= length - num_targets + size_B1 + unknown_B1
+        tail_rank_L = index_L - (length - num_targets) + 1
+        rank_BL = torch.where(in_hole_BL, index_L - start_B1 + 1, torch.where(in_tail_BL, tail_rank_L, 0))
+        return Orders(
+            index_L + gap_B1 * is_after_BL,
+            rank_BL,
+            *self._targets(start_B1, size_B1, unknown_B1, index_L[:num_targets]),
+        )
+
+    def _targets(
+        self, start_B1: Tensor, size_B1: Tensor, unknown_B1: Tensor, number_P: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Indices of the predicted tokens and where the hole's end is predicted instead."""
+        ends_hole_BP = (number_P == size_B1) & (unknown_B1 > 0)
+        hole_number_BP = torch.minimum(number_P, size_B1 - 1)
+        tail_BP = self._segment_tokens - self._num_targets + number_P
+        is_tail_BP = (number_P >= size_B1) & ~ends_hole_BP
+        return torch.where(is_tail_BP, tail_BP, start_B1 + hole_number_BP), ends_hole_BP
+
+
+def hole_weights(max_tokens: int) -> list[float]:
+    """Probabilities of holes of 1, 2, ... max_tokens tokens: half of them proportional to 1/m, half all the same.
+
+    What is left out of code in practice is mostly the rest of an expression or line, so short holes must be
+    frequent; 1/m alone would train long ones too rarely.
+    """
+    harmonic = sum(1.0 / size for size in range(1, max_tokens + 1))
+    return [0.5 / (size * harmonic) + 0.5 / max_tokens for size in range(1, max_tokens + 1)]

@@ -1,0 +1,64 @@
+"""The mixture of orders: each lane of each step draws one of the three kinds.
+
+Shapes: B lanes, L segment, P predicted.
+"""
+
+import torch
+from torch import Tensor
+
+from pretrain.orders.config import ObjectiveConfig
+from pretrain.orders.draws import DrawTable, LaneDraws, choice_bounds
+from pretrain.orders.infill import INFILL_DRAWS, InfillOrders
+from pretrain.orders.left_to_right import LEFT_TO_RIGHT_DRAWS, left_to_right_orders
+from pretrain.orders.order import Orders
+from pretrain.orders.spans import SpanOrders
+from pretrain.orders.words import WordPieces
+
+
+class OrderMixture:
+    """Makes the orders of any lanes at any step, a pure function of (seed, step, lane) and the lane's tokens.
+
+    Everything happens on `device`, for all lanes at once: no loop over lanes or tokens, no shape that depends on
+    what is drawn, no wait for the device.
+    """
+
+    def __init__(
+        self, config: ObjectiveConfig, segment_tokens: int, words: WordPieces, device: torch.device
+    ) -> None:
+        self.device = device
+        self.num_targets = config.num_targets(segment_tokens)
+        self.extent = config.extent(segment_tokens)
+        """Positions are below this."""
+        self._segment_tokens = segment_tokens
+        self._counts_words = config.span_unit == "word"
+        self._words = words
+        self._spans = SpanOrders(config, segment_tokens, device)
+        self._infill = InfillOrders(config, segment_tokens, device)
+        self._draws = DrawTable(
+            {"order": 1} | LEFT_TO_RIGHT_DRAWS | INFILL_DRAWS | self._spans.num_draws, device
+        )
+        weights = {"spans": config.spans, "left_to_right": config.left_to_right, "infill": config.infill}
+        self._kinds = [kind for kind, weight in weights.items() if weight > 0]
+        self._kind_bounds = choice_bounds([weights[kind] for kind in self._kinds], device)
+
+    def orders(self, tokens_BL: Tensor, seed: int, step: int, lanes: range) -> Orders:
+        """The orders of `lanes` at `step`, whose segments are int64 [B, L] on the mixture's device."""
+        draws = self._draws.draws(seed, step, lanes)
+        kind_B = draws.choice("order", self._kind_bounds)[:, 0]
+        mixed = self._of_kind(self._kinds[0], tokens_BL, draws)
+        for number, kind in enumerate(self._kinds[1:], start=1):
+            mixed = self._of_kind(kind, tokens_BL, draws).where(kind_B == number, mixed)
+        return mixed
+
+    def _of_kind(self, kind: str, tokens_BL: Tensor, draws: LaneDraws) -> Orders:
+        """Orders of one kind for all lanes: to make those that are not used costs less than to leave them out."""
+        if kind == "left_to_right":
+            return left_to_right_orders(self._segment_tokens, self.num_targets, draws)
+        if kind == "infill":
+            return self._infill.orders(draws)
+        return self._spans.orders(self._begins_unit(tokens_BL), draws)
+
+    def _begins_unit(self, tokens_BL: Tensor) -> Tensor:
+        if self._counts_words:
+            return self._words.begins_word(tokens_BL)
+        return torch.ones_like(tokens_BL, dtype=torch.bool)

@@ -1,0 +1,65 @@
+"""An order of every lane.
+
+Shapes: B lanes, L segment, P predicted.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pretrain.model.places import Places
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Which tokens are predicted, in which order, and where they stand.
+
+    The context has rank 0, predictions have ranks 1 to P in the order in which they are made, tokens that come after
+    the last one have higher ranks. Where `ends_hole_BP`, the prediction is not the token that `target_BP` points at
+    but that the hole ends after it: one position and one rank on, where no token stands.
+    """
+
+    position_BL: Tensor
+    """int64, increasing; a gap follows a hole of unknown length."""
+    rank_BL: Tensor
+    """int64."""
+    target_BP: Tensor
+    """int64, index of the token predicted at rank 1, 2, ... P."""
+    ends_hole_BP: Tensor
+    """bool."""
+
+    @classmethod
+    def of_tokens(cls, rank_BL: Tensor, target_BP: Tensor) -> "Orders":
+        """Orders that predict tokens only and leave no gap."""
+        position_L = torch.arange(rank_BL.shape[1], device=rank_BL.device)
+        ends_hole_BP = torch.zeros_like(target_BP, dtype=torch.bool)
+        return cls(position_L.expand_as(rank_BL), rank_BL, target_BP, ends_hole_BP)
+
+    def where(self, mine_B: Tensor, other: "Orders") -> "Orders":
+        """These orders in the lanes `mine_B`, the other ones elsewhere."""
+        mine_B1 = mine_B[:, None]
+        return Orders(
+            torch.where(mine_B1, self.position_BL, other.position_BL),
+            torch.where(mine_B1, self.rank_BL, other.rank_BL),
+            torch.where(mine_B1, self.target_BP, other.target_BP),
+            torch.where(mine_B1, self.ends_hole_BP, other.ends_hole_BP),
+        )
+
+    def places(self, group_BL: Tensor, document_BL: Tensor | None, extent: int) -> tuple[Places, Places]:
+        """The places of the tokens [B, L] and of the predictions [B, P]; a hole ends in its last token's group."""
+        content = Places(self.position_BL, self.rank_BL, group_BL, document_BL, extent)
+        tokens = content.at(self.target_BP)
+        after_BP = self.ends_hole_BP.long()
+        targets = Places(
+            tokens.position_BX + after_BP,
+            tokens.rank_BX + after_BP,
+            tokens.group_BX,
+            tokens.document_BX,
+            extent,
+        )
+        return content, targets
+
+    def wanted(self, tokens_BL: Tensor, end_hole_id: int) -> Tensor:
+        """The tokens [B, P] to predict."""
+        return tokens_BL.gather(1, self.target_BP).masked_fill(self.ends_hole_BP, end_hole_id)
