@@ -1,0 +1,80 @@
+"""Lines, columns, bytes and tokens of a text, as a user names them. Texts are bytes, whatever their encoding.
+
+Shapes: T tokens of a text.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.errors import UserError
+
+
+@dataclass(frozen=True)
+class ByteRange:
+    """Bytes [start, end) of a text."""
+
+    start: int
+    end: int
+
+    def check_within(self, num_bytes: int, name: str) -> None:
+        """UserError when the range is empty or not inside `name`, a text of so many bytes."""
+        if not 0 <= self.start < self.end <= num_bytes:
+            raise UserError(
+                f"bytes {self.start}:{self.end} are not in {name}, which has {num_bytes}: give START:END with "
+                f"0 <= START < END <= {num_bytes}"
+            )
+
+
+def bytes_of_lines(text: bytes, first_line: int, last_line: int, name: str) -> ByteRange:
+    """The bytes of lines first..last, counted from 1, both included, with their line ends.
+
+    Lines end with a newline character. Raises UserError when the text, called `name`, does not have these lines.
+    """
+    ends = _line_ends(text)
+    if not 1 <= first_line <= last_line <= len(ends):
+        lines = "line" if len(ends) == 1 else "lines"
+        raise UserError(
+            f"lines {first_line}-{last_line} are not in {name}, which has {len(ends)} {lines}: give FIRST-LAST with "
+            f"1 <= FIRST <= LAST <= {len(ends)}"
+        )
+    return ByteRange(ends[first_line - 2] if first_line > 1 else 0, ends[last_line - 1])
+
+
+def byte_at(text: bytes, line: int, column: int, name: str) -> int:
+    """The offset before which a cursor at `line` and `column` stands; both count from 1.
+
+    Columns count characters; a byte that is no UTF-8 counts as one. The column behind a line's last character, and
+    the line behind the last newline, are inside. Raises UserError elsewhere.
+    """
+    starts = [0, *_line_ends(text)]
+    if text and not text.endswith(b"\n"):
+        starts.pop()
+    if not 1 <= line <= len(starts):
+        raise UserError(f"line {line} is outside {name}: its lines are 1 to {len(starts)}")
+    start = starts[line - 1]
+    content = text[start:].split(b"\n", 1)[0]
+    characters = content.decode(errors="surrogateescape")
+    last_column = len(characters) + 1
+    if not 1 <= column <= last_column:
+        raise UserError(
+            f"column {column} is outside line {line} of {name}: its columns, in characters, are 1 to {last_column}"
+        )
+    return start + len(characters[: column - 1].encode(errors="surrogateescape"))
+
+
+def _line_ends(text: bytes) -> list[int]:
+    """Offsets behind each line's newline; the text's end, when its last line has none."""
+    newline = np.frombuffer(text, dtype=np.uint8) == ord("\n")
+    ends: list[int] = (np.flatnonzero(newline) + 1).tolist()
+    if text and not text.endswith(b"\n"):
+        ends.append(len(text))
+    return ends
+
+
+def tokens_reaching_into(num_bytes_T: NDArray[np.int64], wanted: ByteRange) -> NDArray[np.int64]:
+    """Indices of the tokens that share a byte with `wanted`, given how many bytes each token spells."""
+    end_T = np.cumsum(num_bytes_T)
+    indices: NDArray[np.int64] = np.flatnonzero((end_T > wanted.start) & (end_T - num_bytes_T < wanted.end))
+    return indices
