@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmarks.model_contenders import Contender, HFXLNet, Ours
+from benchmarks.model_contenders import Contender, HFXLNet, Ours, our_model
 from benchmarks.model_machine import STEADY_HEAP, describe_machine, keep, print_table, use_environment
 from benchmarks.model_sizes import SIZES, Batch, Size
-from benchmarks.model_weights import load_ours_into_xlnet, load_xlnet_into_ours, xlnet_layout
+from pretrain.hf.weight_names import from_xlnet, to_xlnet
 from pretrain.model.memory import SegmentMemory
 
 AGREEMENT = 1e-9
@@ -55,16 +55,17 @@ def drawn_weights(case: Case) -> Mapping[str, Tensor]:
     """Weights by XLNet's names, float64."""
     torch.manual_seed(case.seed)
     xlnet = HFXLNet(case.size, "float64", case.batch(0)).model
+    weights: dict[str, Tensor] = {name: value.detach() for name, value in xlnet.named_parameters()}
     if case.drawn_as == "ours":
-        load_ours_into_xlnet(Ours(case.size, "float64", case.batch(0)).model, xlnet)
-    weights: Mapping[str, Tensor] = xlnet.state_dict()
+        ours = our_model(case.size).double()
+        weights = to_xlnet(ours.state_dict(), ours.config, case.size.vocab_size)
     return weights
 
 
 def reference(case: Case, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
     """XLNet's float64 gradients of the step, and the memory [M, B, D] per layer it starts from."""
     xlnet = HFXLNet(case.size, "float64", case.batch(0))
-    xlnet.model.load_state_dict(weights)
+    load_xlnet(xlnet.model, weights)
     double_positions(xlnet)
     with torch.no_grad():
         xlnet.loss()
@@ -77,31 +78,34 @@ def reference(case: Case, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tens
     return {name: value.grad for name, value in found if value.grad is not None}, remembered
 
 
+def load_xlnet(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Set all parameters; the output layer's is the embedding."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(weights[name])
+
+
 def gradients_of(
     contender: Contender, weights: Mapping[str, Tensor], remembered: list[Tensor]
 ) -> dict[str, Tensor]:
     """A contender's gradients of the same step by XLNet's names, float64."""
-    if isinstance(contender, HFXLNet):
-        contender.model.load_state_dict(weights)
-        contender.memory = [layer.to(contender.dtype) for layer in remembered]
-        contender.gradients()
-        found = {name: value.grad for name, value in contender.model.named_parameters()}
-    else:
-        assert isinstance(contender, Ours)
-        load_xlnet_into_ours(weights, contender.model)
+    model = contender.model
+    if isinstance(contender, Ours):
+        model.load_state_dict(from_xlnet(weights, model.config, model.vocab_size, "the reference"))
         layers = tuple(layer.transpose(0, 1).to(contender.dtype) for layer in remembered)
         group_BM = torch.zeros_like(contender.memory.group_BM)
         contender.memory = SegmentMemory(layers, group_BM, group_BM)
-        contender.gradients()
-        found = xlnet_layout(
-            {name: value.grad for name, value in contender.model.named_parameters()}, weights
-        )
-    return {name: value.double() for name, value in found.items() if value is not None}
+    elif isinstance(contender, HFXLNet):
+        load_xlnet(model, weights)
+        contender.memory = [layer.to(contender.dtype) for layer in remembered]
+    contender.gradients()
+    found = {name: value.grad.double() for name, value in model.named_parameters() if value.grad is not None}
+    return to_xlnet(found, model.config, model.vocab_size) if isinstance(contender, Ours) else found
 
 
 def relative_error(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """L2 norm of the difference over all parameters, relative."""
-    assert found.keys() == wanted.keys(), found.keys() ^ wanted.keys()
+    """L2 norm of the difference over all parameters that have gradients, relative."""
+    assert found.keys() >= wanted.keys()
     difference = sum(float((found[name] - wanted[name]).square().sum()) for name in wanted)
     return (difference / sum(float(value.square().sum()) for value in wanted.values())) ** 0.5
 
@@ -133,7 +137,7 @@ def cases(quick: bool) -> list[list[Case]]:
     if quick:
         return [[Case(SIZES["tiny"], 10, 0, "XLNet")], [Case(SIZES["tiny"], 10, 0, "ours")]]
     small, medium = SIZES["S"], SIZES["M"]
-    groups = [(small, small.segment_tokens // 6, 3), (small, small.segment_tokens // 2, 2)]
+    groups = [(small, small.segment_tokens // 6, 2), (small, small.segment_tokens // 2, 1)]
     groups.append((medium, medium.segment_tokens // 6, 1))
     return [
         [Case(size, num_targets, seed, drawn_as) for seed in range(num_seeds)]
