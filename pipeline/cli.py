@@ -9,6 +9,7 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
+from pipeline.model_commands import embed, score
 
 _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
@@ -268,6 +269,10 @@ def forget(
 
         request = ForgetRequest(repository=repo, path=path)
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())
+
+
+for command in (embed, score):
+    app.command()(command)
 
 
 def main() -> None:

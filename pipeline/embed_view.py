@@ -1,0 +1,57 @@
+"""What `permcode embed` writes: a vector per file."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import UserError
+from cluster.storage import write_bytes
+from pipeline.text_files import read_text_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[str]:
+    """The lines to print: JSON per file; with `out` none, the vectors are written there. Raises UserError first."""
+    if out is not None and out.suffix not in (".npz", ".jsonl"):
+        raise UserError(f"--out {out}: the name must end in .npz (NumPy) or .jsonl (JSON, one file per line)")
+    files = [read_text_file(path) for path in paths]
+
+    from pretrain.inference.embedding import embed_texts
+    from pretrain.inference.language_model import PermutationLM
+
+    model = PermutationLM.from_run(run)
+    tokens = model.tokenizer.encode_bytes_batch([file.data for file in files])
+    vectors = embed_texts(model.network, tokens, model.segment_tokens)
+    names = [file.name for file in files]
+    if out is None:
+        return _json_lines(names, vectors)
+    as_npz = out.suffix == ".npz"
+    data = (
+        _npz(names, vectors)
+        if as_npz
+        else "".join(f"{line}\n" for line in _json_lines(names, vectors)).encode()
+    )
+    try:
+        write_bytes(out, data)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written ({error.strerror}): give another name") from None
+    return iter([f"{len(names)} vectors of {vectors.shape[1]} numbers in {out}"])
+
+
+def _json_lines(names: list[str], vectors: "NDArray[np.float32]") -> Iterator[str]:
+    for name, vector in zip(names, vectors, strict=True):
+        # Nine digits bring every float32 back.
+        yield json.dumps({"path": name, "vector": [float(f"{value:.9g}") for value in vector.tolist()]})
+
+
+def _npz(names: list[str], vectors: "NDArray[np.float32]") -> bytes:
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez(buffer, path=np.array(names), vector=vectors)
+    return buffer.getvalue()

@@ -1,0 +1,63 @@
+"""A model's text on its way to standard output."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from pipeline.exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
+from pipeline.visible import visible
+
+
+class TextOutput:
+    """Standard output: bytes as they are into a file or a pipe, on a terminal only what cannot move the cursor."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdout.isatty()
+        self._at_line_start = True
+
+    def write(self, data: bytes) -> None:
+        """Write a text, or the next part of one; parts end between characters."""
+        if self.is_terminal:
+            self.write_text(data.decode(errors="replace"))
+            return
+        sys.stdout.buffer.write(data)
+        self._moved(data.endswith(b"\n"), bool(data))
+
+    def write_text(self, text: str) -> None:
+        """Write part of a text at once, for somebody who watches."""
+        sys.stdout.write(visible(text))
+        sys.stdout.flush()
+        self._moved(text.endswith("\n"), bool(text))
+
+    def header(self, name: str) -> None:
+        """Say what comes next, as `head` does for several files."""
+        self.end_line()
+        self.write(f"==> {name} <==\n".encode(errors="surrogateescape"))
+
+    def end_line(self) -> None:
+        """Begin a line, unless at the start of one."""
+        if not self._at_line_start:
+            self.write(b"\n")
+
+    def _moved(self, ends_line: bool, anything: bool) -> None:
+        if anything:
+            self._at_line_start = ends_line
+
+
+@contextmanager
+def ends_quietly() -> Iterator[None]:
+    """Ctrl-C, and a reader that has seen enough as in `permcode complete ... | head`, end the block without a word."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        if sys.stdout.isatty():
+            print()
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None

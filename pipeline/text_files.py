@@ -1,0 +1,37 @@
+"""The texts a command is given: files, standard input, arguments. They are bytes; no encoding is asked for."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+
+STANDARD_INPUT = Path("-")
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A text and what to call it."""
+
+    name: str
+    data: bytes
+
+
+def read_text_file(path: Path) -> TextFile:
+    """The whole file, or standard input for "-". UserError when it cannot be read or is empty."""
+    if path == STANDARD_INPUT:
+        return _not_empty(TextFile("standard input", sys.stdin.buffer.read()))
+    try:
+        return _not_empty(TextFile(str(path), path.read_bytes()))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}: give an existing one") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder: give a file") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give a file that can") from None
+
+
+def _not_empty(file: TextFile) -> TextFile:
+    if not file.data:
+        raise UserError(f"{file.name} is empty: give a text of at least one character")
+    return file
