@@ -1,19 +1,20 @@
 """A hole in the middle, filled left to right given both sides, its length known or not.
 
-The layout of a hole of m tokens with unknown length, at `start` (s: the gap, known only together with m):
+The layout of a hole of m tokens from `start` on, of unknown length, with a gap of s positions:
 
-    index      0 ...    start ... start+m-1              start+m ...        ... L-1
-    position   0 ...    start ... start+m-1  (the end)   start+m+s ...      ... L-1+s
-    rank       0 ...    1     ... m          (m+1)       0 ...        0  m+2 ... P
+    index      0 ...  start ... start+m-1             start+m ...     L-P+m    ... L-1
+    position   0 ...  start ... start+m-1  [start+m]  start+m+s ...   L-P+m+s  ... L-1+s
+    rank       0      1     ... m          [m+1]      0               m+1      ... P
 
-With known length there is neither gap nor end. P is fixed and holes are not, so the segment's last tokens are
-predicted too, left to right after the hole; the hole does not see them.
+In brackets: the prediction that the hole ends, where no token stands. P is fixed and m is not, so the segment's last
+P - m tokens come after the hole in the order and are predicted left to right; the first of them gives its turn to the
+hole's end. A hole of known length has neither gap nor end. What the hole's predictions see, L - P tokens and where
+they stand, depends on `start` and m + s alone: it tells m only where it is known.
 
 Shapes: B lanes, L segment, P predicted.
 """
 
 import torch
-from torch import Tensor
 
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import LaneDraws, choice_bounds
@@ -38,31 +39,22 @@ class InfillOrders:
         length, num_targets = self._segment_tokens, self._num_targets
         unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
         size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
-        start_B1 = draws.below("hole start", length - num_targets + 1 + unknown_B1)
+        start_B1 = draws.below("hole start", length - num_targets + 1)
         gap_B1 = unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
 
         index_L = torch.arange(length, device=draws.device)
-        end_B1 = start_B1 + size_B1
-        is_after_BL = index_L >= end_B1
+        is_after_BL = index_L >= start_B1 + size_B1
         in_hole_BL = (index_L >= start_B1) & ~is_after_BL
-        in_tail_BL = index_L >= length - num_targets + size_B1 + unknown_B1
+        in_tail_BL = index_L >= length - num_targets + size_B1
         tail_rank_L = index_L - (length - num_targets) + 1
         rank_BL = torch.where(in_hole_BL, index_L - start_B1 + 1, torch.where(in_tail_BL, tail_rank_L, 0))
-        return Orders(
-            index_L + gap_B1 * is_after_BL,
-            rank_BL,
-            *self._targets(start_B1, size_B1, unknown_B1, index_L[:num_targets]),
-        )
 
-    def _targets(
-        self, start_B1: Tensor, size_B1: Tensor, unknown_B1: Tensor, number_P: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Indices of the predicted tokens and where the hole's end is predicted instead."""
+        number_P = index_L[:num_targets]
         ends_hole_BP = (number_P == size_B1) & (unknown_B1 > 0)
-        hole_number_BP = torch.minimum(number_P, size_B1 - 1)
-        tail_BP = self._segment_tokens - self._num_targets + number_P
-        is_tail_BP = (number_P >= size_B1) & ~ends_hole_BP
-        return torch.where(is_tail_BP, tail_BP, start_B1 + hole_number_BP), ends_hole_BP
+        is_of_hole_BP = (number_P < size_B1) | ends_hole_BP
+        of_hole_BP = start_B1 + torch.minimum(number_P, size_B1 - 1)
+        target_BP = torch.where(is_of_hole_BP, of_hole_BP, length - num_targets + number_P)
+        return Orders(index_L + gap_B1 * is_after_BL, rank_BL, target_BP, ends_hole_BP)
 
 
 def hole_weights(max_tokens: int) -> list[float]:

@@ -17,7 +17,7 @@ class Orders:
 
     The context has rank 0, predictions have ranks 1 to P in the order in which they are made, tokens that come after
     the last one have higher ranks. Where `ends_hole_BP`, the prediction is not the token that `target_BP` points at
-    but that the hole ends after it: one position and one rank on, where no token stands.
+    but that the hole ends after it: one position and one rank on, where nothing stands.
     """
 
     position_BL: Tensor

@@ -43,6 +43,7 @@ def test_any_reader_at_any_step_reads_the_same(corpus: PreparedCorpus) -> None:
         segment = second.segment(step, 1)
         assert np.array_equal(segment.tokens_L, forwards[step].tokens_L)
         assert np.array_equal(segment.group_L, forwards[step].group_L)
+        assert np.array_equal(segment.document_L, forwards[step].document_L)
 
 
 def test_groups_are_repositories_and_change_with_the_epoch(corpus: PreparedCorpus) -> None:
@@ -57,6 +58,24 @@ def test_groups_are_repositories_and_change_with_the_epoch(corpus: PreparedCorpu
     assert groups[boundary - 1] != groups[boundary]
     next_epoch = reader.segment(reader.steps_per_epoch, 0).group_L
     assert not np.isin(next_epoch, groups).any(), "memory of one epoch must not reach into the next"
+
+
+def test_documents_are_told_apart_inside_their_groups(tmp_path: Path) -> None:
+    package = {"package": {f"{name}.py": f"{name} = 1\n" * 30 for name in ("a", "b", "c")}}
+    corpus = write_corpus(tmp_path, dict.fromkeys(("train", "validation", "test"), package))
+    reader = LaneReader(corpus, "train", 1, SEGMENT, seed=0)
+    segments = [reader.segment(step, 0) for step in range(2 * reader.steps_per_epoch)]
+    epochs = [segments[: reader.steps_per_epoch], segments[reader.steps_per_epoch :]]
+    tokens, groups, documents = (
+        np.concatenate([getattr(segment, name) for segment in epochs[0]])
+        for name in ("tokens_L", "group_L", "document_L")
+    )
+    assert len(np.unique(groups)) == 1
+    assert len(np.unique(documents)) == 3
+    begins = np.flatnonzero(np.diff(documents)) + 1
+    assert np.array_equal(begins, np.flatnonzero(tokens == corpus.tokenizer.eod_id)[: len(begins)] + 1)
+    later = np.concatenate([segment.document_L for segment in epochs[1]])
+    assert not np.isin(later, documents).any(), "another epoch's documents are others"
 
 
 def test_too_small_a_split_is_a_clear_error(corpus: PreparedCorpus) -> None:
