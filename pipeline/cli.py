@@ -10,6 +10,7 @@ from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.model_commands import embed, score
+from pipeline.plan_command import plan
 
 _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
@@ -22,6 +23,7 @@ stopped.
 \b
 permcode run --recipe demo --out runs/demo
 permcode run --recipe demo --out runs/demo --dry-run
+permcode plan --recipe base
 permcode inspect runs/demo
 permcode doctor
 """
@@ -271,7 +273,7 @@ def forget(
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())
 
 
-for command in (embed, score):
+for command in (plan, embed, score):
     app.command()(command)
 
 

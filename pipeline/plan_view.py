@@ -1,0 +1,169 @@
+"""`permcode plan`: what a run will take, as tables of plain text."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipeline.config import RunConfig
+from pretrain.config import PretrainConfig
+from pretrain.plan.fit import needed_bytes
+from pretrain.plan.flops import Flops, forward_flops
+from pretrain.plan.hardware import GPUS, Gpu, bill
+from pretrain.plan.memory import GIB, ZERO_STAGES, gpu_memory
+from pretrain.plan.parameters import count_parameters
+
+_HELD = ("weights", "gradients", "masters_and_moments", "segment_memory", "reserve")
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the user says about time and money."""
+
+    tokens: float | None
+    """The budget; None is the recipe's."""
+    utilisation: float
+    """Share of the peak that GPUs reach."""
+    usd_per_hour: float | None
+    """Per GPU; None is the table's indication."""
+
+
+def plan_lines(run: RunConfig, gpu: Gpu | None, assumed: Assumptions) -> Iterable[str]:
+    """Parameters, FLOPs, memory and time; the time on `gpu`, or on all that are known."""
+    config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
+    yield from _parameter_lines(config, vocab_size)
+    yield ""
+    yield from _flops_lines(config, vocab_size)
+    yield ""
+    yield from _memory_lines(config, vocab_size)
+    yield ""
+    yield from _time_lines(config, vocab_size, [gpu] if gpu else list(GPUS), assumed)
+
+
+def _parameter_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    counted = count_parameters(config.model, vocab_size)
+    rows = [
+        (_words(part), f"{number:,}", _percent(number, counted.total))
+        for part, number in counted.by_part().items()
+        if number
+    ]
+    rows.append(("total", f"{counted.total:,}", ""))
+    return _table(("parameters", f"vocabulary {vocab_size:,}", "share"), rows)
+
+
+def _flops(config: PretrainConfig, vocab_size: int) -> Flops:
+    num_targets = config.objective.num_targets(config.segment_tokens)
+    return forward_flops(
+        config.model, config.micro_batch_lanes, config.segment_tokens, num_targets, vocab_size
+    )
+
+
+def _flops_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    flops = _flops(config, vocab_size)
+    tokens = config.micro_batch_lanes * config.segment_tokens
+    rows = [
+        (_words(part), _mega(number / tokens), _percent(number, flops.forward))
+        for part, number in flops.by_part().items()
+        if number
+    ]
+    rows.append(("forward", _mega(flops.forward / tokens), ""))
+    rows.append(("training", _mega(flops.training() / tokens), ""))
+    rows.append(("training with checkpointing", _mega(flops.training(True) / tokens), ""))
+    num_targets = config.objective.num_targets(config.segment_tokens)
+    return [
+        *_table(("FLOPs per corpus token", "millions", "share"), rows),
+        f"segments of {config.segment_tokens:,} tokens, {num_targets:,} of them predicted, "
+        f"memory {config.model.memory_tokens:,}",
+    ]
+
+
+def _memory_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    plain, again = (
+        [
+            gpu_memory(
+                config.model_copy(update={"activation_checkpointing": checkpointing}), vocab_size, stage
+            )
+            for stage in ZERO_STAGES
+        ]
+        for checkpointing in (False, True)
+    )
+    rows = [(_words(name), *(_gib(getattr(memory, name)) for memory in plain)) for name in _HELD]
+    rows.append(("optimizer step", *(_gib(memory.optimizer_step) for memory in plain)))
+    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
+        rows.append((f"forward and backward, {how}", *(_gib(memory.passes) for memory in memories)))
+    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
+        rows.append((f"total, {how}", *(_gib(memory.total) for memory in memories)))
+    checkpointing = "on" if config.activation_checkpointing else "off"
+    return [
+        *_table(("memory per GPU, GiB", *(f"ZeRO {stage}" for stage in ZERO_STAGES)), rows),
+        f"{config.num_workers:,} GPUs, {config.lanes // config.num_workers:,} lanes each, "
+        f"{config.micro_batch_lanes:,} at a time, {config.precision}; the optimizer step comes after the backward "
+        "pass, so the larger counts",
+        f"this run: ZeRO {config.zero_stage}, activation checkpointing {checkpointing}, "
+        f"{_gib(needed_bytes(config, vocab_size))} GiB",
+    ]
+
+
+def _time_lines(
+    config: PretrainConfig, vocab_size: int, gpus: Sequence[Gpu], assumed: Assumptions
+) -> list[str]:
+    budget = assumed.tokens or config.num_steps * config.tokens_per_step
+    num_steps = math.ceil(budget / config.tokens_per_step)
+    tokens = num_steps * config.tokens_per_step
+    passes = tokens / (config.micro_batch_lanes * config.segment_tokens)
+    flops = passes * _flops(config, vocab_size).training(config.activation_checkpointing)
+    needed = needed_bytes(config, vocab_size)
+    rows = []
+    for gpu in gpus:
+        price = gpu.usd_per_hour if assumed.usd_per_hour is None else assumed.usd_per_hour
+        due = bill(gpu, config.num_workers, config.precision, flops, tokens, assumed.utilisation, price)
+        peak_tflops = gpu.peak_flops(config.precision) / 1e12
+        rows.append(
+            (
+                f"{config.num_workers:,} x {gpu.name}",
+                f"{gpu.memory_gib}",
+                "yes" if needed <= gpu.memory_bytes else "no",
+                f"{peak_tflops:,.0f}",
+                f"{due.tokens_per_s:,.0f}",
+                _amount(due.hours),
+                f"{price:.2f}",
+                _amount(due.usd),
+            )
+        )
+    header = ("time and cost", "GiB", "fits", "peak TFLOP/s", "tokens/s", "hours", "USD/hour", "USD")
+    return [
+        *_table(header, rows),
+        f"{tokens:,} tokens in {num_steps:,} steps of {config.tokens_per_step:,}: {flops:.3g} FLOPs",
+        f"assumed, not measured: {assumed.utilisation:.0%} of the peak (--mfu), and the price of an hour (--price)",
+    ]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}"
+
+
+def _mega(number: float) -> str:
+    return f"{number / 1e6:,.2f}"
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:,.2f}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"

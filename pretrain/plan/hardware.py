@@ -1,0 +1,72 @@
+"""GPUs, and what a number of operations takes on them in time and money.
+
+Peaks are those of the vendor's data sheets for dense matrices; memory is what a program finds of it, rounded down.
+Prices are indications for an hour on demand; they differ between sellers by more than a factor of two.
+"""
+
+from dataclasses import dataclass
+
+from cluster.errors import UserError
+from pretrain.plan.memory import GIB
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of GPU."""
+
+    name: str
+    memory_gib: int
+    peak_bf16_tflops: float
+    peak_fp32_tflops: float
+    """Without TF32, which PyTorch leaves off."""
+    usd_per_hour: float
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a program can have."""
+        return self.memory_gib * GIB
+
+    def peak_flops(self, precision: str) -> float:
+        """Operations per second in "bf16" or "fp32"."""
+        return 1e12 * (self.peak_bf16_tflops if precision == "bf16" else self.peak_fp32_tflops)
+
+
+GPUS = (
+    Gpu("l40s", 44, 362.0, 91.6, 1.0),
+    Gpu("a100-40gb", 39, 312.0, 19.5, 1.3),
+    Gpu("a100-80gb", 79, 312.0, 19.5, 2.0),
+    Gpu("h100", 79, 989.4, 66.9, 3.0),
+    Gpu("h200", 139, 989.4, 66.9, 3.8),
+    Gpu("b200", 178, 2250.0, 75.0, 5.0),
+)
+
+
+def find_gpu(name: str) -> Gpu:
+    """The GPU of that name, in any case. UserError lists the known ones."""
+    for gpu in GPUS:
+        if gpu.name == name.lower():
+            return gpu
+    raise UserError(f"unknown GPU {name!r}: known are {', '.join(gpu.name for gpu in GPUS)}")
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a run takes on a kind of GPU."""
+
+    hours: float
+    usd: float
+    tokens_per_s: float
+
+
+def bill(
+    gpu: Gpu,
+    num_gpus: int,
+    precision: str,
+    flops: float,
+    tokens: float,
+    utilisation: float,
+    usd_per_hour: float,
+) -> Bill:
+    """For `flops` operations on `tokens` tokens, if GPUs reach `utilisation` of their peak."""
+    seconds = flops / (num_gpus * utilisation * gpu.peak_flops(precision))
+    return Bill(seconds / 3600, seconds / 3600 * num_gpus * usd_per_hour, tokens / seconds)

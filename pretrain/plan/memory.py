@@ -1,0 +1,118 @@
+"""What a GPU must hold in training, for every ZeRO stage (Rajbhandari et al. 2020, section 5, as DeepSpeed does it).
+
+Assumed, beside what `trace` finds: DeepSpeed's default buffer of 5e8 elements for gradients under way; an optimizer
+step that works in a float32 copy of its gradients, one temporary of Adam and the gradients laid flat; ZeRO 3 that
+gathers the embedding and one layer at a time.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from pretrain.config import PretrainConfig
+from pretrain.model.config import ModelConfig
+from pretrain.plan.parameters import count_parameters
+
+GIB = 1 << 30
+ZERO_STAGES = (0, 1, 2, 3)
+RESERVE_BYTES = 2 * GIB
+"""For the CUDA context, the buffers of NCCL and cuBLAS, and what the allocator cannot use for being in pieces."""
+
+_FP32_BYTES = 4
+_BUFFER_ELEMENTS = 500_000_000
+_INT64_BYTES = 8
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Bytes on one GPU. The last two are needed in turn, all else is held all the time."""
+
+    weights: int
+    gradients: int
+    masters_and_moments: int
+    segment_memory: int
+    reserve: int
+    passes: int
+    """Forward and backward pass: activations, logits, temporaries, the buffer of gradients under way."""
+    optimizer_step: int
+
+    @property
+    def total(self) -> int:
+        """The most that is needed at once."""
+        held = self.weights + self.gradients + self.masters_and_moments + self.segment_memory + self.reserve
+        return held + max(self.passes, self.optimizer_step)
+
+
+def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuMemory:
+    """Of each of `config.num_workers` GPUs. The ZeRO stage is the argument's; all else is the config's."""
+    parameters = count_parameters(config.model, vocab_size).total
+    element_bytes = _element_bytes(config)
+    share = -(-parameters // config.num_workers)
+    updated = share if zero_stage else parameters
+    weights = min(parameters, share + _gathered(config.model, vocab_size)) if zero_stage == 3 else parameters
+    # Stage 1 reduces when all gradients are there, and then has its share of the sums beside them.
+    gradients = {0: parameters, 1: parameters + share}.get(zero_stage, share)
+    under_way = _BUFFER_ELEMENTS if zero_stage else min(_BUFFER_ELEMENTS, parameters)
+    num_copies = 3 if zero_stage or element_bytes < _FP32_BYTES else 2
+    return GpuMemory(
+        weights=weights * element_bytes,
+        gradients=gradients * element_bytes,
+        masters_and_moments=updated * num_copies * _FP32_BYTES,
+        segment_memory=_segment_memory(config),
+        reserve=RESERVE_BYTES,
+        passes=passes_bytes(config, vocab_size) + under_way * element_bytes,
+        optimizer_step=updated * (2 * _FP32_BYTES + element_bytes),
+    )
+
+
+def passes_bytes(config: PretrainConfig, vocab_size: int) -> int:
+    """Peak of one micro-batch's forward and backward pass, on top of weights, gradients and memory."""
+    return _traced(
+        config.model,
+        vocab_size,
+        config.micro_batch_lanes,
+        config.segment_tokens,
+        config.objective.num_targets(config.segment_tokens),
+        config.precision == "bf16",
+        config.activation_checkpointing,
+    )
+
+
+@cache
+def _traced(
+    model: ModelConfig,
+    vocab_size: int,
+    lanes: int,
+    segment_tokens: int,
+    num_targets: int,
+    is_bf16: bool,
+    activation_checkpointing: bool,
+) -> int:
+    import torch
+
+    from pretrain.plan.trace import working_memory
+
+    dtype = torch.bfloat16 if is_bf16 else torch.float32
+    return working_memory(
+        model, vocab_size, lanes, segment_tokens, num_targets, dtype, activation_checkpointing
+    ).peak_bytes
+
+
+def _element_bytes(config: PretrainConfig) -> int:
+    return 2 if config.precision == "bf16" else _FP32_BYTES
+
+
+def _gathered(model: ModelConfig, vocab_size: int) -> int:
+    """Parameters of the embedding, the output and one layer."""
+    whole = count_parameters(model, vocab_size).total
+    without_a_layer = count_parameters(model.model_copy(update={"num_layers": 0}), vocab_size).total
+    return without_a_layer + (whole - without_a_layer) // model.num_layers
+
+
+def _segment_memory(config: PretrainConfig) -> int:
+    """The memory that came into the step, and that of all micro-batches but the last, which `passes` has."""
+    model = config.model
+    per_lane = model.memory_tokens * (
+        model.num_layers * model.model_dim * _element_bytes(config) + 2 * _INT64_BYTES
+    )
+    lanes = config.lanes // config.num_workers
+    return per_lane * (2 * lanes - config.micro_batch_lanes)

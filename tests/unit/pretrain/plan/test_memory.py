@@ -1,0 +1,113 @@
+"""Memory per GPU by ZeRO stage, and what makes a run fit."""
+
+from typing import Any
+
+import pytest
+
+from pretrain.config import PretrainConfig
+from pretrain.plan.fit import needed_bytes, smallest_change
+from pretrain.plan.memory import ZERO_STAGES, gpu_memory, passes_bytes
+from pretrain.plan.parameters import count_parameters
+
+VOCAB_SIZE = 1000
+
+
+def config_of(**changes: Any) -> PretrainConfig:
+    values: dict[str, Any] = {
+        "model": {"num_layers": 3, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128},
+        "schedule": {"warmup_steps": 1},
+        "num_steps": 10,
+        "num_workers": 4,
+        "lanes": 64,
+        "micro_batch_lanes": 16,
+        "segment_tokens": 32,
+    }
+    return PretrainConfig.model_validate({**values, **changes})
+
+
+def test_a_stage_takes_the_zero_papers_bytes_per_parameter() -> None:
+    config = config_of()
+    number = count_parameters(config.model, VOCAB_SIZE).total
+    share = -(-number // 4)
+    expected = {0: 16 * number, 1: 4 * number + 14 * share, 2: 2 * number + 14 * share}
+    for stage, num_bytes in expected.items():
+        memory = gpu_memory(config, VOCAB_SIZE, stage)
+        assert memory.weights + memory.gradients + memory.masters_and_moments == num_bytes
+
+
+def test_a_higher_stage_never_holds_more() -> None:
+    held = [
+        memory.weights + memory.gradients + memory.masters_and_moments
+        for memory in (gpu_memory(config_of(), VOCAB_SIZE, stage) for stage in ZERO_STAGES)
+    ]
+    assert held == sorted(held, reverse=True)
+
+
+def test_the_third_stage_gathers_the_embedding_and_one_layer() -> None:
+    config = config_of(num_workers=1)
+    counted = count_parameters(config.model, VOCAB_SIZE)
+    assert gpu_memory(config, VOCAB_SIZE, 3).weights == 2 * counted.total, "one GPU has everything anyway"
+    shared = gpu_memory(config_of(), VOCAB_SIZE, 3).weights
+    per_layer = (
+        counted.attention_projections + counted.positions + counted.feed_forward + counted.norms
+    ) // config.model.num_layers
+    outside = counted.total - per_layer * config.model.num_layers
+    assert shared == 2 * (-(-counted.total // 4) + outside + per_layer)
+
+
+def test_float32_weights_take_twice_the_bytes() -> None:
+    half, whole = (
+        gpu_memory(config_of(precision=precision), VOCAB_SIZE, 2) for precision in ("bf16", "fp32")
+    )
+    assert whole.weights == 2 * half.weights
+    assert whole.masters_and_moments == half.masters_and_moments
+
+
+def test_memory_of_the_past_and_of_the_future_are_both_held() -> None:
+    config = config_of()
+    per_lane = config.model.memory_tokens * (3 * 64 * 2 + 2 * 8)
+    assert gpu_memory(config, VOCAB_SIZE, 2).segment_memory == per_lane * (2 * 16 - 16)
+
+
+def test_the_larger_of_passes_and_optimizer_step_counts() -> None:
+    config = config_of(num_workers=1)
+    memory = gpu_memory(config, VOCAB_SIZE, 0)
+    rest = memory.total - max(memory.passes, memory.optimizer_step)
+    held = memory.weights + memory.gradients + memory.masters_and_moments
+    assert rest == held + memory.segment_memory + memory.reserve
+
+
+def test_checkpointing_and_smaller_micro_batches_save_memory() -> None:
+    plain = passes_bytes(config_of(), VOCAB_SIZE)
+    assert passes_bytes(config_of(activation_checkpointing=True), VOCAB_SIZE) < plain
+    assert passes_bytes(config_of(micro_batch_lanes=8), VOCAB_SIZE) == pytest.approx(plain / 2, rel=0.05)
+
+
+def test_a_run_that_fits_needs_only_the_sharing_of_gradients() -> None:
+    config = config_of(zero_stage=1)
+    available = needed_bytes(config_of(zero_stage=2), VOCAB_SIZE)
+    change = smallest_change(config, VOCAB_SIZE, available)
+    assert change is not None
+    assert change.values == {"zero_stage": 2}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"micro_batch_lanes": 8},
+        {"micro_batch_lanes": 4},
+        {"activation_checkpointing": True},
+        {"activation_checkpointing": True, "micro_batch_lanes": 1},
+    ],
+)
+def test_the_first_change_that_fits_is_named_with_what_it_needs(values: dict[str, Any]) -> None:
+    deep = {"num_layers": 8, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
+    needed = needed_bytes(config_of(model=deep, **values), VOCAB_SIZE)
+    change = smallest_change(config_of(model=deep), VOCAB_SIZE, needed)
+    assert change is not None
+    assert change.values == values
+    assert change.needed_bytes == needed
+
+
+def test_nothing_helps_where_the_weights_alone_are_too_large() -> None:
+    assert smallest_change(config_of(), VOCAB_SIZE, 1000) is None
