@@ -1,0 +1,82 @@
+"""From what a user names (a run, a stage, a checkpoint, a model) to the files of one model."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model folder, or a checkpoint: both hold all it takes to use the model."""
+
+    folder: Path
+    description: Path
+    weights: Path
+    tokenizer: Path
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether training was not over."""
+        return self.description.name == "model.json"
+
+
+def find_model_folder(path: Path, on_damaged: Callable[[str], None] = lambda text: None) -> ModelFiles:
+    """The model that `path` stands for.
+
+    A model folder or a checkpoint stands for itself; the folder of a pretraining stage for its model, or its newest
+    valid checkpoint while it has none; the folder of a task for its adapted model; a run's folder for its newest
+    pretraining stage, a finished one first. Damaged checkpoints passed over are named to `on_damaged`. Raises
+    UserError when there is no model.
+    """
+    if not path.is_dir():
+        raise UserError(f"{path} is no folder: give a run's folder, a stage's, a checkpoint's or a model's")
+    found = _model_at(path) or _newest_stage(path) or _checkpoint_of(path, on_damaged)
+    if found is not None:
+        return found
+    for stage in _newest_first(path.glob("pretrain-*")):
+        found = _checkpoint_of(stage, on_damaged)
+        if found is not None:
+            return found
+    raise UserError(
+        f"{path} holds no model: give the folder of a run that has pretrained up to its first checkpoint, "
+        "a stage's, a checkpoint's or a model's"
+    )
+
+
+def _model_at(path: Path) -> ModelFiles | None:
+    if (path / "COMMIT.json").is_file():
+        return _commit(path)
+    for folder in (path, path / "model", path / "pretrained" / "model"):
+        if (folder / "config.json").is_file():
+            return ModelFiles(
+                folder, folder / "config.json", folder / "model.safetensors", folder / "tokenizer.json"
+            )
+    return None
+
+
+def _newest_stage(run: Path) -> ModelFiles | None:
+    models = _newest_first(run.glob("pretrain-*/model/config.json"))
+    return _model_at(models[0].parent) if models else None
+
+
+def _checkpoint_of(stage: Path, on_damaged: Callable[[str], None]) -> ModelFiles | None:
+    from pretrain.checkpoint import newest_valid
+
+    commit = newest_valid(stage / "checkpoints", on_damaged)
+    return None if commit is None else _commit(commit)
+
+
+def _commit(folder: Path) -> ModelFiles:
+    if not (folder / "model.json").is_file():
+        raise UserError(
+            f"checkpoint {folder} does not say what model it is of: use the model of a finished run"
+        )
+    return ModelFiles(
+        folder, folder / "model.json", folder / "weights.safetensors", folder / "tokenizer.json"
+    )
+
+
+def _newest_first(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)

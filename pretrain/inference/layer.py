@@ -1,0 +1,130 @@
+"""A layer as decoding runs it: few rows at a time, projections in one product, keys and values kept by column.
+
+Shapes: B lanes, T new content rows, Q rows (content, then predicted), C columns, K columns in use, N heads,
+H head dim, D model, E = 3NH, R distances.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pretrain.inference.reach import Reach
+from pretrain.model.attend import Distances
+from pretrain.model.block import Block
+from pretrain.model.feed_forward import FeedForward
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """One layer's keys and values [N, B, C, H], and what it keeps for every distance."""
+
+    key_NBCH: Tensor
+    value_NBCH: Tensor
+    distances: Distances
+
+
+class DecodingLayer:
+    """The weights of a `Block`, arranged for decoding; what it computes is what the block computes.
+
+    Query, key and value are one product, which holds Transformer-XL's content bias and the scale H^-1/2.
+    """
+
+    def __init__(self, block: Block) -> None:
+        attention = block.attention
+        self.block, self.positions = block, attention.positions
+        self.num_heads, self.head_dim = attention.num_heads, attention.head_dim
+        weight_DE = attention.query.weight
+        scale = self.head_dim**-0.5
+        no_query_11NH = weight_DE.new_zeros(1, 1, self.num_heads, self.head_dim)
+        content_bias_NH = self.positions.content_query(no_query_11NH)[0, 0] * scale
+        distance_bias_NH = self.positions.distance_query(no_query_11NH)[0, 0] * scale
+        self.weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
+        self.bias_E = torch.cat(
+            [content_bias_NH.flatten(), self.weight_ED.new_zeros(2 * content_bias_NH.numel())]
+        )
+        self.from_content_to_distance_NH = distance_bias_NH - content_bias_NH
+
+    def content(self, rows_BTD: Tensor, cache: LayerCache, reach: Reach) -> None:
+        """Only write the keys and values of content rows: nobody reads the last layer's content stream."""
+        _, key_BTNH, value_BTNH = self._projected(rows_BTD)
+        self._write(key_BTNH, value_BTNH, cache, reach)
+
+    def advance(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
+        """The rows one layer up, after the keys and values of the content rows among them are written."""
+        query_BQNH, key_BQNH, value_BQNH = self._projected(rows_BQD)
+        num_content = reach.num_content
+        if num_content:
+            self._write(key_BQNH[:, :num_content], value_BQNH[:, :num_content], cache, reach)
+        placed_BQNH = self.positions.placed(query_BQNH, reach.position_BQ)
+        mixed_BQE = self._attend(placed_BQNH, cache, reach)
+        return self._finish(rows_BQD, mixed_BQE)
+
+    def predicted(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
+        """The predicted rows above the last layer, [B, Q - T, D]."""
+        num_content = reach.num_content
+        if num_content:
+            self.content(rows_BQD[:, :num_content], cache, reach)
+        rest = reach.predicted()
+        return self.advance(rows_BQD[:, num_content:], cache, rest)
+
+    def _projected(self, rows_BQD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.block.pre_norm:
+            rows_BQD = _normalised(self.block.attention_norm, rows_BQD)
+        fused_BQE = functional.linear(rows_BQD.to(self.weight_ED.dtype), self.weight_ED, self.bias_E)
+        fused_BQ3NH = fused_BQE.view(*rows_BQD.shape[:2], 3, self.num_heads, self.head_dim)
+        query_BQNH, key_BQNH, value_BQNH = fused_BQ3NH.unbind(2)
+        return query_BQNH, key_BQNH, value_BQNH
+
+    def _write(self, key_BTNH: Tensor, value_BTNH: Tensor, cache: LayerCache, reach: Reach) -> None:
+        key_BTNH = self.positions.placed(key_BTNH, reach.position_BQ[:, : reach.num_content])
+        reach.write(cache.key_NBCH, key_BTNH.permute(2, 0, 1, 3))
+        reach.write(cache.value_NBCH, value_BTNH.permute(2, 0, 1, 3))
+
+    def _attend(self, query_BQNH: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
+        lanes, rows = query_BQNH.shape[:2]
+        query_NBQH = query_BQNH.permute(2, 0, 1, 3)
+        key_NBKH = cache.key_NBCH[:, :, : reach.num_keys]
+        value_NBKH = cache.value_NBCH[:, :, : reach.num_keys]
+        score_NBQK = query_NBQH @ key_NBKH.transpose(-1, -2)
+        if cache.distances.keys_NRH is not None:
+            distance_BQNH = query_BQNH + self.from_content_to_distance_NH
+            score_NBQK = score_NBQK + reach.by_distance(
+                distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
+            )
+        if reach.hidden_BQK is not None:
+            score_NBQK = score_NBQK + reach.hidden_BQK.to(score_NBQK.dtype)
+        weight_NBQK = functional.softmax(score_NBQK, dim=-1)
+        if reach.sees_any_BQ1 is not None:
+            weight_NBQK = weight_NBQK * reach.sees_any_BQ1
+        mixed_NBQH = weight_NBQK @ value_NBKH
+        if cache.distances.values_RH is not None:
+            mixed_NBQH = mixed_NBQH + reach.distance_values(weight_NBQK, cache.distances.values_RH)
+        return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
+
+    def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
+        block = self.block
+        attended_BQD = functional.linear(mixed_BQE, block.attention.output.weight)
+        rows_BQD = self._add(block.attention_norm, rows_BQD, attended_BQD)
+        entering_BQD = _normalised(block.feed_forward_norm, rows_BQD) if block.pre_norm else rows_BQD
+        update_BQD = _fed_forward(block.feed_forward, entering_BQD.to(self.weight_ED.dtype))
+        return self._add(block.feed_forward_norm, rows_BQD, update_BQD)
+
+    def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
+        rows_BQD = rows_BQD + update_BQD
+        return rows_BQD if self.block.pre_norm else _normalised(norm, rows_BQD)
+
+
+def _normalised(norm: nn.LayerNorm, rows_BQD: Tensor) -> Tensor:
+    weight, bias = norm.weight.to(rows_BQD.dtype), norm.bias.to(rows_BQD.dtype)
+    return functional.layer_norm(rows_BQD, norm.normalized_shape, weight, bias, norm.eps)
+
+
+def _fed_forward(network: nn.Module, rows_BQD: Tensor) -> Tensor:
+    if isinstance(network, FeedForward):
+        # Without the modules' calls around them, which cost more than products this small.
+        middle_BQF = functional.linear(rows_BQD, network.up.weight, network.up.bias)
+        return functional.linear(network.activation(middle_BQF), network.down.weight, network.down.bias)
+    update_BQD: Tensor = network(rows_BQD)
+    return update_BQD

@@ -1,0 +1,108 @@
+"""One pass of decoding: which columns its rows stand in, write to and see.
+
+A *column* is a place in the cache. Columns follow each other as positions do, so the distance of two tokens is the
+difference of their columns.
+
+Shapes: B lanes, T content rows, P predicted rows, Q = T + P rows, C columns, K columns in use, N heads, H head dim,
+R distances.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pretrain.model.places import DistanceSpan
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Content rows, then predicted rows; what is computed from it is the same for every layer.
+
+    `first_column` is set where the rows of all lanes stand in the same successive columns, `column_BQ` where they
+    stand anywhere. `hidden_BQK` is added to scores (0, or the lowest number for a key out of sight; Q may be 1 when
+    all rows see the same); None when every row sees every key. `sees_any_BQ1` is None when every row sees some.
+    """
+
+    span: DistanceSpan
+    num_content: int
+    num_keys: int
+    position_BQ: Tensor
+    hidden_BQK: Tensor | None
+    sees_any_BQ1: Tensor | None
+    first_column: int | None
+    column_BQ: Tensor | None
+
+    def predicted(self) -> "Reach":
+        """The reach of the predicted rows alone."""
+        if self.num_content == 0:
+            return self
+        first = self.num_content
+        hidden_BQK, sees_any_BQ1 = self.hidden_BQK, self.sees_any_BQ1
+        if hidden_BQK is not None and hidden_BQK.shape[1] > 1:
+            hidden_BQK = hidden_BQK[:, first:]
+        if sees_any_BQ1 is not None and sees_any_BQ1.shape[1] > 1:
+            sees_any_BQ1 = sees_any_BQ1[:, first:]
+        return replace(
+            self,
+            num_content=0,
+            position_BQ=self.position_BQ[:, first:],
+            hidden_BQK=hidden_BQK,
+            sees_any_BQ1=sees_any_BQ1,
+            first_column=None if self.first_column is None else self.first_column + first,
+            column_BQ=None if self.column_BQ is None else self.column_BQ[:, first:],
+        )
+
+    def write(self, cache_NBCH: Tensor, new_NBTH: Tensor) -> None:
+        """Put the content rows' keys or values into their columns."""
+        if self.first_column is not None:
+            cache_NBCH[:, :, self.first_column : self.first_column + self.num_content] = new_NBTH
+            return
+        assert self.column_BQ is not None
+        column_BT = self.column_BQ[:, : self.num_content]
+        lane_B1 = torch.arange(len(column_BT), device=column_BT.device)[:, None]
+        cache_NBCH[:, lane_B1, column_BT] = new_NBTH
+
+    def by_distance(self, query_NBQH: Tensor, keys_NRH: Tensor) -> Tensor:
+        """Scores [N, B, Q, K] of queries and the keys of distances."""
+        num_heads, lanes, rows, _ = query_NBQH.shape
+        if self.first_column is None:
+            score_NXR = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NRH.transpose(-1, -2)
+            index_NBQK = self._table_row_BQK().expand(num_heads, -1, -1, -1)
+            return score_NXR.view(num_heads, lanes, rows, -1).gather(-1, index_NBQK)
+        first = self._first_table_row(rows)
+        keys_NXH = keys_NRH[:, first : first + self.num_keys + rows - 1]
+        score_NXX = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NXH.transpose(-1, -2)
+        return self._shifted(score_NXX.view(num_heads, lanes, rows, -1))
+
+    def distance_values(self, weight_NBQK: Tensor, values_RH: Tensor) -> Tensor:
+        """What weights gather from the values of distances, [N, B, Q, H]."""
+        num_heads, lanes, rows, _ = weight_NBQK.shape
+        if self.first_column is None:
+            weight_NBQR = weight_NBQK.new_zeros(num_heads, lanes, rows, len(values_RH))
+            index_NBQK = self._table_row_BQK().expand(num_heads, -1, -1, -1)
+            return weight_NBQR.scatter_(-1, index_NBQK, weight_NBQK) @ values_RH
+        first = self._first_table_row(rows)
+        values_XH = values_RH[first : first + self.num_keys + rows - 1]
+        weight_NBQX = weight_NBQK.new_zeros(num_heads, lanes, rows, len(values_XH))
+        self._shifted(weight_NBQX).copy_(weight_NBQK)
+        return weight_NBQX @ values_XH
+
+    def _first_table_row(self, rows: int) -> int:
+        """The distance tables run from high to low: the row of the last query and the first key."""
+        assert self.first_column is not None
+        return self.span.high - (self.first_column + rows - 1)
+
+    def _shifted(self, score_NBQX: Tensor) -> Tensor:
+        """View [N, B, Q, K] of contiguous [N, B, Q, K + Q - 1]: each row begins one further left than the last."""
+        num_heads, lanes, rows, wide = score_NBQX.shape
+        return score_NBQX.as_strided(
+            (num_heads, lanes, rows, self.num_keys),
+            (lanes * rows * wide, rows * wide, wide - 1, 1),
+            score_NBQX.storage_offset() + rows - 1,
+        )
+
+    def _table_row_BQK(self) -> Tensor:
+        assert self.column_BQ is not None
+        key_K = torch.arange(self.num_keys, device=self.column_BQ.device)
+        return self.span.high - (self.column_BQ[:, :, None] - key_K)

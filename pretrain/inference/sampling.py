@@ -1,0 +1,93 @@
+"""From scores to tokens: greedy, temperature, top-k, top-p.
+
+Shapes: X rows, V vocabulary, T steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cluster.errors import UserError
+from cluster.storage import sha256_bytes
+from pretrain.randomness import key_seed, keyed_generator
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen. `temperature` 0 takes the most likely one; otherwise they are drawn from the
+    distribution at that temperature, cut to the `top_k` most likely tokens and to the fewest that hold `top_p` of
+    it, and made whole again.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise UserError(f"temperature must be 0 (most likely token) or above, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top-k must be at least 1, got {self.top_k}")
+        if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
+            raise UserError(f"top-p must be above 0 and at most 1, got {self.top_p}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether nothing is drawn."""
+        return self.temperature == 0.0
+
+    def probabilities(self, logits_XV: Tensor) -> Tensor:
+        """The distribution [X, V] that tokens are drawn from; greedy is all on the most likely (the first of ties)."""
+        if self.greedy:
+            return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(
+                _at_least_float32(logits_XV)
+            )
+        scaled_XV = logits_XV.to(_at_least_float32(logits_XV)) / self.temperature
+        if self.top_k is not None and self.top_k < logits_XV.shape[-1]:
+            chosen_Xk = scaled_XV.topk(self.top_k, dim=-1).indices
+            kept_XV = torch.zeros_like(scaled_XV, dtype=torch.bool).scatter_(-1, chosen_Xk, True)
+            scaled_XV = scaled_XV.masked_fill(~kept_XV, -torch.inf)
+        probability_XV = functional.softmax(scaled_XV, dim=-1)
+        return probability_XV if self.top_p is None else _nucleus(probability_XV, self.top_p)
+
+    def choose(self, logits_XV: Tensor, uniform_X: Tensor) -> Tensor:
+        """A token per row, int64 [X]; `uniform_X` in [0, 1) decides where tokens are drawn."""
+        if self.greedy:
+            return logits_XV.argmax(dim=-1)
+        return pick(self.probabilities(logits_XV), uniform_X)
+
+
+GREEDY = Sampling()
+
+
+def pick(probability_XV: Tensor, uniform_X: Tensor) -> Tensor:
+    """The token at which the cumulated probability passes `uniform_X`; never one of probability 0."""
+    cumulated_XV = probability_XV.double().cumsum(dim=-1)
+    wanted_X1 = (uniform_X.double() * cumulated_XV[:, -1])[:, None]
+    token_X = torch.searchsorted(cumulated_XV, wanted_X1, right=True)[:, 0]
+    last_possible_X = probability_XV.shape[-1] - 1 - (probability_XV > 0).flip(-1).int().argmax(dim=-1)
+    return torch.minimum(token_X, last_possible_X)
+
+
+def uniforms(seed: int, tokens: Sequence[int], sample: int, num_steps: int) -> Tensor:
+    """float64 [T] in [0, 1) for one sample of one prompt: they do not depend on what else is in the batch."""
+    content = int.from_bytes(bytes.fromhex(sha256_bytes(",".join(map(str, tokens)).encode())[:14]), "big")
+    return torch.from_numpy(
+        keyed_generator(key_seed(seed, "prompt", content), "sample", sample).random(num_steps)
+    )
+
+
+def _nucleus(probability_XV: Tensor, top_p: float) -> Tensor:
+    sorted_XV, token_XV = probability_XV.sort(dim=-1, descending=True, stable=True)
+    # A token stays while those before it hold less than top_p, so that one always stays.
+    before_XV = sorted_XV.cumsum(dim=-1) - sorted_XV
+    kept_XV = torch.zeros_like(probability_XV).scatter_(-1, token_XV, sorted_XV * (before_XV < top_p))
+    return kept_XV / kept_XV.sum(dim=-1, keepdim=True)
+
+
+def _at_least_float32(logits_XV: Tensor) -> torch.dtype:
+    return torch.promote_types(logits_XV.dtype, torch.float32)

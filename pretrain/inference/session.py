@@ -1,0 +1,186 @@
+"""Cached decoding: a text is encoded once, every later pass runs only the rows that are new.
+
+Shapes: B lanes, T new content rows, P predicted rows, Q = T + P rows, C columns, K columns in use, D model,
+V vocabulary.
+"""
+
+import torch
+from torch import Tensor
+
+from pretrain.inference.layer import DecodingLayer, LayerCache
+from pretrain.inference.reach import Reach
+from pretrain.model.block import Block
+from pretrain.model.places import DistanceSpan, Places
+from pretrain.model.transformer import TwoStreamTransformer
+
+
+class Decoder:
+    """A model made ready for decoding: its layers' projections arranged once, for any number of sessions.
+
+    `segment_tokens` is L, the segment length the model was trained with. The model must not change meanwhile.
+    """
+
+    def __init__(self, model: TwoStreamTransformer, segment_tokens: int) -> None:
+        self.model = model.eval()
+        self.segment_tokens = segment_tokens
+        with torch.inference_mode():
+            self.layers = [DecodingLayer(block) for block in model.blocks if isinstance(block, Block)]
+
+    @property
+    def memory_tokens(self) -> int:
+        """M."""
+        return self.model.config.memory_tokens
+
+    @property
+    def absolute(self) -> bool:
+        """Whether tokens are placed by counting from the first, not by their distances."""
+        return self.model.config.positions.kind.startswith("absolute")
+
+
+class DecodingSession:
+    """Lanes that are decoded side by side, their keys and values kept for every layer.
+
+    Tokens are written in the order of prediction: a pass sees everything written by earlier passes, and of its own
+    content rows those that `Places` would let it see. Column c of lane b stands at position c - `offset_B[b]`.
+    """
+
+    def __init__(
+        self, decoder: Decoder, lanes: int, num_columns: int, offset_B: Tensor | None = None
+    ) -> None:
+        model = decoder.model
+        config, device = model.config, model.device
+        self.model, self.layers = model, decoder.layers
+        self.span = DistanceSpan(low=1 - num_columns, high=num_columns)
+        self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
+        self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
+        self.num_columns = 0
+        """Columns in use, filled or not."""
+        shape = (config.num_heads, lanes, num_columns, config.head_dim)
+        with torch.inference_mode():
+            table_RD = model.distance_table(self.span)
+            self.caches = [
+                LayerCache(
+                    # Zeros, because a weight of zero times what was never written must be zero.
+                    torch.zeros(shape, dtype=model.dtype, device=device),
+                    torch.zeros(shape, dtype=model.dtype, device=device),
+                    layer.block.attention.distances(self.span, table_RD),
+                )
+                for layer in self.layers
+            ]
+        self._hidden_B1C: Tensor | None = None
+
+    @torch.inference_mode()
+    def encode(self, tokens_BT: Tensor, given_BT: Tensor) -> None:
+        """Append T columns of context, which sees itself in both directions, and what is in sight before it.
+
+        Columns where `given_BT` is False (padding, a hole) stay empty; their tokens do not matter.
+        """
+        first = self.num_columns
+        self.num_columns += tokens_BT.shape[1]
+        self.filled_BC[:, first : self.num_columns] = given_BT
+        self._look_again()
+        self._run(tokens_BT, self._aligned(first, tokens_BT.shape[1], 0))
+
+    def drop_all_but(self, keep: int) -> None:
+        """Forget all columns but the last `keep`, as segment memory does; columns and positions start anew."""
+        if keep < self.num_columns:
+            self._move_to_front(self.num_columns - keep, keep)
+
+    @torch.inference_mode()
+    def _move_to_front(self, dropped: int, keep: int) -> None:
+        back_B1 = torch.full((len(self.offset_B), 1), -dropped, device=self.offset_B.device)
+        for layer, cache in zip(self.layers, self.caches, strict=True):
+            kept_BKNH = cache.key_NBCH[:, :, dropped : dropped + keep].permute(1, 2, 0, 3).clone()
+            # Rotary keys are turned by their position, which is now another one.
+            turned_BKNH = layer.positions.placed(kept_BKNH, back_B1.expand(-1, keep))
+            cache.key_NBCH[:, :, :keep] = turned_BKNH.permute(2, 0, 1, 3)
+            cache.value_NBCH[:, :, :keep] = cache.value_NBCH[:, :, dropped : dropped + keep].clone()
+        self.filled_BC[:, :keep] = self.filled_BC[:, dropped : dropped + keep].clone()
+        self.filled_BC[:, keep:] = False
+        self.num_columns = keep
+        self._look_again()
+
+    @torch.inference_mode()
+    def write(self, token_B: Tensor, column: int) -> None:
+        """The next token of every lane in the order, without a prediction."""
+        self._fill(column)
+        self._run(token_B[:, None], self._aligned(column, 1, 0))
+
+    @torch.inference_mode()
+    def predict(self, column: int) -> Tensor:
+        """Scores [B, V] of the token in `column`, given all that was written."""
+        return self._run(None, self._aligned(column, 0, 1))[:, 0]
+
+    @torch.inference_mode()
+    def write_and_predict(self, token_B: Tensor, column: int) -> Tensor:
+        """`write` into `column` and `predict` the next column [B, V], in one pass."""
+        self._fill(column)
+        return self._run(token_B[:, None], self._aligned(column, 1, 1))[:, 0]
+
+    @torch.inference_mode()
+    def select_lanes(self, lane_B: Tensor, first_column: int) -> None:
+        """Let lane i go on from what lane `lane_B[i]` holds from `first_column` on; before it they must agree."""
+        columns = slice(first_column, self.num_columns)
+        for cache in self.caches:
+            for part_NBCH in (cache.key_NBCH, cache.value_NBCH):
+                part_NBCH[:, :, columns] = part_NBCH[:, lane_B, columns]
+
+    def _fill(self, column: int) -> None:
+        self.filled_BC[:, column] = True
+        self.num_columns = max(self.num_columns, column + 1)
+        if self._hidden_B1C is not None:
+            self._hidden_B1C[:, :, column] = 0.0
+
+    def _look_again(self) -> None:
+        """Work out anew which columns are hidden; nothing is added to scores where none are."""
+        self._hidden_B1C = None
+        if not bool(self.filled_BC[:, : self.num_columns].all()):
+            lowest = torch.finfo(self.model.dtype).min
+            hidden_BC = torch.zeros(
+                self.filled_BC.shape, dtype=self.model.dtype, device=self.filled_BC.device
+            )
+            self._hidden_B1C = hidden_BC.masked_fill(~self.filled_BC, lowest)[:, None]
+
+    def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> Reach:
+        """Successive columns, the same in every lane, all rows seeing every filled column."""
+        last = first_column + num_content + num_predicted
+        column_Q = torch.arange(first_column, last, device=self.offset_B.device)
+        hidden_B1K = sees_any_B11 = None
+        if self._hidden_B1C is not None:
+            hidden_B1K = self._hidden_B1C[:, :, : self.num_columns]
+            sees_any_B11 = self.filled_BC[:, : self.num_columns].any(dim=-1)[:, None, None]
+        return Reach(
+            self.span,
+            num_content,
+            self.num_columns,
+            column_Q - self.offset_B[:, None],
+            hidden_B1K,
+            sees_any_B11,
+            first_column,
+            None,
+        )
+
+    def _run(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
+        """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""
+        rows_BQD = self._entering(tokens_BT, reach)
+        for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
+            rows_BQD = layer.advance(rows_BQD, cache, reach)
+        last_layer, last_cache = self.layers[-1], self.caches[-1]
+        if rows_BQD.shape[1] == reach.num_content:
+            last_layer.content(rows_BQD, last_cache, reach)
+            return rows_BQD[:, :0]
+        return self.model.logits(last_layer.predicted(rows_BQD, last_cache, reach))
+
+    def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
+        position_BQ = reach.position_BQ.clamp(min=0)
+        places = Places(position_BQ, position_BQ, position_BQ, None, extent=0)
+        if tokens_BT is None:
+            return self.model.query_rows(places)
+        num_content = reach.num_content
+        content = Places(*(position_BQ[:, :num_content],) * 3, None, extent=0)
+        if num_content == position_BQ.shape[1]:
+            return self.model.content_rows(tokens_BT, content)
+        predicted = Places(*(position_BQ[:, num_content:],) * 3, None, extent=0)
+        return torch.cat(
+            [self.model.content_rows(tokens_BT, content), self.model.query_rows(predicted)], dim=1
+        )

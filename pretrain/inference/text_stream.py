@@ -1,0 +1,58 @@
+"""Text as it is written, token by token."""
+
+import codecs
+from collections.abc import Callable, Sequence
+
+from data_prep.tokenizer import CodeTokenizer
+
+
+class TextStream:
+    """Tokens in, text out: whole characters only, and nothing that may still turn out to be a stop string.
+
+    `text` and `data` (its bytes) are what was written before the first stop string. Bytes that are no UTF-8 are
+    U+FFFD in `text`.
+    """
+
+    def __init__(
+        self, tokenizer: CodeTokenizer, stop: Sequence[str] = (), on_text: Callable[[str], None] | None = None
+    ) -> None:
+        self._tokenizer, self._on_text = tokenizer, on_text
+        self._stop = [one.encode() for one in stop if one]
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._told_bytes = 0
+        self._stopped = False
+        self.data = b""
+        self.text = ""
+
+    def add(self, token: int) -> bool:
+        """One more token; True when a stop string is complete."""
+        scanned = max(0, len(self.data) - max(map(len, self._stop), default=0))
+        self.data += self._tokenizer.decode_bytes([token])
+        places = [self.data.find(one, scanned) for one in self._stop]
+        found = [place for place in places if place >= 0]
+        if found:
+            self.data = self.data[: min(found)]
+            self._stopped = True
+        self._tell(len(self.data) if found else len(self.data) - self._held_back())
+        return bool(found)
+
+    def close(self) -> None:
+        """No more tokens: what was held back is told."""
+        self._tell(len(self.data), final=True)
+
+    def _held_back(self) -> int:
+        """Bytes at the end that may be the beginning of a stop string."""
+        longest = 0
+        for one in self._stop:
+            for length in range(min(len(one) - 1, len(self.data)), longest, -1):
+                if self.data.endswith(one[:length]):
+                    longest = length
+                    break
+        return longest
+
+    def _tell(self, end_bytes: int, final: bool = False) -> None:
+        new = self._decoder.decode(self.data[self._told_bytes : end_bytes], final)
+        self._told_bytes = max(self._told_bytes, end_bytes)
+        self.text += new
+        if new and self._on_text is not None:
+            self._on_text(new)
