@@ -6,6 +6,8 @@
     optimizer.safetensors   Adam moments by parameter name
     memory-LLLLL.safetensors  segment memory of the lanes from L on, one file per worker that wrote it
     state.json              step (= data cursor), Adam's step count, run fingerprint
+    model.json              the network's shape: with tokenizer.json and the weights all it takes to use it
+    tokenizer.json
     COMMIT.json             every file with size and SHA-256, written last
 
 Nothing in it depends on rank or world size. The newest valid commit is found by looking, never by a pointer file.
@@ -26,6 +28,7 @@ from cluster.errors import UserError
 from cluster.storage import fsync_folder, read_json, sha256_file, write_bytes, write_json
 from pretrain.engine import EngineState
 from pretrain.model.memory import SegmentMemory, concatenate
+from pretrain.weights import ModelDescription
 
 COMMIT_NAME = "COMMIT.json"
 _FORMAT = 2
@@ -55,6 +58,12 @@ def write_engine_state(folder: Path, state: EngineState, step: int, run_fingerpr
         folder / "state.json",
         {"format": _FORMAT, "step": step, "adam_steps": state.adam_steps, "run_fingerprint": run_fingerprint},
     )
+
+
+def write_description(folder: Path, description: ModelDescription, tokenizer: Path) -> None:
+    """Rank 0's part of a commit that makes it usable by itself."""
+    write_json(folder / "model.json", description.to_json())
+    write_bytes(folder / "tokenizer.json", tokenizer.read_bytes())
 
 
 def write_memory(folder: Path, memory: SegmentMemory, first_lane: int) -> None:

@@ -20,7 +20,7 @@ from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
 from pretrain.step import TrainState, train_step
-from pretrain.weights import save_model
+from pretrain.weights import ModelDescription, save_model
 
 _WAIT_FOR_OLD_WRITER_S = 60.0
 """After kill -9 of the starting process its workers live on for a moment."""
@@ -128,6 +128,8 @@ def _save(run: Run, state: TrainState) -> None:
     if dist.get_rank() == 0:
         temporary.mkdir(parents=True, exist_ok=True)
         checkpoint.write_engine_state(temporary, engine_state, state.step, run.fingerprint())
+        description = ModelDescription.of(state.engine.module, run.config.segment_tokens)
+        checkpoint.write_description(temporary, description, run.prep_folder / "tokenizer.json")
     dist.barrier()
     checkpoint.write_memory(temporary, state.memory, state.lanes.start)
     dist.barrier()
@@ -160,7 +162,13 @@ def _finish(run: Run, corpus: PreparedCorpus, state: TrainState) -> None:
     if dist.get_rank() == 0:
         unigram_bits, bigram_bits = ngram_bits(state.reader, state.step, text, corpus.tokenizer.vocab_size)
         num_bytes = text.num_bytes()
-        save_model(state.engine.module, run.folder / "model", run.prep_folder / "tokenizer.json", masters)
+        save_model(
+            state.engine.module,
+            run.folder / "model",
+            run.prep_folder / "tokenizer.json",
+            masters,
+            run.config.segment_tokens,
+        )
         write_json(
             run.folder / RESULT_NAME,
             {

@@ -1,7 +1,11 @@
 """A model as a folder: its config, its weights, the tokenizer it reads."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -11,43 +15,118 @@ from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
 _FORMAT = 2
+_DEFAULT_SEGMENT_TOKENS = 512
+"""For a model without memory of which nobody knows how it was trained: XLNet's."""
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What a network is, but for its weights. `segment_tokens` is the length of the segments it was trained on."""
+
+    config: ModelConfig
+    vocab_size: int
+    segment_tokens: int
+
+    @classmethod
+    def of(cls, model: TwoStreamTransformer, segment_tokens: int | None) -> "ModelDescription":
+        """Of a network; without `segment_tokens` segments are taken to be as long as the memory, or else 512."""
+        default = model.config.memory_tokens or _DEFAULT_SEGMENT_TOKENS
+        return cls(model.config, model.vocab_size, segment_tokens or default)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {
+            "format": _FORMAT,
+            "model": self.config.model_dump(mode="json"),
+            "vocab_size": self.vocab_size,
+            "segment_tokens": self.segment_tokens,
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "ModelDescription":
+        """Raises UserError when the file is damaged or of another version of permcode."""
+        stored = read_json(path)
+        try:
+            if stored["format"] != _FORMAT:
+                raise UserError(
+                    f"{path} was written by another version of permcode: pretrain again with this one"
+                )
+            config = ModelConfig.model_validate(stored["model"])
+            vocab_size = int(stored["vocab_size"])
+            default = config.memory_tokens or _DEFAULT_SEGMENT_TOKENS
+            return cls(config, vocab_size, int(stored.get("segment_tokens") or default))
+        except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+            raise UserError(f"{path} does not describe a model: restore it or pretrain again") from error
 
 
 def save_model(
-    model: TwoStreamTransformer, folder: Path, tokenizer: Path, weights: dict[str, Tensor] | None = None
+    model: TwoStreamTransformer,
+    folder: Path,
+    tokenizer: Path,
+    weights: dict[str, Tensor] | None = None,
+    segment_tokens: int | None = None,
 ) -> None:
     """Write `config.json` (last), `model.safetensors` (float32) and `tokenizer.json`.
 
-    `weights` replaces the model's own parameters, e.g. by an optimizer's float32 masters.
+    `weights` replaces the model's own parameters, e.g. by an optimizer's float32 masters. `segment_tokens` is the
+    length of the segments it was trained on.
     """
     source = weights or dict(model.named_parameters())
     data = save({name: value.detach().float().contiguous().cpu() for name, value in source.items()})
     write_bytes(folder / "model.safetensors", data)
     write_bytes(folder / "tokenizer.json", tokenizer.read_bytes())
+    hashes = {
+        "model.safetensors": sha256_bytes(data),
+        "tokenizer.json": sha256_file(folder / "tokenizer.json"),
+    }
     write_json(
-        folder / "config.json",
-        {
-            "format": _FORMAT,
-            "model": model.config.model_dump(mode="json"),
-            "vocab_size": model.vocab_size,
-            "sha256": {
-                "model.safetensors": sha256_bytes(data),
-                "tokenizer.json": sha256_file(folder / "tokenizer.json"),
-            },
-        },
+        folder / "config.json", ModelDescription.of(model, segment_tokens).to_json() | {"sha256": hashes}
     )
 
 
 def load_pretrained(folder: Path) -> TwoStreamTransformer:
     """The model of a folder, float32, in training mode. Raises UserError when a file is missing or damaged."""
+    return build_model(check_model_folder(folder), folder / "model.safetensors")
+
+
+def check_model_folder(folder: Path) -> ModelDescription:
+    """The description of a folder whose files all have their checksums; UserError otherwise."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no model (config.json is missing): run `permcode pretrain` first")
-    stored = read_json(folder / "config.json")
-    for name, expected in stored["sha256"].items():
+    description = ModelDescription.read(folder / "config.json")
+    hashes = read_json(folder / "config.json").get("sha256")
+    if not isinstance(hashes, dict):
+        raise UserError(f"{folder / 'config.json'} is damaged (no checksums): restore it or pretrain again")
+    for name, expected in hashes.items():
         if not (folder / name).is_file() or sha256_file(folder / name) != expected:
             raise UserError(
                 f"{folder / name} is missing or damaged (checksum differs): restore it or pretrain again"
             )
-    model = TwoStreamTransformer(ModelConfig.model_validate(stored["model"]), stored["vocab_size"])
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return description
+
+
+def build_model(description: ModelDescription, weights: Path) -> TwoStreamTransformer:
+    """A network with the weights of a safetensors file.
+
+    Raises UserError, which names the first tensor that does not fit, when they are of another network.
+    """
+    model = TwoStreamTransformer(description.config, description.vocab_size)
+    try:
+        tensors = load_file(weights)
+    except Exception as error:  # safetensors has an exception of its own for every kind of damage
+        raise UserError(f"{weights} is damaged (cannot be read): restore it or pretrain again") from error
+    problem = _misfit(dict(model.named_parameters()), tensors)
+    if problem is not None:
+        raise UserError(f"{weights} does not fit its config: {problem}; restore the folder or pretrain again")
+    model.load_state_dict(tensors)
     return model
+
+
+def _misfit(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
+    for name, parameter in wanted.items():
+        if name not in found:
+            return f"{name} is missing"
+        if found[name].shape != parameter.shape:
+            return f"{name} has shape {tuple(found[name].shape)}, not {tuple(parameter.shape)}"
+    unknown = sorted(found.keys() - wanted.keys())
+    return f"{unknown[0]} is not in the model" if unknown else None
