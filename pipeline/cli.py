@@ -9,7 +9,7 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
-from pipeline.model_commands import embed, score
+from pipeline.model_commands import complete, embed, score
 from pipeline.plan_command import plan
 
 _HELP = """
@@ -273,8 +273,11 @@ def forget(
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())
 
 
-for command in (plan, embed, score):
-    app.command()(command)
+
+
+app.command()(complete)
+app.command()(embed)
+app.command()(score)
 
 
 def main() -> None:

@@ -22,6 +22,82 @@ Files = Annotated[
 ]
 
 
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most so many tokens.")
+]
+TopK = Annotated[
+    int | None, typer.Option("--top-k", metavar="K", min=1, help="Draw only from the K most likely tokens.")
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        metavar="P",
+        min=0.0,
+        max=1.0,
+        help="Draw only from the likeliest tokens that hold P of all.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed draws the same text.")]
+
+
+def complete(
+    run: Run,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROMPT]", help='The text to go on from; "-" is standard input.', show_default=False
+        ),
+    ] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A prompt from a file; may be repeated."),
+    ] = None,
+    max_tokens: MaxTokens = 64,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            metavar="T",
+            min=0.0,
+            help="0 takes the likeliest token; 0.8 when nothing is said.",
+        ),
+    ] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    beam: Annotated[
+        int | None,
+        typer.Option("--beam", metavar="N", min=1, help="Search for the likeliest text, N at a time."),
+    ] = None,
+    num: Annotated[
+        int, typer.Option("--num", "-n", metavar="N", min=1, help="How many texts per prompt.")
+    ] = 1,
+    seed: Seed = 0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated."),
+    ] = None,
+    until_line: Annotated[bool, typer.Option("--until-line", help="End at the end of the line.")] = False,
+    echo: Annotated[bool, typer.Option("--echo", help="Write the prompt first.")] = False,
+) -> None:
+    """Go on from a prompt, from left to right. Only what is new is written.
+
+    On a terminal one text is written as it comes. Several have a line before each, as head does it.
+
+    \b
+    permcode complete runs/demo "def main("
+    permcode complete runs/demo --file src/main.py --max-tokens 200 --temperature 0
+    git diff | permcode complete runs/demo - --until-line
+    """
+    with exit_codes(None, only_shows=True), ends_quietly():
+        from pipeline.complete_view import CompleteRequest, DrawingOptions, write_completions
+
+        drawing = DrawingOptions(temperature, top_k, top_p, beam, seed)
+        stops = [*(stop or []), *(["\n"] if until_line else [])]
+        request = CompleteRequest(run, prompt, file or [], max_tokens, drawing, num, stops, echo)
+        write_completions(request, TextOutput())
+
+
 def score(
     run: Run,
     files: Files,
