@@ -273,11 +273,10 @@ def forget(
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())
 
 
-
-
+app.command()(plan)
 app.command()(complete)
-app.command()(embed)
 app.command()(score)
+app.command()(embed)
 
 
 def main() -> None:
