@@ -37,7 +37,7 @@ def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:
     stage: dict[str, Any] = {"zero_stage": 2} if config.zero_stage < 2 and config.num_workers > 1 else {}
     if stage:
         yield stage
-    smaller = [lanes for lanes in _smaller_micro_batches(config)]
+    smaller = _smaller_micro_batches(config)
     for lanes in smaller:
         if lanes * _FAIR_SHARE >= config.micro_batch_lanes:
             yield {**stage, "micro_batch_lanes": lanes}
