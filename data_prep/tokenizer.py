@@ -55,7 +55,8 @@ class CodeTokenizer:
             return cls(open_tokenizer(data, digest), digest)
         except ForeignTokenizer:
             raise UserError(
-                f"tokenizer {path} was not made by permcode prep (other special tokens): {advice}"
+                f"tokenizer {path} is none of permcode's (other special tokens), so it reads no text here: "
+                "use a model that was trained on what permcode prep made"
             ) from None
         except Exception as error:  # the libraries raise bare Exception for every parse error
             raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {advice}") from error

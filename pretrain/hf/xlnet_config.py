@@ -21,7 +21,8 @@ class OurNotes(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    attention_dropout: float
+    attention_dropout: float | None = Field(default=None, ge=0, lt=1)
+    segment_tokens: PositiveInt | None = None
     tokenizer_sha256: str | None = None
 
 
@@ -46,14 +47,14 @@ class XLNetConfig(BaseModel):
     bi_data: bool = False
     clamp_len: int = -1
     tie_word_embeddings: bool = True
-    permcode: OurNotes | None = None
+    permcode: OurNotes = OurNotes()
 
     def model(self, memory_tokens: int | None = None) -> dict[str, Any]:
         """The fields of the same model's `ModelConfig` but `segment_encodings`, which only the weights tell.
 
         `memory_tokens` replaces `mem_len`, which has no part in the weights; without either nothing is remembered.
         """
-        notes = self.permcode
+        attention_dropout = self.permcode.attention_dropout
         return {
             "num_layers": self.n_layer,
             "model_dim": self.d_model,
@@ -64,7 +65,7 @@ class XLNetConfig(BaseModel):
             "positions": TransformerXLPositions(),
             "dropout": self.dropout,
             # XLNet has one rate for all.
-            "attention_dropout": self.dropout if notes is None else notes.attention_dropout,
+            "attention_dropout": self.dropout if attention_dropout is None else attention_dropout,
             "norm": "post",
             "norm_epsilon": self.layer_norm_eps,
             "activation": self.ff_activation,
@@ -120,15 +121,24 @@ def _not_computed(config: XLNetConfig) -> str | None:
     return None
 
 
-def xlnet_config_json(config: ModelConfig, vocab_size: int, tokenizer_sha256: str | None) -> dict[str, Any]:
-    """The content of `config.json` for a model with permcode's special tokens, or a foreign tokenizer's (None).
+def xlnet_config_json(
+    config: ModelConfig,
+    vocab_size: int,
+    tokenizer_sha256: str | None = None,
+    segment_tokens: int | None = None,
+) -> dict[str, Any]:
+    """The content of `config.json`; `tokenizer_sha256` is None for a tokenizer that is none of permcode's.
 
     Raises UserError when XLNet's code cannot express the model.
     """
     if reason := _not_expressible(config):
         raise UserError(f"this model cannot be exported to hf: {reason}")
-    notes = OurNotes(attention_dropout=config.attention_dropout, tokenizer_sha256=tokenizer_sha256)
-    content = {
+    notes = OurNotes(
+        attention_dropout=config.attention_dropout,
+        segment_tokens=segment_tokens,
+        tokenizer_sha256=tokenizer_sha256,
+    )
+    content: dict[str, Any] = {
         "architectures": ["XLNetLMHeadModel"],
         "model_type": "xlnet",
         "dtype": "float32",
