@@ -7,6 +7,7 @@ import typer
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from pipeline.exchange_commands import export_model, import_model
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.model_commands import complete, embed, score
@@ -145,7 +146,7 @@ def doctor(
     ] = None,
     build: Annotated[
         bool,
-        typer.Option("--build", help="Also compile DeepSpeed's CPU extension now, not in the first run."),
+        typer.Option("--build", help="Also compile the CPU extensions now, not in the first run."),
     ] = False,
 ) -> None:
     """Check what a run needs on this machine.
@@ -153,8 +154,10 @@ def doctor(
     One line per check, with the mend; exit code 1 if one fails."""
     with exit_codes(out):
         from cluster.doctor import render, run_checks
+        from pretrain.model.fused.preflight import attention_check
 
-        raise typer.Exit(render(run_checks(out, build=build), Reporter()))
+        checks = [*run_checks(out, build=build), attention_check(build=build)]
+        raise typer.Exit(render(checks, Reporter()))
 
 
 Folder = Annotated[
@@ -274,6 +277,8 @@ def forget(
 
 
 app.command()(plan)
+app.command("import")(import_model)
+app.command("export")(export_model)
 app.command()(complete)
 app.command()(score)
 app.command()(embed)
