@@ -135,7 +135,9 @@ def fill_with_noise(model: nn.Module, seed: int) -> None:
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if "norm" in name:
             noise = 0.3 * noise + float(name.endswith("weight"))
-        elif parameter.dim() == 2 and name.endswith("weight") and "embedding" not in name:
+        elif "embedding" in name:
+            noise = noise * 3 * parameter.shape[1] ** -0.5
+        elif parameter.dim() == 2 and name.endswith("weight"):
             noise = noise * parameter.shape[1] ** -0.5
         parameter.data.copy_(noise)
 
