@@ -51,9 +51,14 @@ def _parameter_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
 
 
 def _flops(config: PretrainConfig, vocab_size: int) -> Flops:
-    num_targets = config.objective.num_targets(config.segment_tokens)
+    length = config.segment_tokens
     return forward_flops(
-        config.model, config.micro_batch_lanes, config.segment_tokens, num_targets, vocab_size
+        config.model,
+        config.micro_batch_lanes,
+        length,
+        config.objective.num_targets(length),
+        vocab_size,
+        config.objective.extent(length),
     )
 
 
@@ -95,7 +100,7 @@ def _memory_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
     checkpointing = "on" if config.activation_checkpointing else "off"
     return [
         *_table(("memory per GPU, GiB", *(f"ZeRO {stage}" for stage in ZERO_STAGES)), rows),
-        f"{config.num_workers:,} GPUs, {config.lanes // config.num_workers:,} lanes each, "
+        f"GPUs: {config.num_workers:,}, with {config.lanes // config.num_workers:,} lanes each, "
         f"{config.micro_batch_lanes:,} at a time, {config.precision}; the optimizer step comes after the backward "
         "pass, so the larger counts",
         f"this run: ZeRO {config.zero_stage}, activation checkpointing {checkpointing}, "
@@ -166,4 +171,6 @@ def _gib(num_bytes: int) -> str:
 
 
 def _amount(value: float) -> str:
+    if value < 1:
+        return f"{value:.2g}"
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"

@@ -4,8 +4,8 @@ Counted as is usual: the multiplications and additions of matrix products (two p
 Yang et al. 2019 (sections 2.3 to 2.5) as `pretrain/model` computes them: queries on predicted rows only, distances
 projected once for all lanes of a forward pass, no content rows in the last layer.
 
-Letters: B lanes of a forward pass, L segment, M memory, K = M + L keys, P predicted, R = M + 2L - 1 distances, D model,
-I = heads x head dimension, F feed-forward, V vocabulary.
+Letters: B lanes of a forward pass, L segment, E its positions (L and the longest gap among them), M memory, K = M + L
+keys, P predicted, R = M + 2E - 1 distances, D model, I = heads x head dimension, F feed-forward, V vocabulary.
 """
 
 from dataclasses import dataclass, fields
@@ -54,12 +54,20 @@ class Flops:
 
 
 def forward_flops(
-    config: ModelConfig, lanes: int, segment_tokens: int, num_targets: int, vocab_size: int
+    config: ModelConfig,
+    lanes: int,
+    segment_tokens: int,
+    num_targets: int,
+    vocab_size: int,
+    extent_tokens: int | None = None,
 ) -> Flops:
-    """Of one forward pass of `TwoStreamTransformer(config, vocab_size)`: B lanes of L tokens, P of them predicted."""
+    """Of one forward pass of `TwoStreamTransformer(config, vocab_size)`: B lanes of L tokens, P of them predicted.
+
+    Without `extent_tokens` positions have no gaps: E = L.
+    """
     layers, inner_dim = config.num_layers, config.num_heads * config.head_dim
     keys = config.memory_tokens + segment_tokens
-    num_distances = config.memory_tokens + 2 * segment_tokens - 1
+    num_distances = config.memory_tokens + 2 * (extent_tokens or segment_tokens) - 1
     content_rows = (layers - 1) * lanes * segment_tokens
     query_rows = layers * lanes * num_targets
     per_key = 2 * 2 * config.model_dim * inner_dim
@@ -91,6 +99,7 @@ def training_flops_per_step(
     vocab_size: int,
     micro_batch_lanes: int | None = None,
     activation_checkpointing: bool = False,
+    extent_tokens: int | None = None,
 ) -> int:
     """Of one optimizer step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
 
@@ -98,5 +107,5 @@ def training_flops_per_step(
     not counted twice.
     """
     per_pass = micro_batch_lanes or lanes
-    flops = forward_flops(config, per_pass, segment_tokens, num_targets, vocab_size)
+    flops = forward_flops(config, per_pass, segment_tokens, num_targets, vocab_size, extent_tokens)
     return lanes // per_pass * flops.training(activation_checkpointing)

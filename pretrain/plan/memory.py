@@ -71,6 +71,7 @@ def passes_bytes(config: PretrainConfig, vocab_size: int) -> int:
         vocab_size,
         config.micro_batch_lanes,
         config.segment_tokens,
+        config.objective.extent(config.segment_tokens),
         config.objective.num_targets(config.segment_tokens),
         config.precision == "bf16",
         config.activation_checkpointing,
@@ -83,6 +84,7 @@ def _traced(
     vocab_size: int,
     lanes: int,
     segment_tokens: int,
+    extent_tokens: int,
     num_targets: int,
     is_bf16: bool,
     activation_checkpointing: bool,
@@ -93,7 +95,7 @@ def _traced(
 
     dtype = torch.bfloat16 if is_bf16 else torch.float32
     return working_memory(
-        model, vocab_size, lanes, segment_tokens, num_targets, dtype, activation_checkpointing
+        model, vocab_size, lanes, segment_tokens, extent_tokens, num_targets, dtype, activation_checkpointing
     ).peak_bytes
 
 

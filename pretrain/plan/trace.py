@@ -87,11 +87,15 @@ def working_memory(
     vocab_size: int,
     lanes: int,
     segment_tokens: int,
+    extent_tokens: int,
     num_targets: int,
     dtype: torch.dtype,
     activation_checkpointing: bool,
 ) -> WorkingMemory:
-    """Of a training pass over B lanes of L tokens, P of them predicted, with weights of `dtype`."""
+    """Of a training pass over B lanes of L tokens, P of them predicted, with weights of `dtype`.
+
+    Positions are below `extent_tokens`: L, or more where an order leaves gaps.
+    """
     with torch.device("meta"):
         model = TwoStreamTransformer(config, vocab_size).to(dtype)
         model.activation_checkpointing = activation_checkpointing
@@ -99,7 +103,8 @@ def working_memory(
             parameter.register_post_accumulate_grad_hook(_drop_gradient)  # type: ignore[no-untyped-call]
         tokens_BL = torch.zeros(lanes, segment_tokens, dtype=torch.int64)
         wanted_BP = torch.zeros(lanes, num_targets, dtype=torch.int64)
-        content = Places.in_order(tokens_BL, tokens_BL, tokens_BL if config.segment_encodings else None)
+        documents_BL = tokens_BL if config.segment_encodings else None
+        content = Places(tokens_BL, tokens_BL, tokens_BL, documents_BL, extent_tokens)
         memory = model.empty_memory(lanes)
         with AllocationCounter() as counter:
             output = model(tokens_BL, content, content.at(wanted_BP), memory)

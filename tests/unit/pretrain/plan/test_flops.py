@@ -10,7 +10,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.plan.flops import forward_flops, training_flops_per_step
 
-LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE = 3, 12, 5, 37
+LANES, LENGTH, EXTENT, NUM_TARGETS, VOCAB_SIZE = 3, 12, 15, 5, 37
 BASE: dict[str, object] = {
     "num_layers": 3,
     "model_dim": 16,
@@ -39,7 +39,8 @@ def counted(config: ModelConfig, backward: bool, checkpointing: bool = False) ->
         tokens_BL = torch.zeros(LANES, LENGTH, dtype=torch.int64)
         target_BP = torch.zeros(LANES, NUM_TARGETS, dtype=torch.int64)
         model.activation_checkpointing = checkpointing
-        content = Places.in_order(tokens_BL, tokens_BL, tokens_BL if config.segment_encodings else None)
+        documents_BL = tokens_BL if config.segment_encodings else None
+        content = Places(tokens_BL, tokens_BL, tokens_BL, documents_BL, EXTENT)
         with FlopCounterMode(display=False) as counter:
             output = model(tokens_BL, content, content.at(target_BP))
             if backward:
@@ -50,21 +51,21 @@ def counted(config: ModelConfig, backward: bool, checkpointing: bool = False) ->
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 def test_the_forward_pass_is_counted_exactly(choice: dict[str, object]) -> None:
     config = ModelConfig.model_validate({**BASE, **choice})
-    flops = forward_flops(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE)
+    flops = forward_flops(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE, EXTENT)
     assert flops.forward == counted(config, backward=False)
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 def test_forward_and_backward_are_counted_exactly(choice: dict[str, object]) -> None:
     config = ModelConfig.model_validate({**BASE, **choice})
-    formula = training_flops_per_step(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE)
+    formula = training_flops_per_step(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE, extent_tokens=EXTENT)
     assert formula == counted(config, backward=True)
 
 
 @pytest.mark.parametrize("choice", [{}, {"memory_tokens": 0}, {"segment_encodings": True}], ids=str)
 def test_what_checkpointing_computes_again_is_counted_exactly(choice: dict[str, object]) -> None:
     config = ModelConfig.model_validate({**BASE, **choice})
-    flops = forward_flops(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE)
+    flops = forward_flops(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE, EXTENT)
     assert flops.training(activation_checkpointing=True) == counted(config, True, checkpointing=True)
 
 

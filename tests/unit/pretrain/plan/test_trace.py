@@ -14,7 +14,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.plan.trace import AllocationCounter, working_memory
 
-LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE = 4, 64, 32, 500
+LANES, LENGTH, EXTENT, NUM_TARGETS, VOCAB_SIZE = 4, 64, 70, 32, 500
 TOLERANCE = 0.01
 CHOICES: list[dict[str, object]] = [
     {},
@@ -47,7 +47,8 @@ class RealPass:
         self.tokens_BL = torch.zeros(LANES, LENGTH, dtype=torch.int64)
         self.target_BP = torch.arange(NUM_TARGETS).expand(LANES, -1).contiguous()
         documents = self.tokens_BL if config.segment_encodings else None
-        self.content = Places.in_order(self.tokens_BL, self.tokens_BL, documents)
+        position_BL = torch.arange(LENGTH).expand(LANES, -1)
+        self.content = Places(position_BL, self.tokens_BL, self.tokens_BL, documents, EXTENT)
         self.memory = self.model.empty_memory(LANES)
 
     def loss(self) -> torch.Tensor:
@@ -74,7 +75,14 @@ def test_the_peak_is_the_allocators(choice: dict[str, object], checkpointing: bo
             alive_bytes += event.nbytes()
             peak_bytes = max(peak_bytes, alive_bytes)
     traced = working_memory(
-        config, VOCAB_SIZE, LANES, LENGTH, NUM_TARGETS, torch.float32, activation_checkpointing=checkpointing
+        config,
+        VOCAB_SIZE,
+        LANES,
+        LENGTH,
+        EXTENT,
+        NUM_TARGETS,
+        torch.float32,
+        activation_checkpointing=checkpointing,
     )
     assert traced.peak_bytes == pytest.approx(peak_bytes, rel=TOLERANCE)
 
@@ -97,7 +105,7 @@ def test_what_is_kept_is_what_autograd_saves_and_what_is_returned(choice: dict[s
     for tensor in (real.output.logits_BPV, *real.output.memory.layers_BMD):
         remember(tensor)
     saved_bytes = sum(storage.nbytes() for storage in saved.values())
-    traced = working_memory(config, VOCAB_SIZE, LANES, LENGTH, NUM_TARGETS, torch.float32, False)
+    traced = working_memory(config, VOCAB_SIZE, LANES, LENGTH, EXTENT, NUM_TARGETS, torch.float32, False)
     assert loss.requires_grad
     assert traced.kept_bytes == pytest.approx(saved_bytes, rel=TOLERANCE)
 
@@ -131,6 +139,7 @@ def test_dropouts_choices_take_a_byte_each_as_on_a_gpu() -> None:
             VOCAB_SIZE,
             LANES,
             LENGTH,
+            EXTENT,
             NUM_TARGETS,
             torch.float32,
             False,
