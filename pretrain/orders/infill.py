@@ -9,7 +9,7 @@ The layout of a hole of m tokens from `start` on, of unknown length, with a gap 
 In brackets: the prediction that the hole ends, where no token stands. P is fixed and m is not, so the segment's last
 P - m tokens come after the hole in the order and are predicted left to right; the first of them gives its turn to the
 hole's end. A hole of known length has neither gap nor end. What the hole's predictions see, L - P tokens and where
-they stand, depends on `start` and m + s alone: it tells m only where it is known.
+they stand, depends on `start` and m + s = T alone: of an unknown m it tells that T - max_gap_tokens <= m < T.
 
 Shapes: B lanes, L segment, P predicted.
 """
