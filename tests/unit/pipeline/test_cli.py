@@ -89,7 +89,7 @@ def test_the_log_of_a_failure_holds_the_traceback(tmp_path: Path, monkeypatch: p
 
 def test_every_command_explains_itself() -> None:
     text = permcode("--help").stdout
-    for command in ("run", "prep", "pretrain", "finetune", "report", "submit", "doctor"):
+    for command in ("run", "prep", "pretrain", "finetune", "report", "submit", "plan", "doctor"):
         assert f"\n  {command} " in text
         assert "Usage" in permcode(command, "--help").stdout
     assert "permcode run --recipe demo --out runs/demo" in text
