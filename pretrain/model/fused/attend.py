@@ -1,18 +1,151 @@
-"""Attention with its softmax in one pass."""
+"""`pretrain.model.attend.attend` for CPUs, in C++: the scores of a block of rows never leave the cache.
 
+Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys, S keys padded.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+from weakref import WeakKeyDictionary
+
+import torch
 from torch import Tensor
 
 from pretrain.model.attend import Distances, Queries
-from pretrain.model.places import Sight
+from pretrain.model.fused.operators import load_operators
+from pretrain.model.places import UNFILLED_GROUP, Sight
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PackedSight:
+    """A `Sight` as the operators want it: a bit per pair of row and key, int16 [B, Q, W]."""
+
+    visible_BQW: Tensor
+    other_document_BQW: Tensor | None
+    row_position_BQ: Tensor
+    key_position_BK: Tensor
+    highest_distance: int
+
+
+_packed: WeakKeyDictionary[Sight, PackedSight] = WeakKeyDictionary()
+"""Every layer uses the same `Sight`."""
 
 
 def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
-    """Whether `attend_fused` can be used for these."""
-    return False
+    """Whether `attend_fused` can be used for these: float32 or bfloat16 on a CPU with a compiler.
+
+    False with dropout, with values of distances and while torch compiles.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    content_NBQH = queries.content_NBQH
+    if content_NBQH.device.type != "cpu" or dropout > 0.0 or distances.values_RH is not None:
+        return False
+    if content_NBQH.dtype == torch.bfloat16 and content_NBQH.shape[-1] % 2:
+        return False  # the processor multiplies pairs
+    others = (queries.distance_NBQH, queries.document_NBQ2, distances.keys_NRH)
+    if any(other is not None and other.dtype != content_NBQH.dtype for other in others):
+        return False
+    return bool(torch.backends.mkldnn.enabled) and _multiplies(content_NBQH.dtype)
+
+
+@cache
+def _multiplies(dtype: torch.dtype) -> bool:
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    reason = load_operators()
+    if reason is not None:
+        _log.warning("attention runs in plain PyTorch, which takes longer: %s", reason)
+        return False
+    return bool(torch.ops.permcode_attention.multiplies(dtype))
 
 
 def attend_fused(
     queries: Queries, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
 ) -> Tensor:
-    """`attend` without dropout, faster."""
-    raise NotImplementedError
+    """`attend` without dropout, [N, B, Q, H]; scores are float32 and weights in the type of the queries.
+
+    A row's result depends on nothing but its inputs: not on the other rows and lanes, not on the number of threads.
+    """
+    document_NBQ2 = None if packed_sight(sight).other_document_BQW is None else queries.document_NBQ2
+    mixed_NBQH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
+        queries.content_NBQH,
+        queries.distance_NBQH if distances.keys_NRH is not None else None,
+        document_NBQ2,
+        key_NBKH,
+        value_NBKH,
+        distances.keys_NRH if queries.distance_NBQH is not None else None,
+        packed_sight(sight),
+    )
+    return mixed_NBQH
+
+
+def packed_sight(sight: Sight) -> PackedSight:
+    """The sight's bits, computed at its first use."""
+    if sight not in _packed:
+        _packed[sight] = _pack(sight)
+    return _packed[sight]
+
+
+def _pack(sight: Sight) -> PackedSight:
+    keys, operators = sight.keys, torch.ops.permcode_attention
+    other_document_BQW = None
+    if sight.document_BQ is not None and keys.document_BX is not None:
+        other_document_BQW = operators.different(sight.document_BQ, keys.document_BX)
+    return PackedSight(
+        operators.visible(sight.bound_BQ, sight.group_BQ, keys.rank_BX, keys.group_BX, UNFILLED_GROUP),
+        other_document_BQW,
+        sight.position_BQ,
+        keys.position_BX,
+        sight.span.high,
+    )
+
+
+class _FusedAttention(torch.autograd.Function):
+    """Keeps its inputs and the weights for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        content_NBQH: Tensor,
+        distance_NBQH: Tensor | None,
+        document_NBQ2: Tensor | None,
+        key_NBKH: Tensor,
+        value_NBKH: Tensor,
+        distance_NRH: Tensor | None,
+        sight: PackedSight,
+    ) -> Tensor:
+        other_document_BQW = sight.other_document_BQW if document_NBQ2 is not None else None
+        mixed_NBQH, weights_NBQS = torch.ops.permcode_attention.forward(
+            content_NBQH,
+            distance_NBQH,
+            document_NBQ2,
+            key_NBKH,
+            value_NBKH,
+            distance_NRH,
+            sight.visible_BQW,
+            other_document_BQW,
+            sight.row_position_BQ,
+            sight.key_position_BK,
+            sight.highest_distance,
+            any(ctx.needs_input_grad),  # type: ignore[attr-defined]
+        )
+        kept = (weights_NBQS, content_NBQH, distance_NBQH, key_NBKH, value_NBKH, distance_NRH)
+        ctx.save_for_backward(*kept)  # type: ignore[arg-type]
+        ctx.sight, ctx.other_document_BQW = sight, other_document_BQW  # type: ignore[attr-defined]
+        return mixed_NBQH  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        sight: PackedSight = ctx.sight  # type: ignore[attr-defined]
+        of_inputs = torch.ops.permcode_attention.backward(
+            gradients[0],
+            *ctx.saved_tensors,  # type: ignore[attr-defined]
+            ctx.other_document_BQW,  # type: ignore[attr-defined]
+            sight.row_position_BQ,
+            sight.key_position_BK,
+            sight.highest_distance,
+        )
+        return (*of_inputs, None)

@@ -7,9 +7,9 @@
 namespace permcode {
 namespace {
 
-struct Inputs {
-  at::Tensor gradient_NBQH, weights_NBQS, content_NBQH, key_NBKH, value_NBKH;
-  OptionalTensor distance_NBQH, distance_NRH;
+struct Forward {
+  Inputs inputs;
+  at::Tensor gradient_NBQH, weights_NBQS;
 };
 
 struct Gradients {
@@ -21,9 +21,10 @@ struct Gradients {
 template <typename T>
 class LaneGradients {
  public:
-  LaneGradients(const Problem& problem, const Inputs& inputs, const Bits& other, Gradients& gradients)
+  LaneGradients(const Problem& problem, const Forward& forward, const Bits& other, Gradients& gradients)
       : problem_(problem),
-        inputs_(inputs),
+        forward_(forward),
+        inputs_(forward.inputs),
         other_(other),
         gradients_(gradients),
         width_(problem.width),
@@ -45,8 +46,8 @@ class LaneGradients {
     n_ = n, b_ = b;
     pack_columns(head<const T>(inputs_.value_NBKH, n, b), problem_.keys, padded_, width_, values_HS_.data());
     pack_rows(head<const T>(inputs_.key_NBKH, n, b), problem_.keys, padded_, width_, keys_SH_.data());
-    std::fill(key_gradient_HS_.begin(), key_gradient_HS_.end(), 0.0f);
-    std::fill(value_gradient_HS_.begin(), value_gradient_HS_.end(), 0.0f);
+    key_gradient_HS_.zero();
+    value_gradient_HS_.zero();
     for (first_ = 0; first_ < problem_.rows; first_ += kBlockRows) {
       num_rows_ = std::min(kBlockRows, problem_.rows - first_);
       scores();
@@ -66,7 +67,7 @@ class LaneGradients {
 
   // Gradients of the block's scores, and those of the values.
   void scores() {
-    const auto gradient = rows_of(inputs_.gradient_NBQH), weights = rows_of(inputs_.weights_NBQS);
+    const auto gradient = rows_of(forward_.gradient_NBQH), weights = rows_of(forward_.weights_NBQS);
     multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
     for (int64_t i = 0; i < num_rows_; ++i)
       softmax_backward(scores_.data() + i * padded_, weights.row(i), padded_, score_rows_.data() + i * padded_);
@@ -101,11 +102,11 @@ class LaneGradients {
     const std::vector<KeyRun>& runs = problem_.runs[b_];
     const int64_t* position = problem_.positions(b_, first_);
     const Window window = problem_.distances.window(position, num_rows_, runs);
-    shifted_.resize(window.width);
-    shifted_rows_.resize(kBlockRows * window.width);
-    shifted_pairs_.resize(kBlockRows * window.width);
+    shifted_.make(window.width);
+    shifted_rows_.make(kBlockRows * window.width);
+    shifted_pairs_.make(kBlockRows * window.width);
     for (int64_t i = 0; i < num_rows_; ++i) {
-      std::fill(shifted_.begin(), shifted_.end(), 0.0f);
+      std::memset(shifted_.data(), 0, window.width * sizeof(float));
       problem_.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
         add(scores_.data() + i * padded_ + key, shifted_.data() + row, count);
       });
@@ -132,19 +133,20 @@ class LaneGradients {
     for (int64_t i = 0; i < num_rows_; ++i) convert(rows_.data() + i * width_, out.row(first_ + i), width_);
   }
 
-  void finish(const std::vector<float>& gradient_HS, Matrix<T> out) {
+  void finish(const Buffer<float>& gradient_HS, Matrix<T> out) {
     transpose_floats(gradient_HS.data(), padded_, problem_.keys, width_, out);
   }
 
   const Problem& problem_;
+  const Forward& forward_;
   const Inputs& inputs_;
   const Bits& other_;
   Gradients& gradients_;
   const int64_t width_, padded_;
-  std::vector<T> values_HS_, keys_SH_;
-  std::vector<float> key_gradient_HS_, value_gradient_HS_, scores_;
-  std::vector<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, shifted_rows_, shifted_pairs_;
-  std::vector<float> rows_, shifted_;
+  Buffer<T> values_HS_, keys_SH_;
+  Buffer<float> key_gradient_HS_, value_gradient_HS_, scores_;
+  Buffer<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, shifted_rows_, shifted_pairs_;
+  Buffer<float> rows_, shifted_;
   int64_t n_ = 0, b_ = 0, first_ = 0, num_rows_ = 0;
 };
 
@@ -155,9 +157,9 @@ at::Tensor empty_like_heads(const at::Tensor& heads_NBXH) {
 
 // The distance keys of all heads as second factors [R, H].
 template <typename T>
-std::vector<T> packed_distances(const Problem& problem, const at::Tensor& distance_NRH) {
+Buffer<T> packed_distances(const Problem& problem, const at::Tensor& distance_NRH) {
   const int64_t padded = problem.distances.padded();
-  std::vector<T> packed(problem.heads * padded * problem.width);
+  Buffer<T> packed(problem.heads * padded * problem.width);
   at::parallel_for(0, problem.heads, 1, [&](int64_t first, int64_t last) {
     for (int64_t n = first; n < last; ++n)
       pack_rows(head<const T>(distance_NRH, n), problem.distances.count, padded, problem.width,
@@ -168,7 +170,7 @@ std::vector<T> packed_distances(const Problem& problem, const at::Tensor& distan
 
 // Adds the lanes' sums [N, B, H, R] up, in the order of lanes.
 template <typename T>
-void add_lanes(const Problem& problem, std::vector<float>& sums, const at::Tensor& gradient_NRH) {
+void add_lanes(const Problem& problem, Buffer<float>& sums, const at::Tensor& gradient_NRH) {
   const int64_t padded = problem.distances.padded(), size = padded * problem.width;
   at::parallel_for(0, problem.heads, 1, [&](int64_t first, int64_t last) {
     for (int64_t n = first; n < last; ++n) {
@@ -180,19 +182,21 @@ void add_lanes(const Problem& problem, std::vector<float>& sums, const at::Tenso
 }
 
 template <typename T>
-void differentiate(const Problem& problem, const Inputs& inputs, const Bits& other, Gradients& gradients) {
+void differentiate(const Problem& problem, const Forward& forward, const Bits& other, Gradients& gradients) {
+  const Inputs& inputs = forward.inputs;
   const int64_t table = problem.distances.padded() * problem.width;
-  std::vector<T> distances;
-  std::vector<float> distance_sums;
+  Buffer<T> distances;
+  Buffer<float> distance_sums;
   if (inputs.distance_NRH) {
     distances = packed_distances<T>(problem, *inputs.distance_NRH);
-    distance_sums.resize(problem.heads * problem.lanes * table);
+    distance_sums.make(problem.heads * problem.lanes * table);
   }
   at::parallel_for(0, problem.heads * problem.lanes, 1, [&](int64_t first, int64_t last) {
-    LaneGradients<T> lane(problem, inputs, other, gradients);
+    LaneGradients<T> lane(problem, forward, other, gradients);
     for (int64_t task = first; task < last; ++task) {
       const int64_t n = task / problem.lanes;
-      const bool has = !distances.empty();
+      const bool has = inputs.distance_NRH.has_value();
+      if (has) std::memset(distance_sums.data() + task * table, 0, table * sizeof(float));
       lane.run(n, task % problem.lanes, has ? distances.data() + n * table : nullptr,
                has ? distance_sums.data() + task * table : nullptr);
     }
@@ -207,10 +211,14 @@ std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, O
     const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
     const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
     const at::Tensor& key_position_BK, int64_t highest_distance) {
-  const Problem problem(content_NBQH, key_NBKH, distance_NRH, row_position_BQ, key_position_BK, highest_distance);
-  const Inputs inputs{with_plain_rows(gradient_NBQH), weights_NBQS, with_plain_rows(content_NBQH),
-                      with_plain_rows(key_NBKH),      with_plain_rows(value_NBKH),
-                      with_plain_rows(distance_NBQH), with_plain_rows(distance_NRH)};
+  const Forward forward{{with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH), with_plain_rows(key_NBKH),
+                         with_plain_rows(value_NBKH), with_plain_rows(distance_NRH)},
+                        with_plain_rows(gradient_NBQH),
+                        weights_NBQS.contiguous()};
+  const Problem problem(forward.inputs, row_position_BQ, key_position_BK, highest_distance);
+  problem.check_heads(gradient_NBQH, problem.rows, problem.width);
+  problem.check_heads(weights_NBQS, problem.rows, problem.padded_keys);
+  problem.check_bits(other_BQW);
   Gradients gradients{empty_like_heads(content_NBQH), empty_like_heads(key_NBKH), empty_like_heads(value_NBKH)};
   if (other_BQW)
     gradients.document_NBQ2 =
@@ -220,9 +228,9 @@ std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, O
     gradients.distance_NRH = at::empty(distance_NRH->sizes(), distance_NRH->options());
   }
   if (content_NBQH.scalar_type() == at::kFloat)
-    differentiate<float>(problem, inputs, Bits(other_BQW), gradients);
+    differentiate<float>(problem, forward, Bits(other_BQW), gradients);
   else
-    differentiate<at::BFloat16>(problem, inputs, Bits(other_BQW), gradients);
+    differentiate<at::BFloat16>(problem, forward, Bits(other_BQW), gradients);
   return {gradients.content_NBQH, gradients.distance_NBQH, gradients.document_NBQ2,
           gradients.key_NBKH,     gradients.value_NBKH,    gradients.distance_NRH};
 }

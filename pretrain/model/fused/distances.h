@@ -38,6 +38,7 @@ struct DistanceRows {
 
   // Starts at an even row and is wide in steps of 64: few shapes, each of which brgemm compiles once.
   Window window(const int64_t* query_position, int64_t num_queries, const std::vector<KeyRun>& runs) const {
+    if (runs.empty()) return {0, kWidthStep};
     const auto [lowest, highest] = std::minmax_element(query_position, query_position + num_queries);
     int64_t first = count - 1, last = 0;
     for (const KeyRun& run : runs) {

@@ -10,15 +10,15 @@ namespace {
 // Keys, values and distance keys of all heads as second factors of products.
 template <typename T>
 struct Packed {
-  std::vector<T> keys, values, distances;
+  Buffer<T> keys, values, distances;
   int64_t per_head, per_table;
 
   Packed(const Problem& problem, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
          const OptionalTensor& distance_NRH)
       : per_head(problem.padded_keys * problem.width), per_table(problem.distances.padded() * problem.width) {
     const int64_t heads = problem.heads, lanes = problem.lanes, keys_count = problem.keys;
-    keys.resize(heads * lanes * per_head);
-    values.resize(heads * lanes * per_head);
+    keys.make(heads * lanes * per_head);
+    values.make(heads * lanes * per_head);
     at::parallel_for(0, heads * lanes, 1, [&](int64_t first, int64_t last) {
       for (int64_t task = first; task < last; ++task) {
         const int64_t n = task / lanes, b = task % lanes;
@@ -29,7 +29,7 @@ struct Packed {
       }
     });
     if (!distance_NRH) return;
-    distances.resize(heads * per_table);
+    distances.make(heads * per_table);
     at::parallel_for(0, heads, 1, [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n)
         pack_columns(head<const T>(*distance_NRH, n), problem.distances.count, problem.distances.padded(),
@@ -41,11 +41,11 @@ struct Packed {
 // score[i, k] += (query i) (key of the distance from i to k)
 template <typename T>
 void add_distances(const Problem& problem, Matrix<const T> query, const T* table, int64_t b, int64_t first_row,
-                   int64_t num_rows, std::vector<float>& scratch, float* scores) {
+                   int64_t num_rows, Buffer<float>& scratch, float* scores) {
   const std::vector<KeyRun>& runs = problem.runs[b];
   const int64_t* position = problem.positions(b, first_row);
   const Window window = problem.distances.window(position, num_rows, runs);
-  scratch.resize(num_rows * window.width);
+  scratch.make(num_rows * window.width);
   multiply(num_rows, window.width, problem.width, {query.row(first_row), query.stride},
            table + window.first * kPair<T>, problem.distances.padded(), scratch.data(), window.width);
   for (int64_t i = 0; i < num_rows; ++i)
@@ -59,20 +59,22 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tens
                                           const OptionalTensor& distance_NBQH, const OptionalTensor& document_NBQ2,
                                           const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
                                           const OptionalTensor& distance_NRH, const Bits& visible,
-                                          const Bits& other) {
+                                          const Bits& other, bool keeps_weights) {
   const int64_t lanes = problem.lanes, width = problem.width, padded = problem.padded_keys;
   const Packed<T> packed(problem, key_NBKH, value_NBKH, distance_NRH);
-  at::Tensor weights_NBQS = at::empty({problem.heads, lanes, problem.rows, padded}, content_NBQH.options());
+  at::Tensor weights_NBQS =
+      at::empty({problem.heads, lanes, keeps_weights ? problem.rows : 0, padded}, content_NBQH.options());
   at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, content_NBQH.options());
   at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
   at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
-    std::vector<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
+    Buffer<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
+    Buffer<T> passing(keeps_weights ? 0 : kBlockRows * padded);
     for (int64_t task = first; task < last; ++task) {
       const int64_t pair = task / problem.blocks, n = pair / lanes, b = pair % lanes;
       const int64_t first_row = task % problem.blocks * kBlockRows;
       const int64_t num_rows = std::min(kBlockRows, problem.rows - first_row);
       const auto query = head<const T>(content_NBQH, n, b);
-      const auto weights = head<T>(weights_NBQS, n, b);
+      T* weights = keeps_weights ? head<T>(weights_NBQS, n, b).row(first_row) : passing.data();
       const auto out = head<T>(mixed_NBQH, n, b);
       multiply(num_rows, padded, width, {query.row(first_row), query.stride},
                packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
@@ -83,9 +85,9 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tens
         const int64_t row = first_row + i;
         const T* document = document_NBQ2 ? head<const T>(*document_NBQ2, n, b).row(row) : nullptr;
         softmax(scores.data() + i * padded, padded, {visible.row(b, row), other.row(b, row)}, document,
-                weights.row(row));
+                weights + i * padded);
       }
-      multiply(num_rows, width, padded, {weights.row(first_row), weights.stride},
+      multiply(num_rows, width, padded, {weights, padded},
                packed.values.data() + pair * packed.per_head, width, mixed.data(), width);
       for (int64_t i = 0; i < num_rows; ++i) convert(mixed.data() + i * width, out.row(first_row + i), width);
     }
@@ -95,17 +97,34 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tens
 
 }  // namespace
 
+bool multiplies(at::ScalarType type) {
+  if (type != at::kBFloat16) return type == at::kFloat;
+  const at::BFloat16 pair[2] = {};
+  float product = 0.0f;
+  try {
+    multiply<at::BFloat16>(1, 1, 2, {pair, 2}, pair, 1, &product, 1);
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return true;
+}
+
 std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
                                            const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
                                            const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
                                            const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
                                            const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
-                                           int64_t highest_distance) {
-  const Problem problem(content_NBQH, key_NBKH, distance_NRH, row_position_BQ, key_position_BK, highest_distance);
+                                           int64_t highest_distance, bool keeps_weights) {
+  const Problem problem({content_NBQH, distance_NBQH, key_NBKH, value_NBKH, distance_NRH}, row_position_BQ,
+                        key_position_BK, highest_distance);
+  problem.check_bits(visible_BQW);
+  problem.check_bits(other_BQW);
+  TORCH_CHECK(document_NBQ2.has_value() == other_BQW.has_value(), "documents need scores and bits");
+  if (document_NBQ2) problem.check_heads(*document_NBQ2, problem.rows, 2);
   const auto run = [&](auto zero) {
     return attend<decltype(zero)>(problem, with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH),
                                   with_plain_rows(document_NBQ2), with_plain_rows(key_NBKH), with_plain_rows(value_NBKH),
-                                  with_plain_rows(distance_NRH), Bits(visible_BQW), Bits(other_BQW));
+                                  with_plain_rows(distance_NRH), Bits(visible_BQW), Bits(other_BQW), keeps_weights);
   };
   return content_NBQH.scalar_type() == at::kFloat ? run(float(0)) : run(at::BFloat16(0));
 }

@@ -8,6 +8,7 @@
 #include <ATen/native/CPUBlas.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "vectors.h"
@@ -16,8 +17,6 @@ namespace permcode {
 
 template <typename T>
 constexpr int64_t kPair = sizeof(T) == 2 ? 2 : 1;
-
-inline int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 // One head of one lane: rows of contiguous numbers.
 template <typename T>
@@ -30,12 +29,12 @@ struct Matrix {
 // A tensor [N, B, X, H] (or [N, X, H]) in any layout whose last dimension is contiguous.
 template <typename T>
 Matrix<T> head(const at::Tensor& tensor, int64_t n, int64_t b) {
-  return {tensor.data_ptr<T>() + n * tensor.stride(0) + b * tensor.stride(1), tensor.stride(2)};
+  return {static_cast<T*>(tensor.data_ptr()) + n * tensor.stride(0) + b * tensor.stride(1), tensor.stride(2)};
 }
 
 template <typename T>
 Matrix<T> head(const at::Tensor& tensor, int64_t n) {
-  return {tensor.data_ptr<T>() + n * tensor.stride(0), tensor.stride(1)};
+  return {static_cast<T*>(tensor.data_ptr()) + n * tensor.stride(0), tensor.stride(1)};
 }
 
 // C [m, n] = A B, or C += A B. `b_stride` is n of the whole B.
@@ -45,21 +44,28 @@ void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, in
   at::native::cpublas::brgemm(m, n, k, a.stride, b_stride, c_stride, accumulate, a.data, b, c, sizeof(T) == 2);
 }
 
-// to[i] = the pair (a[i], b[i]); in float32 there are no pairs and `b` is not used.
-inline void interleave(const float* a, const float*, int64_t count, float* to) { std::copy(a, a + count, to); }
+// Memory that is written before it is read.
+template <typename T>
+struct Buffer {
+  std::unique_ptr<T[]> memory;
+  int64_t size = 0;
 
-inline void interleave(const c10::BFloat16* a, const c10::BFloat16* b, int64_t count, c10::BFloat16* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t pair = a[i].x | uint32_t(b[i].x) << 16;
-    std::memcpy(to + 2 * i, &pair, sizeof(pair));
+  explicit Buffer(int64_t count = 0) { make(count); }
+
+  void make(int64_t count) {
+    if (count > size) memory.reset(new T[count]), size = count;
   }
-}
+
+  T* data() { return memory.get(); }
+  const T* data() const { return memory.get(); }
+  void zero() { std::memset(memory.get(), 0, size * sizeof(T)); }
+};
 
 // B = the matrix itself: rows [count, width], then zeros up to `padded` rows (a multiple of 2).
 template <typename T>
 void pack_rows(Matrix<const T> from, int64_t count, int64_t padded, int64_t width, T* to) {
   constexpr int64_t pair = kPair<T>;
-  const std::vector<T> zeros(width, T(0));
+  const std::vector<T> zeros(count < padded ? width : 0, T(0));
   const auto row = [&](int64_t index) { return index < count ? from.row(index) : zeros.data(); };
   for (int64_t first = 0; first < padded; first += pair)
     interleave(row(first), row(first + pair - 1), width, to + first * width);
@@ -70,27 +76,26 @@ inline void transpose_words(Matrix<const uint32_t> from, int64_t count, int64_t 
                             Matrix<uint32_t> to) {
   for (int64_t i = 0; i < padded; i += kLanes)
     for (int64_t j = 0; j < width; j += kLanes) {
-      const int64_t columns = std::min(kLanes, width - j);
-      Words tile[kLanes] = {};
-      for (int64_t row = 0; row < std::min(kLanes, count - i); ++row)
-        std::memcpy(&tile[row], from.row(i + row) + j, columns * sizeof(uint32_t));
+      Words tile[kLanes];
+      for (int64_t row = 0; row < kLanes; ++row)
+        tile[row] = i + row < count ? load_words(from.row(i + row) + j, width - j) : Words{};
       transpose_tile(tile);
-      for (int64_t column = 0; column < columns; ++column)
-        std::memcpy(to.row(j + column) + i, &tile[column], sizeof(Words));
+      for (int64_t column = 0; column < std::min(kLanes, width - j); ++column)
+        store_words(tile[column], to.row(j + column) + i);
     }
 }
 
-// to[i, j] = from[j, i] of float32 rows of `stride` numbers, i < `count`, j < `width`.
+// to[i, j] = from[j, i] of float32 rows of `stride` numbers (a multiple of 16), i < `count`, j < `width`.
 template <typename T>
 void transpose_floats(const float* from, int64_t stride, int64_t count, int64_t width, Matrix<T> to) {
   for (int64_t i = 0; i < count; i += kLanes)
     for (int64_t j = 0; j < width; j += kLanes) {
-      Words tile[kLanes] = {};
-      for (int64_t row = 0; row < std::min(kLanes, width - j); ++row)
-        std::memcpy(&tile[row], from + (j + row) * stride + i, sizeof(Words));
+      Words tile[kLanes];
+      for (int64_t row = 0; row < kLanes; ++row)
+        tile[row] = j + row < width ? load_words(from + (j + row) * stride + i, kLanes) : Words{};
       transpose_tile(tile);
       for (int64_t row = 0; row < std::min(kLanes, count - i); ++row)
-        convert(reinterpret_cast<const float*>(&tile[row]), to.row(i + row) + j, std::min(kLanes, width - j));
+        store((Floats)tile[row], to.row(i + row) + j, width - j);
     }
 }
 

@@ -8,10 +8,11 @@ TORCH_LIBRARY(permcode_attention, library) {
       " -> Tensor",
       permcode::visible);
   library.def("different(Tensor row_BQ, Tensor key_BK) -> Tensor", permcode::different);
+  library.def("multiplies(ScalarType type) -> bool", permcode::multiplies);
   library.def(
       "forward(Tensor content_NBQH, Tensor? distance_NBQH, Tensor? document_NBQ2, Tensor key_NBKH,"
       " Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW, Tensor? other_BQW, Tensor row_position_BQ,"
-      " Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor)",
+      " Tensor key_position_BK, int highest_distance, bool keeps_weights) -> (Tensor, Tensor)",
       permcode::forward);
   library.def(
       "backward(Tensor gradient_NBQH, Tensor weights_NBQS, Tensor content_NBQH, Tensor? distance_NBQH,"

@@ -16,27 +16,67 @@ inline OptionalTensor with_plain_rows(const OptionalTensor& tensor) {
   return tensor ? OptionalTensor(with_plain_rows(*tensor)) : std::nullopt;
 }
 
+struct Inputs {
+  at::Tensor content_NBQH;
+  OptionalTensor distance_NBQH;
+  at::Tensor key_NBKH, value_NBKH;
+  OptionalTensor distance_NRH;
+};
+
 struct Problem {
   int64_t heads, lanes, rows, keys, width, padded_keys, blocks;
+  at::ScalarType type;
   DistanceRows distances;
   at::Tensor row_positions, key_positions;
   std::vector<std::vector<KeyRun>> runs;
 
-  Problem(const at::Tensor& content_NBQH, const at::Tensor& key_NBKH, const OptionalTensor& distance_NRH,
-          const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK, int64_t highest_distance)
-      : heads(content_NBQH.size(0)),
-        lanes(content_NBQH.size(1)),
-        rows(content_NBQH.size(2)),
-        keys(key_NBKH.size(2)),
-        width(content_NBQH.size(3)),
-        padded_keys(rounded_up(keys, kKeysStep)),
+  Problem(const Inputs& inputs, const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
+          int64_t highest_distance)
+      : heads(inputs.content_NBQH.size(0)),
+        lanes(inputs.content_NBQH.size(1)),
+        rows(inputs.content_NBQH.size(2)),
+        keys(inputs.key_NBKH.size(2)),
+        width(inputs.content_NBQH.size(3)),
+        padded_keys(padded_keys_of(keys)),
         blocks((rows + kBlockRows - 1) / kBlockRows),
-        distances{highest_distance, distance_NRH ? distance_NRH->size(1) : 0},
+        type(inputs.content_NBQH.scalar_type()),
+        distances{highest_distance, inputs.distance_NRH ? inputs.distance_NRH->size(1) : 0},
         row_positions(row_position_BQ.contiguous()),
         key_positions(key_position_BK.contiguous()) {
-    if (distance_NRH)
+    check(inputs);
+    if (inputs.distance_NRH)
       for (int64_t b = 0; b < lanes; ++b)
         runs.push_back(key_runs(key_positions.data_ptr<int64_t>() + b * keys, keys));
+  }
+
+  // What follows reads and writes by these sizes: nothing may be of another.
+  void check(const Inputs& inputs) const {
+    TORCH_CHECK(type == at::kFloat || (type == at::kBFloat16 && width % 2 == 0), "float32, or bfloat16 in pairs");
+    check_heads(inputs.content_NBQH, rows, width);
+    check_heads(inputs.key_NBKH, keys, width);
+    check_heads(inputs.value_NBKH, keys, width);
+    TORCH_CHECK(inputs.distance_NBQH.has_value() == inputs.distance_NRH.has_value(), "distances need both");
+    if (inputs.distance_NRH) {
+      check_heads(*inputs.distance_NBQH, rows, width);
+      const at::Tensor& table = *inputs.distance_NRH;
+      TORCH_CHECK(table.dim() == 3 && table.size(0) == heads && table.size(2) == width && distances.count > 0 &&
+                      table.scalar_type() == type,
+                  "distance keys of another shape");
+    }
+    TORCH_CHECK(row_positions.scalar_type() == at::kLong && row_positions.sizes().equals({lanes, rows}) &&
+                    key_positions.scalar_type() == at::kLong && key_positions.sizes().equals({lanes, keys}),
+                "positions of another shape");
+  }
+
+  void check_heads(const at::Tensor& heads_NBXH, int64_t count, int64_t head_dim) const {
+    TORCH_CHECK(heads_NBXH.scalar_type() == type && heads_NBXH.sizes().equals({heads, lanes, count, head_dim}),
+                "heads of another shape or type: ", heads_NBXH.sizes());
+  }
+
+  void check_bits(const OptionalTensor& bits_BQW) const {
+    TORCH_CHECK(!bits_BQW || (bits_BQW->scalar_type() == at::kShort && bits_BQW->is_contiguous() &&
+                              bits_BQW->sizes().equals({lanes, rows, padded_keys / kLanes})),
+                "bits of another shape");
   }
 
   const int64_t* positions(int64_t b, int64_t row) const {

@@ -38,6 +38,13 @@ inline void store(Floats value, c10::BFloat16* to) {
   std::memcpy(to, &written, sizeof(written));
 }
 
+// No more than `count` of them.
+template <typename T>
+inline void store(Floats value, T* to, int64_t count) {
+  if (count >= kLanes) return store(value, to);
+  for (int64_t lane = 0; lane < count; ++lane) to[lane] = T(value[lane]);
+}
+
 // `value` where the bit of a lane is set, `otherwise` elsewhere.
 inline Floats where(uint16_t bits, Floats value, Floats otherwise) {
   constexpr Words kBitOfLane = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
@@ -94,6 +101,18 @@ inline Words pick(Words a, Words b, Words i) {
 #endif
 }
 
+// The first `count` numbers of 32 bits from `from`, zeros behind them.
+inline Words load_words(const void* from, int64_t count) {
+  Words read{};
+  if (count >= kLanes)
+    std::memcpy(&read, from, sizeof(read));
+  else
+    std::memcpy(&read, from, count * sizeof(uint32_t));
+  return read;
+}
+
+inline void store_words(Words words, void* to) { std::memcpy(to, &words, sizeof(words)); }
+
 // Transposes 16 rows of 16 words by exchanging blocks of 8, 4, 2 and 1 across the diagonal.
 inline void transpose_tile(Words* rows) {
 #pragma GCC unroll 4
@@ -116,6 +135,16 @@ inline void convert(const From* from, To* to, int64_t count) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(load(from + i), to + i);
   for (; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
+}
+
+// to[i] = the pair (a[i], b[i]); float32 has no pairs, and `b` is not used.
+inline void interleave(const float* a, const float*, int64_t count, float* to) { std::memcpy(to, a, count * sizeof(float)); }
+
+inline void interleave(const c10::BFloat16* a, const c10::BFloat16* b, int64_t count, c10::BFloat16* to) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    store_words((Words)load(a + i) >> 16 | (Words)load(b + i), to + 2 * i);
+  for (; i < count; ++i) to[2 * i] = a[i], to[2 * i + 1] = b[i];
 }
 
 inline void add(const float* from, float* to, int64_t count) {

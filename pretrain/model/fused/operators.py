@@ -1,0 +1,76 @@
+"""The compiled operators `torch.ops.permcode_attention`: built once per machine and kept.
+
+torch's own builder marks a build under way by a file and waits for ever for one that a killed process left behind;
+here every build has a folder of its own and a lock that goes with the process.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from cluster.errors import first_line
+from cluster.process_group import extensions_folder, find_build_tools
+
+_SOURCES = Path(__file__).parent
+_BUILD_PREFIX = ".building-permcode_attention-"
+_FLAGS = {
+    "AVX512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"),
+    "AVX2": ("-mavx2", "-mfma"),
+}
+
+
+@cache
+def load_operators() -> str | None:
+    """Make `torch.ops.permcode_attention` usable in this process, compiling it (half a minute) the first time.
+
+    Returns None, or in one line why this machine cannot have it.
+    """
+    try:
+        _load(library_path())
+    except (RuntimeError, ImportError, OSError) as error:
+        return first_line(error)
+    return None
+
+
+def library_path() -> Path:
+    """Where the compiled operators are kept: the name tells their source and the instructions they use."""
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
+    sources = hashlib.sha256()
+    for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
+        sources.update(path.read_bytes())
+    instructions = torch.backends.cpu.get_cpu_capability().lower()
+    return folder / f"permcode_attention_{instructions}_{sources.hexdigest()[:12]}.so"
+
+
+def _load(library: Path) -> None:
+    library.parent.mkdir(parents=True, exist_ok=True)
+    if not library.is_file():
+        with (library.parent / ".permcode_attention.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library.is_file():
+                _build(library)
+                return  # the builder has loaded it
+    torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+
+
+def _build(library: Path) -> None:
+    from torch.utils import cpp_extension
+
+    find_build_tools()
+    for left_by_a_killed_build in library.parent.glob(f"{_BUILD_PREFIX}*"):
+        shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=_BUILD_PREFIX) as folder:
+        cpp_extension.load(
+            name=library.stem,
+            sources=[str(path) for path in sorted(_SOURCES.glob("*.cpp"))],
+            extra_cflags=["-O3", "-fopenmp", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ())],
+            build_directory=folder,
+            is_python_module=False,
+        )
+        os.replace(Path(folder) / library.name, library)

@@ -1,0 +1,115 @@
+"""Attention problems for the fused operators, and the same in the plainest tensor operations."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pretrain.model.attend import Distances, Queries
+from pretrain.model.fused.attend import attend_fused
+from pretrain.model.places import UNFILLED_GROUP, DistanceSpan, Places, Sight, join
+
+FAR_GROUP = 1 << 40
+"""Groups are hashes: they do not fit into 32 bits."""
+NAMES = ("mixed", "content", "distance", "document", "key", "value", "distance keys")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One problem's sizes; `gap` leaves out positions in the middle of the segment."""
+
+    heads: int = 2
+    lanes: int = 2
+    length: int = 9
+    memory: int = 5
+    predicted: int = 3
+    head_dim: int = 8
+    gap: int = 0
+    distances: bool = True
+    documents: bool = True
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs in the order of NAMES[1:], None for those left out; float64."""
+
+    inputs: tuple[Tensor | None, ...]
+    gradient_NBQH: Tensor
+    sight: Sight
+
+
+def make_problem(shape: Shape, seed: int = 0) -> Problem:
+    """Random orders, groups that differ in their high bits only, half of the memory unfilled."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=draw, dtype=torch.float64)
+
+    def integers(count: int, *size: int) -> Tensor:
+        return torch.randint(0, count, size, generator=draw)
+
+    lanes, length = shape.lanes, shape.length
+    group_BL = integers(2, lanes, length).sort(dim=1).values * FAR_GROUP + 7
+    document_BL = integers(3, lanes, length).sort(dim=1).values if shape.documents else None
+    content = Places.in_order(integers(length, lanes, length), group_BL, document_BL)
+    position_BL = content.position_BX + shape.gap * (content.position_BX >= length // 2)
+    content = replace(content, position_BX=position_BL, extent=length + shape.gap)
+    group_BM = torch.full((lanes, shape.memory), UNFILLED_GROUP)
+    group_BM[:, shape.memory // 2 :] = 7
+    memory = Places(
+        torch.arange(-shape.memory, 0).expand(lanes, -1),
+        torch.full((lanes, shape.memory), -1),
+        group_BM,
+        torch.zeros_like(group_BM) if shape.documents else None,
+        extent=0,
+    )
+    keys = join(memory, content)
+    targets = content.at(integers(length, lanes, shape.predicted))
+    span = DistanceSpan.of_segment(content.extent, shape.memory)
+    heads = (shape.heads, lanes)
+    rows, num_keys, scale = length + shape.predicted, length + shape.memory, shape.head_dim**-0.5
+    inputs = (
+        normal(*heads, rows, shape.head_dim) * scale,
+        normal(*heads, rows, shape.head_dim) * scale if shape.distances else None,
+        normal(*heads, rows, 2) if shape.documents else None,
+        normal(*heads, num_keys, shape.head_dim),
+        normal(*heads, num_keys, shape.head_dim),
+        normal(shape.heads, len(span), shape.head_dim) if shape.distances else None,
+    )
+    gradient_NBQH = normal(*heads, rows, shape.head_dim)
+    return Problem(inputs, gradient_NBQH, Sight.of_streams(content, targets, keys, span))
+
+
+def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances, sight: Sight) -> Tensor:
+    """Attention as its definition reads; distances outside the span take its ends."""
+    keys, span = sight.keys, sight.span
+    score = queries.content_NBQH @ key.mT
+    if queries.distance_NBQH is not None and distances.keys_NRH is not None:
+        distance = sight.position_BQ[:, :, None] - keys.position_BX[:, None, :]
+        row = (span.high - distance.clamp(span.low, span.high)).expand_as(score)
+        score = score + (queries.distance_NBQH @ distances.keys_NRH[:, None].mT).gather(-1, row)
+    if queries.document_NBQ2 is not None and sight.document_BQ is not None and keys.document_BX is not None:
+        other = sight.document_BQ[:, :, None] != keys.document_BX[:, None, :]
+        score = score + torch.where(other, queries.document_NBQ2[..., 1:], queries.document_NBQ2[..., :1])
+    visible = (sight.group_BQ[:, :, None] == keys.group_BX[:, None, :]) & (
+        keys.rank_BX[:, None, :] < sight.bound_BQ[:, :, None]
+    )
+    visible = visible & (keys.group_BX != UNFILLED_GROUP)[:, None, :]
+    weight = torch.where(visible, score, -1e300).softmax(dim=-1) * visible
+    return weight @ value
+
+
+def solved(problem: Problem, dtype: torch.dtype, attention=attend_fused) -> list[Tensor | None]:
+    """What NAMES names: the result, then the gradients of the inputs."""
+    inputs = [None if x is None else x.to(dtype).clone().requires_grad_() for x in problem.inputs]
+    content, distance, document, key, value, table = inputs
+    queries = Queries(content, distance, document)
+    mixed = attention(queries, key, value, Distances(table, None), problem.sight)
+    mixed.backward(problem.gradient_NBQH.to(dtype))
+    return [mixed.detach(), *(None if x is None else x.grad for x in inputs)]
+
+
+def relative_error(value: Tensor, reference: Tensor) -> float:
+    """||value - reference|| / ||reference||; small references count as if their elements were 0.1."""
+    least = 0.1 * reference.numel() ** 0.5
+    return float((value.double() - reference).norm() / max(float(reference.norm()), least, 1e-9))

@@ -1,0 +1,277 @@
+"""The fused attention against the plainest one in float64, and what it promises beside the numbers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from pretrain.model.attend import Distances, Queries, attend
+from pretrain.model.fused.attend import attend_fused, fusable
+from pretrain.model.fused.operators import load_operators
+from pretrain.model.places import DistanceSpan, Sight
+from tests.unit.pretrain.model.fused_cases import (
+    NAMES,
+    Shape,
+    make_problem,
+    plainest,
+    relative_error,
+    solved,
+)
+
+FP32_TOLERANCE = 1e-5
+BF16_AGAINST_PLAIN = 1.1
+TYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _operators() -> None:
+    assert load_operators() is None
+
+
+shapes = st.builds(
+    Shape,
+    heads=st.integers(1, 3),
+    lanes=st.integers(1, 3),
+    length=st.integers(1, 70),
+    memory=st.integers(0, 40),
+    predicted=st.integers(0, 40),
+    head_dim=st.sampled_from([1, 2, 5, 8, 16, 24, 64]),
+    gap=st.integers(0, 20),
+    distances=st.booleans(),
+    documents=st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shape=shapes, seed=st.integers(0, 1000))
+def test_float32_results_and_gradients_equal_the_definition(shape: Shape, seed: int) -> None:
+    problem = make_problem(shape, seed)
+    reference = solved(problem, torch.float64, plainest)
+    for name, value, expected in zip(NAMES, solved(problem, torch.float32), reference, strict=True):
+        assert (value is None) == (expected is None)
+        if value is not None and expected is not None:
+            assert relative_error(value, expected) < FP32_TOLERANCE, name
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(4, 3, 64, 48, 11, 64),
+        Shape(2, 2, 150, 0, 75, 32, documents=False),
+        Shape(2, 3, 33, 70, 5, 16, gap=6, distances=False),
+        Shape(3, 4, 40, 20, 40, 10),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_bfloat16_is_no_worse_than_plain_bfloat16(shape: Shape, seed: int) -> None:
+    problem = make_problem(shape, seed)
+    reference = solved(problem, torch.float64, plainest)
+    plain = solved(problem, torch.bfloat16, attend)
+    for name, value, other, expected in zip(
+        NAMES, solved(problem, torch.bfloat16), plain, reference, strict=True
+    ):
+        if value is not None and other is not None and expected is not None:
+            limit = BF16_AGAINST_PLAIN * relative_error(other, expected)
+            assert relative_error(value, expected) <= limit, name
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_that_see_nothing_get_zeros_and_finite_gradients(dtype: torch.dtype) -> None:
+    problem = make_problem(Shape(memory=0))
+    nothing = Sight(
+        problem.sight.position_BQ,
+        torch.zeros_like(problem.sight.bound_BQ),
+        problem.sight.group_BQ,
+        problem.sight.document_BQ,
+        problem.sight.keys,
+        problem.sight.span,
+    )
+    mixed, *gradients = solved(replace(problem, sight=nothing), dtype)
+    assert mixed is not None
+    assert torch.equal(mixed, torch.zeros_like(mixed))
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_is_hidden_changes_no_bit_be_it_nan(dtype: torch.dtype) -> None:
+    shape = Shape(length=40, memory=30, predicted=8, head_dim=16)
+    problem = make_problem(shape)
+    unfilled = shape.memory // 2
+    content, distance, document, key, value, table = problem.inputs
+    assert key is not None
+    key = key.clone()
+    key[:, :, :unfilled] = torch.nan
+    spoiled = replace(problem, inputs=(content, distance, document, key, value, table))
+    mixed, spoiled_mixed = (solved(each, dtype)[0] for each in (problem, spoiled))
+    assert mixed is not None
+    assert spoiled_mixed is not None
+    assert torch.equal(mixed, spoiled_mixed)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nan_in_a_visible_score_is_not_swallowed(dtype: torch.dtype) -> None:
+    problem = make_problem(Shape(length=20, memory=20))
+    content, *others = problem.inputs
+    assert content is not None
+    content = content.clone()
+    content[1, 0, 3] = torch.nan
+    mixed = solved(replace(problem, inputs=(content, *others)), dtype)[0]
+    assert mixed is not None
+    assert mixed[1, 0, 3].isnan().all()
+    assert not mixed[0].isnan().any()
+
+
+def test_distances_beyond_the_table_share_its_ends() -> None:
+    problem = make_problem(Shape(length=30, memory=10))
+    sight = problem.sight
+    short = Sight(
+        sight.position_BQ,
+        sight.bound_BQ,
+        sight.group_BQ,
+        sight.document_BQ,
+        sight.keys,
+        DistanceSpan(low=-3, high=4),
+    )
+    *inputs, table = problem.inputs
+    assert table is not None
+    clipped = replace(problem, sight=short, inputs=(*inputs, table[:, :8]))
+    reference = solved(clipped, torch.float64, plainest)
+    for name, value, expected in zip(NAMES, solved(clipped, torch.float32), reference, strict=True):
+        assert value is not None
+        assert expected is not None
+        assert relative_error(value, expected) < FP32_TOLERANCE, name
+
+
+def test_keys_may_stand_in_any_order() -> None:
+    problem = make_problem(Shape(length=30, memory=10))
+    sight, order = problem.sight, torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    content, distance, document, key, value, table = problem.inputs
+    assert key is not None
+    assert value is not None
+    keys = sight.keys.at(order.expand(2, -1))
+    shuffled = Sight(sight.position_BQ, sight.bound_BQ, sight.group_BQ, sight.document_BQ, keys, sight.span)
+    inputs = (content, distance, document, key[:, :, order], value[:, :, order], table)
+    expected = solved(problem, torch.float32)
+    for index, result in enumerate(solved(replace(problem, sight=shuffled, inputs=inputs), torch.float32)):
+        assert result is not None
+        before = expected[index]
+        assert before is not None
+        if NAMES[index] in ("key", "value"):
+            before = before[:, :, order]
+        assert relative_error(result, before.double()) < FP32_TOLERANCE, NAMES[index]
+
+
+def _equal(one: list[Tensor | None], other: list[Tensor | None]) -> bool:
+    return all(
+        a is b or (a is not None and b is not None and torch.equal(a, b))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_bits_depend_neither_on_the_run_nor_on_the_threads(dtype: torch.dtype) -> None:
+    problem = make_problem(Shape(4, 3, 70, 30, 20, 32))
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3, 1):
+            torch.set_num_threads(threads)
+            results.append(solved(problem, dtype))
+    finally:
+        torch.set_num_threads(before)
+    assert all(_equal(results[0], result) for result in results[1:])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_row_depends_on_no_other_lane_and_no_other_row(dtype: torch.dtype) -> None:
+    problem = make_problem(Shape(2, 3, 70, 30, 20, 32))
+    content, distance, document, key, value, table = (
+        None if each is None else each.to(dtype) for each in problem.inputs
+    )
+    assert content is not None
+    assert distance is not None
+    assert document is not None
+    assert key is not None
+    assert value is not None
+    first = 41
+    queries = Queries(content, distance, document)
+    later = Queries(*(each[:, :, first:] for each in (content, distance, document)))
+    whole = attend_fused(queries, key, value, Distances(table, None), problem.sight)
+    part = attend_fused(later, key, value, Distances(table, None), problem.sight.rows_from(first))
+    assert torch.equal(whole[:, :, first:], part)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_heads_may_lie_in_memory_in_any_way(dtype: torch.dtype) -> None:
+    problem = make_problem(Shape(2, 3, 20, 10, 5, 16))
+
+    def turned(each: Tensor | None) -> Tensor | None:
+        return None if each is None else each.to(dtype).transpose(0, -2).contiguous().transpose(0, -2)
+
+    def attended(inputs: list[Tensor | None]) -> Tensor:
+        content, distance, document, key, value, table = inputs
+        assert content is not None
+        assert key is not None
+        assert value is not None
+        queries = Queries(content, distance, document)
+        return attend_fused(queries, key, value, Distances(table, None), problem.sight)
+
+    plain = attended([None if each is None else each.to(dtype) for each in problem.inputs])
+    assert torch.equal(attended([turned(each) for each in problem.inputs]), plain)
+
+
+def test_without_gradients_and_with_checkpointing_it_is_the_same() -> None:
+    problem = make_problem(Shape(4, 2, 40, 30, 9, 16))
+    expected = solved(problem, torch.float32)
+
+    def checkpointed(*arguments: object) -> Tensor:
+        result: Tensor = checkpoint(attend_fused, *arguments, use_reentrant=False)
+        return result
+
+    assert _equal(solved(problem, torch.float32, checkpointed), expected)
+    content, distance, document, key, value, table = (
+        None if each is None else each.float() for each in problem.inputs
+    )
+    assert content is not None
+    assert key is not None
+    assert value is not None
+    with torch.inference_mode():
+        queries = Queries(content, distance, document)
+        mixed = attend_fused(queries, key, value, Distances(table, None), problem.sight)
+    assert expected[0] is not None
+    assert torch.equal(mixed, expected[0])
+
+
+def test_what_it_cannot_do_it_leaves_to_the_plain_attention() -> None:
+    heads = torch.zeros(2, 1, 3, 8)
+    table = torch.zeros(2, 5, 8)
+    plain = Distances(None, None)
+    assert fusable(Queries(heads, heads, None), Distances(table, None), dropout=0.0)
+    assert not fusable(Queries(heads, None, None), plain, dropout=0.1)
+    assert not fusable(Queries(heads, None, None), Distances(table, table[0]), dropout=0.0)
+    assert not fusable(Queries(heads.double(), None, None), plain, dropout=0.0)
+    assert not fusable(Queries(heads.half(), None, None), plain, dropout=0.0)
+    assert not fusable(Queries(heads.bfloat16()[..., :7], None, None), plain, dropout=0.0)
+    assert not fusable(Queries(heads.bfloat16(), heads, None), Distances(table, None), dropout=0.0)
+    assert not fusable(Queries(heads.to("meta"), None, None), plain, dropout=0.0)
+
+
+def test_inputs_that_do_not_fit_each_other_are_refused() -> None:
+    problem = make_problem(Shape())
+    content, distance, document, key, value, table = (
+        None if each is None else each.float() for each in problem.inputs
+    )
+    assert content is not None
+    assert key is not None
+    assert value is not None
+    queries = Queries(content, distance, document)
+    with pytest.raises(RuntimeError, match="heads of another shape"):
+        attend_fused(queries, key, value[:, :, :-1], Distances(table, None), problem.sight)
+    with pytest.raises(RuntimeError, match="of another shape"):
+        attend_fused(queries, key, value, Distances(table, None), problem.sight.rows_from(1))
+    with pytest.raises(RuntimeError, match="heads of another shape or type"):
+        attend_fused(queries, key.bfloat16(), value, Distances(table, None), problem.sight)
