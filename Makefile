@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench bench-prep clean install
+.PHONY: help demo test test-slow check bench bench-model bench-prep clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -37,6 +37,13 @@ check: $(STAMP) ## ruff and mypy --strict
 
 bench: $(STAMP) ## how the share of predicted tokens changes a training step's cost
 	$(BIN)/python -m benchmarks.pretrain_step
+
+bench-model: $(STAMP) ## the model beside Hugging Face's XLNet and GPT-2: step, gradients, memory, generation (25 minutes; QUICK=1: 2)
+	rm -rf runs/bench-model
+	$(BIN)/python -m benchmarks.model_step $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.model_gradients $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.model_memory $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.model_generation $(if $(QUICK),--quick)
 
 BENCH := runs/bench-prep
 PEERS := .venv-bench/bin/python

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, XLNetConfig, XLNetLMHeadModel
+from transformers import logging as peers_logging
 
 from benchmarks.model_sizes import Batch, Size
 from pretrain.model.config import ModelConfig
@@ -23,6 +24,8 @@ Precision = Literal["float32", "float64", "autocast", "bfloat16"]
 """`autocast`: float32 weights, products in bfloat16. `bfloat16`: bfloat16 weights."""
 
 NORM_EPSILON = 1e-12
+
+peers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 class Contender(ABC):
@@ -37,15 +40,15 @@ class Contender(ABC):
     def loss(self) -> Tensor:
         """Forward and loss; moves the memory on where there is one."""
 
-    def gradients(self) -> float:
-        """Forward, loss, backward."""
+    def gradients(self) -> Tensor:
+        """Forward, loss, backward; the loss."""
         with self._autocast():
             loss = self.loss()
         loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+        return loss.detach()
 
-    def step(self) -> float:
-        """A training step but for the optimizer."""
+    def step(self) -> Tensor:
+        """A training step but for the optimizer; the loss."""
         loss = self.gradients()
         self.model.zero_grad(set_to_none=True)
         return loss
@@ -141,7 +144,8 @@ def xlnet_model(size: Size) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    return XLNetLMHeadModel(config).train()
+    model: nn.Module = XLNetLMHeadModel(config).train()
+    return model
 
 
 def gpt2_model(size: Size, num_positions: int) -> nn.Module:
@@ -160,9 +164,10 @@ def gpt2_model(size: Size, num_positions: int) -> nn.Module:
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # type: ignore[call-arg]
         pad_token_id=None,
         bos_token_id=None,
         eos_token_id=None,
     )
-    return GPT2LMHeadModel(config).train()
+    model: nn.Module = GPT2LMHeadModel(config).train()
+    return model

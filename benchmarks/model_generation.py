@@ -21,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.model_contenders import gpt2_model, our_model, xlnet_model
 from benchmarks.model_machine import (
+    NUM_THREADS,
     STEADY_HEAP,
     Timing,
     describe_machine,
@@ -155,8 +156,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     parser.add_argument("--size", choices=sorted(SIZES), default="S")
+    parser.add_argument("--threads", type=int, default=NUM_THREADS, help="1 where others use the machine too")
     arguments = parser.parse_args()
-    use_environment(STEADY_HEAP)
+    use_environment(STEADY_HEAP, arguments.threads)
     print(f"Generation: {describe_machine()}")
     for lanes in (1, 16):
         if arguments.quick:

@@ -9,6 +9,7 @@ the two agree is checked first; the program ends if they do not.
 """
 
 import argparse
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -107,7 +108,7 @@ def relative_error(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) ->
     """L2 norm of the difference over all parameters that have gradients, relative."""
     assert found.keys() >= wanted.keys()
     difference = sum(float((found[name] - wanted[name]).square().sum()) for name in wanted)
-    return (difference / sum(float(value.square().sum()) for value in wanted.values())) ** 0.5
+    return math.sqrt(difference / sum(float(value.square().sum()) for value in wanted.values()))
 
 
 def measure(case: Case) -> dict[str, float]:
@@ -168,9 +169,7 @@ def main() -> None:
             ]
             for name, error in mean.items()
         ]
-        title = (
-            f"{case.size.name}, P = {case.num_targets}, weights drawn as {case.drawn_as}: {len(group)} seeds"
-        )
+        title = f"{case.size.name}, P = {case.num_targets}, weights drawn as {case.drawn_as}: mean of {len(group)}"
         print_table(title, ["gradients", "relative error", "against XLNet"], rows)
 
 

@@ -26,17 +26,15 @@ STEADY_HEAP = {
 EXACT_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16), "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
 
 
-def use_environment(heap: Mapping[str, str]) -> None:
-    """Start this program again with `heap`, NUM_THREADS and no network, unless it already has them."""
-    wanted = dict(heap) | {"OMP_NUM_THREADS": str(NUM_THREADS), "HF_HUB_OFFLINE": "1"}
+def use_environment(heap: Mapping[str, str], num_threads: int = NUM_THREADS) -> None:
+    """Start this program again with `heap`, `num_threads` and no network, unless it already has them."""
+    wanted = dict(heap) | {"OMP_NUM_THREADS": str(num_threads), "HF_HUB_OFFLINE": "1"}
     if any(os.environ.get(name) != value for name, value in wanted.items()):
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dict(os.environ) | wanted)
     import torch
-    import transformers
 
-    torch.set_num_threads(NUM_THREADS)
-    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(num_threads)
 
 
 def cpu_name() -> str:

@@ -6,10 +6,12 @@ peer took to what ours took in the same round. float32 on AMD processors goes th
 """
 
 import argparse
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.model_machine import (
+    NUM_THREADS,
     STEADY_HEAP,
     Timing,
     describe_machine,
@@ -52,7 +54,7 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-def contenders(case: Case) -> dict[str, Callable[[], float]]:
+def contenders(case: Case) -> dict[str, Callable[[], object]]:
     """Steps by name; ours come first."""
     from benchmarks.model_contenders import HFGPT2, HFXLNet, Ours
 
@@ -79,7 +81,7 @@ def measure(case: Case) -> None:
     rows = [
         row_of(case, name, timing, {own: timings[own] for own in ours}) for name, timing in timings.items()
     ]
-    head = ["contender", "ms a step", "tokens/s", *(f"against {name}" for name in ours)]
+    head = ["contender", "ms a step", "ms CPU", "tokens/s", *(f"against {name}" for name in ours)]
     print_table(f"{case.title}: median of {case.num_rounds} rounds (lower - upper quartile)", head, rows)
 
 
@@ -99,18 +101,22 @@ def row_of(case: Case, name: str, timing: Timing, ours: dict[str, Timing]) -> li
         },
     )
     cells = [f"{middle:.2f}x ({low:.2f} - {high:.2f})" for low, middle, high in ratios.values()]
-    return [name, f"{1000 * timing.median_s:.0f}", f"{case.size.num_tokens / timing.median_s:.0f}", *cells]
+    times = [f"{1000 * seconds:.0f}" for seconds in (timing.median_s, statistics.median(timing.cpu_s))]
+    return [name, *times, f"{case.size.num_tokens / timing.median_s:.0f}", *cells]
 
 
 def main() -> None:
     """Run all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser.add_argument("--size", choices=("S", "M"))
+    parser.add_argument("--threads", type=int, default=NUM_THREADS, help="1 where others use the machine too")
     arguments = parser.parse_args()
-    use_environment(STEADY_HEAP)
+    use_environment(STEADY_HEAP, arguments.threads)
     print(f"Training step: {describe_machine()}")
     for case in cases(arguments.quick):
-        measure(case)
+        if arguments.size in (None, case.size.name):
+            measure(case)
 
 
 if __name__ == "__main__":
