@@ -39,8 +39,8 @@ def import_model(
 ) -> None:
     """A model of another library to a model folder of permcode.
 
-    The weights are taken over exactly. A tokenizer that is none of permcode's is only kept: such a model can be
-    trained further on ids and exported again, and commands on text refuse it.
+    The weights are taken over exactly. A tokenizer that is none of permcode's is only kept: such a model can be used
+    from Python, on tokens' ids, and exported again; commands on text refuse it.
 
     \b
     permcode import --from hf xlnet-base --out models/xlnet-base

@@ -2,9 +2,9 @@
 
 BPE models give the same ids for every text without U+2581, which both libraries write for a space: permcode keeps the
 two apart by three byte tokens, Hugging Face's file cannot. Unigram models differ in two ways more. Where two
-segmentations are equally likely ("))" ")" and ")" "))"), the one taken hangs on how sums are rounded, in float32 by
-SentencePiece and in float64 by tokenizers. And text that spells the name of a special token or of a byte ("<0x1F>") is
-taken for it where a character of that name is not in the vocabulary.
+segmentations are about equally likely, the one taken hangs on how sums are rounded, in float32 by SentencePiece and in
+float64 by tokenizers. And text that spells the name of a special token or of a byte ("<0x1F>") is taken for it where a
+character of that name is not in the vocabulary.
 """
 
 import math

@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
@@ -126,6 +128,40 @@ def compare(case: Case, seed: int, dtype: torch.dtype) -> None:
 def test_float64_equals_hugging_face(name: str, seed: int) -> None:
     with exact_sinusoids():
         compare(CASES[name], seed, torch.float64)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any shape in which somebody sees something. What is padded is not remembered for another segment."""
+    length, memory = draw(st.integers(1, 12)), draw(st.integers(0, 15))
+    num_segments = draw(st.integers(1, 3))
+    padding = draw(st.integers(0, length - 1)) if num_segments == 1 else 0
+    filled = draw(st.integers(0, memory))
+    most = length - padding - (1 if filled == 0 else 0)
+    return Case(
+        lanes=draw(st.integers(1, 3)),
+        length=length,
+        predicted=draw(st.integers(1, max(1, most))),
+        layers=draw(st.integers(1, 3)),
+        heads=draw(st.integers(1, 3)),
+        head_dim=2 * draw(st.integers(1, 3)),
+        ffn=draw(st.integers(1, 16)),
+        memory=memory if most else max(1, memory),
+        filled=filled if most else 1,
+        padding=padding,
+        documents=draw(st.booleans()),
+        segment_encodings=draw(st.booleans()),
+        tie_embeddings=draw(st.booleans()),
+        activation=draw(st.sampled_from(["gelu", "relu"])),
+        num_segments=num_segments,
+    )
+
+
+@given(case=cases(), seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=40)
+def test_any_shape_equals_hugging_face(case: Case, seed: int) -> None:
+    with exact_sinusoids():
+        compare(case, seed, torch.float64)
 
 
 @pytest.fixture(params=["plain", "fused"])
