@@ -58,7 +58,11 @@ def configure_environment(backend: Backend | None = None) -> None:
     os.environ.setdefault("LOCAL_SIZE", str(local_size))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // local_size)))
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(extensions_folder()))
-    # ninja comes with our environment, which need not be activated.
+    find_build_tools()
+
+
+def find_build_tools() -> None:
+    """Put the folder of this python on PATH: ninja comes with our environment, which need not be activated."""
     search = os.environ.get("PATH", os.defpath).split(os.pathsep)
     beside_python = str(Path(sys.executable).parent)
     if beside_python not in search:

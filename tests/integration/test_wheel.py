@@ -68,9 +68,10 @@ def test_the_wheel_holds_our_packages_and_nothing_else(installed: Path) -> None:
 
 def test_every_source_file_is_in_the_wheel(installed: Path) -> None:
     for package in PACKAGES:
-        source = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
-        packed = {path.relative_to(installed) for path in (installed / package).rglob("*.py")}
-        assert packed == source
+        for pattern in ("*.py", "*.cpp", "*.h"):
+            source = {path.relative_to(ROOT) for path in (ROOT / package).rglob(pattern)}
+            packed = {path.relative_to(installed) for path in (installed / package).rglob(pattern)}
+            assert packed == source
 
 
 def test_recipes_and_template_are_found_from_the_wheel(installed: Path, tmp_path: Path) -> None:
