@@ -10,7 +10,7 @@ from cluster.reporter import Reporter
 from pipeline.exchange_commands import export_model, import_model
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
-from pipeline.model_commands import complete, embed, score
+from pipeline.model_commands import complete, embed, infill, score
 from pipeline.plan_command import plan
 
 _HELP = """
@@ -26,6 +26,7 @@ permcode run --recipe demo --out runs/demo
 permcode run --recipe demo --out runs/demo --dry-run
 permcode plan --recipe base
 permcode inspect runs/demo
+permcode complete runs/demo "def main("
 permcode doctor
 """
 
@@ -280,6 +281,7 @@ app.command()(plan)
 app.command("import")(import_model)
 app.command("export")(export_model)
 app.command()(complete)
+app.command()(infill)
 app.command()(score)
 app.command()(embed)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import UserError
+from pipeline.drawing import DrawingOptions
 from pipeline.streaming import TextOutput
 from pipeline.text_files import STANDARD_INPUT, TextFile, read_text_file
 
@@ -14,30 +15,6 @@ if TYPE_CHECKING:
     from pretrain.inference.sampling import Sampling
 
 DEFAULT_TEMPERATURE = 0.8
-
-
-@dataclass(frozen=True)
-class DrawingOptions:
-    """How tokens are chosen; None where the user said nothing."""
-
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    beam: int | None
-    seed: int
-
-    def sampling(self, default_temperature: float) -> "Sampling":
-        """The same for the model. Raises UserError for options that contradict each other."""
-        from pretrain.inference.sampling import Sampling
-
-        if self.beam is None:
-            temperature = default_temperature if self.temperature is None else self.temperature
-            return Sampling(temperature, self.top_k, self.top_p, self.seed)
-        drawing = {"--temperature": self.temperature, "--top-k": self.top_k, "--top-p": self.top_p}
-        for option, value in drawing.items():
-            if value is not None:
-                raise UserError(f"--beam draws nothing, so {option} cannot go with it: leave one of them out")
-        return Sampling()
 
 
 @dataclass(frozen=True)
@@ -57,25 +34,22 @@ class CompleteRequest:
 def write_completions(request: CompleteRequest, output: TextOutput) -> None:
     """Write every completion, one that is watched on a terminal token by token. UserError before the first byte."""
     prompts = _prompts(request)
-    sampling = request.drawing.sampling(DEFAULT_TEMPERATURE)
-    beam = request.drawing.beam
-    if beam is not None and request.num > beam:
-        raise UserError(f"--num {request.num} of --beam {beam}: a beam holds as many texts as it is wide")
+    sampling = request.drawing.sampling(DEFAULT_TEMPERATURE, request.num)
 
     from pretrain.inference.language_model import PermutationLM
 
     model = PermutationLM.from_run(request.run)
-    if output.is_terminal and len(prompts) * request.num == 1 and beam is None:
+    if output.is_terminal and len(prompts) * request.num == 1 and request.drawing.beam is None:
         _stream(model, request, prompts[0], sampling, output)
         return
-    completions = _complete(model, request, [prompt.data for prompt in prompts], sampling)
-    for number, completion in enumerate(completions):
-        prompt, sample = prompts[number // request.num], number % request.num
-        if len(completions) > 1:
-            output.header(_name(request, prompt, sample, len(prompts) > 1))
-        output.write(prompt.data * request.echo + completion.data)
-    if output.is_terminal or len(completions) > 1:
-        output.end_line()
+    texts = []
+    for prompt, completions in zip(prompts, _complete(model, request, prompts, sampling), strict=True):
+        for number, one in enumerate(completions, start=1):
+            name = [prompt.name] if len(prompts) > 1 else []
+            if len(completions) > 1:
+                name.append(f"{number} of {len(completions)}")
+            texts.append((", ".join(name), prompt.data * request.echo + one.data))
+    output.write_all(texts)
 
 
 def _prompts(request: CompleteRequest) -> list[TextFile]:
@@ -91,12 +65,23 @@ def _prompts(request: CompleteRequest) -> list[TextFile]:
 
 
 def _complete(
-    model: "PermutationLM", request: CompleteRequest, prompts: list[bytes], sampling: "Sampling"
+    model: "PermutationLM", request: CompleteRequest, prompts: list[TextFile], sampling: "Sampling"
+) -> "list[list[Completion]]":
+    """For each prompt its completions; a beam may find fewer than were asked for."""
+    if request.drawing.beam is not None:
+        return [_complete_batch(model, request, [prompt], sampling) for prompt in prompts]
+    found = _complete_batch(model, request, prompts, sampling)
+    return [found[first : first + request.num] for first in range(0, len(found), request.num)]
+
+
+def _complete_batch(
+    model: "PermutationLM", request: CompleteRequest, prompts: list[TextFile], sampling: "Sampling"
 ) -> "list[Completion]":
     return model.complete(
-        prompts,
+        [prompt.data for prompt in prompts],
         max_new_tokens=request.max_tokens,
         sampling=sampling,
+        beam=request.drawing.beam,
         num_samples=request.num,
         stop=request.stop,
     )
@@ -127,10 +112,3 @@ def _stream(
     )
     output.write(waiting)
     output.end_line()
-
-
-def _name(request: CompleteRequest, prompt: TextFile, sample: int, has_several_prompts: bool) -> str:
-    number = f"{sample + 1} of {request.num}"
-    if not has_several_prompts:
-        return number
-    return prompt.name if request.num == 1 else f"{prompt.name}, {number}"

@@ -1,6 +1,7 @@
 """The commands that use a model: complete, infill, score, embed."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,13 +21,12 @@ Run = Annotated[
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help='Files; "-" is standard input.', show_default=False)
 ]
-
-
-MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most so many tokens.")
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token every time."),
 ]
 TopK = Annotated[
-    int | None, typer.Option("--top-k", metavar="K", min=1, help="Draw only from the K most likely tokens.")
+    int | None, typer.Option("--top-k", metavar="K", min=1, help="Draw only from the K likeliest tokens.")
 ]
 TopP = Annotated[
     float | None,
@@ -35,10 +35,22 @@ TopP = Annotated[
         metavar="P",
         min=0.0,
         max=1.0,
-        help="Draw only from the likeliest tokens that hold P of all.",
+        help="Draw only from the fewest tokens that hold P of all.",
     ),
 ]
+Beam = Annotated[
+    int | None,
+    typer.Option("--beam", metavar="N", min=1, help="Search for the likeliest text, N texts side by side."),
+]
+Num = Annotated[int, typer.Option("--num", "-n", metavar="N", min=1, help="How many texts to write.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed draws the same text.")]
+
+
+class Order(StrEnum):
+    """In which order the places of a hole are filled."""
+
+    left_to_right = "left_to_right"
+    most_certain = "most_certain"
 
 
 def complete(
@@ -46,32 +58,21 @@ def complete(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROMPT]", help='The text to go on from; "-" is standard input.', show_default=False
+            metavar="PROMPT", help='The text to go on from; "-" is standard input.', show_default=False
         ),
     ] = None,
     file: Annotated[
         list[Path] | None,
         typer.Option("--file", "-f", metavar="FILE", help="A prompt from a file; may be repeated."),
     ] = None,
-    max_tokens: MaxTokens = 64,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            metavar="T",
-            min=0.0,
-            help="0 takes the likeliest token; 0.8 when nothing is said.",
-        ),
-    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most so many tokens.")
+    ] = 64,
+    temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
-    beam: Annotated[
-        int | None,
-        typer.Option("--beam", metavar="N", min=1, help="Search for the likeliest text, N at a time."),
-    ] = None,
-    num: Annotated[
-        int, typer.Option("--num", "-n", metavar="N", min=1, help="How many texts per prompt.")
-    ] = 1,
+    beam: Beam = None,
+    num: Num = 1,
     seed: Seed = 0,
     stop: Annotated[
         list[str] | None,
@@ -82,7 +83,8 @@ def complete(
 ) -> None:
     """Go on from a prompt, from left to right. Only what is new is written.
 
-    On a terminal one text is written as it comes. Several have a line before each, as head does it.
+    Tokens are drawn at temperature 0.8 when nothing else is said. On a terminal one text is written as it comes.
+    Several texts have a line before each, as `head` does it.
 
     \b
     permcode complete runs/demo "def main("
@@ -90,12 +92,68 @@ def complete(
     git diff | permcode complete runs/demo - --until-line
     """
     with exit_codes(None, only_shows=True), ends_quietly():
-        from pipeline.complete_view import CompleteRequest, DrawingOptions, write_completions
+        from pipeline.complete_view import CompleteRequest, write_completions
+        from pipeline.drawing import DrawingOptions
 
         drawing = DrawingOptions(temperature, top_k, top_p, beam, seed)
         stops = [*(stop or []), *(["\n"] if until_line else [])]
         request = CompleteRequest(run, prompt, file or [], max_tokens, drawing, num, stops, echo)
         write_completions(request, TextOutput())
+
+
+def infill(
+    run: Run,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help='A file; "-" is standard input.', show_default=False)
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="LINE:COL", help="Where the hole is; both count from 1, columns in characters."
+        ),
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", metavar="N", min=1, help="Fill in exactly so many tokens.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", metavar="N", min=1, help="Fill in at most so many; 64 when nothing is said."
+        ),
+    ] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    beam: Beam = None,
+    num: Num = 1,
+    seed: Seed = 0,
+    order: Annotated[
+        Order, typer.Option("--order", help="With --length: which tokens are chosen first.")
+    ] = Order.left_to_right,
+    at_once: Annotated[
+        int,
+        typer.Option(
+            "--at-once", metavar="K", min=1, help="With --length: choose up to K tokens in two passes."
+        ),
+    ] = 1,
+    whole: Annotated[bool, typer.Option("--whole", help="Write the whole file, filled.")] = False,
+) -> None:
+    """What belongs into a hole of a file, given the text on both sides of it.
+
+    Without --at the file marks the place by the text <hole>. Only the filling is written, FILE stays as it is. The
+    likeliest tokens are taken when nothing else is said.
+
+    \b
+    permcode infill runs/demo src/main.py --at 12:5
+    permcode infill runs/demo marked.py --length 8 --order most_certain --whole > filled.py
+    """
+    with exit_codes(None, only_shows=True), ends_quietly():
+        from pipeline.drawing import DrawingOptions
+        from pipeline.infill_view import InfillRequest, write_fillings
+
+        drawing = DrawingOptions(temperature, top_k, top_p, beam, seed)
+        request = InfillRequest(run, file, at, length, max_tokens, drawing, num, order.value, at_once, whole)
+        write_fillings(request, TextOutput())
 
 
 def score(

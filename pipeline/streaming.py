@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
@@ -36,6 +36,15 @@ class TextOutput:
         """Say what comes next, as `head` does for several files."""
         self.end_line()
         self.write(f"==> {name} <==\n".encode(errors="surrogateescape"))
+
+    def write_all(self, texts: Sequence[tuple[str, bytes]]) -> None:
+        """Write named texts: one as it is, several with their names before them."""
+        for name, data in texts:
+            if len(texts) > 1:
+                self.header(name)
+            self.write(data)
+        if self.is_terminal or len(texts) > 1:
+            self.end_line()
 
     def end_line(self) -> None:
         """Begin a line, unless at the start of one."""

@@ -20,6 +20,7 @@ from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from pipeline.cli import app
 from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.sampling import Sampling
 from pretrain.inference.scored_text import score_part
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
@@ -136,6 +137,59 @@ def test_a_completion_ends_before_a_stop_text(model: Path) -> None:
     assert stopped == whole.split(whole[5:6])[0]
 
 
+def test_a_beam_writes_the_best_texts_it_finds(model: Path, file: Path) -> None:
+    lm = PermutationLM.from_run(model)
+    best = lm.complete("def", max_new_tokens=5, beam=3, num_samples=2)
+    options = ("--max-tokens", 5, "--beam", 3, "--num", 2)
+    written = permcode("complete", model, "def", *options)
+    assert written.exit_code == 0, written.stderr
+    for number, one in enumerate(best, start=1):
+        assert f"==> {number} of 2 <==\n".encode() + one.data in written.stdout_bytes
+    (file.parent / "b").write_bytes(b"x =")
+    both = permcode("complete", model, "--file", file, "--file", file.parent / "b", *options)
+    assert both.stdout_bytes.count(b" of 2 <==\n") == 4
+
+
+def test_infill_fills_the_hole_and_the_file_stays_as_it_is(model: Path, file: Path) -> None:
+    start = CODE.encode().index(b"second  # ")
+    prefix, suffix = CODE.encode()[:start], CODE.encode()[start:]
+    lm = PermutationLM.from_run(model)
+    at = ("--at", f"2:{len('    return first + ') + 1}")
+    unknown = permcode("infill", model, file, *at, "--max-tokens", 9)
+    assert unknown.exit_code == 0, unknown.stderr
+    assert unknown.stdout_bytes == lm.infill(prefix, suffix, max_new_tokens=9)[0].data
+    known = permcode("infill", model, file, *at, "--length", 4).stdout_bytes
+    assert known == lm.infill(prefix, suffix, length=4)[0].data
+    marked = file.with_name("marked.py")
+    marked.write_bytes(prefix + b"<hole>" + suffix)
+    assert permcode("infill", model, marked, "--length", 4).stdout_bytes == known
+    assert permcode("infill", model, marked, "--length", 4, "--whole").stdout_bytes == prefix + known + suffix
+    assert permcode("infill", model, "-", "--length", 4, stdin=marked.read_bytes()).stdout_bytes == known
+    assert (file.read_bytes(), marked.read_bytes()) == (prefix + suffix, prefix + b"<hole>" + suffix)
+
+
+def test_infill_takes_the_surest_places_first_several_at_once(model: Path, file: Path) -> None:
+    lm = PermutationLM.from_run(model)
+    prefix, suffix = CODE.encode()[:4], CODE.encode()[4:]
+    expected = lm.infill(prefix, suffix, length=6, order="most_certain", at_once=3)[0].data
+    options = ("--at", "1:5", "--length", 6, "--order", "most_certain", "--at-once", 3)
+    assert permcode("infill", model, file, *options).stdout_bytes == expected
+
+
+def test_infill_draws_and_searches_as_complete_does(model: Path, file: Path) -> None:
+    lm = PermutationLM.from_run(model)
+    prefix, suffix = CODE.encode()[:4], CODE.encode()[4:]
+    drawn = lm.infill(prefix, suffix, max_new_tokens=7, sampling=Sampling(1.0, 50, 0.9, 3), num_samples=2)
+    options = ("--temperature", 1, "--top-k", 50, "--top-p", 0.9, "--seed", 3)
+    written = permcode(
+        "infill", model, file, "--at", "1:5", "--max-tokens", 7, "--num", 2, *options
+    ).stdout_bytes
+    assert written.startswith(b"==> 1 of 2 <==\n" + drawn[0].data)
+    assert b"\n==> 2 of 2 <==\n" + drawn[1].data in written
+    beam = permcode("infill", model, file, "--at", "1:5", "--max-tokens", 7, "--beam", 3).stdout_bytes
+    assert beam == lm.infill(prefix, suffix, max_new_tokens=7, beam=3)[0].data
+
+
 def test_score_of_files_says_bits_per_byte_of_each_and_of_all(model: Path, file: Path) -> None:
     other = file.with_name("other.py")
     other.write_bytes(b"x = 1\n" * 100)
@@ -194,11 +248,8 @@ def test_embed_writes_a_vector_per_file(model: Path, file: Path, tmp_path: Path)
     assert (tmp_path / "v.jsonl").read_text() == result.stdout
 
 
-COMPLETE, SCORE, EMBED = (
-    ("complete", "{model}"),
-    ("score", "{model}", "{file}"),
-    ("embed", "{model}", "{file}"),
-)
+COMPLETE = ("complete", "{model}")
+INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "score", "embed"))
 
 
 @pytest.mark.parametrize(
@@ -219,6 +270,25 @@ COMPLETE, SCORE, EMBED = (
         ((*COMPLETE, "x", "--beam", 2, "--num", 3), "a beam holds as many texts as it is wide"),
         ((*COMPLETE, "x", "--top-p", 0), "top-p must be above 0"),
         (("complete", "{short_model}", "x " * 30), "can place 24"),
+        ((*COMPLETE, "x", "--num", 2, "--temperature", 0), "would be the same text 2 times"),
+        ((*COMPLETE, "x", "--temperature", "inf"), "temperature must be 0"),
+        (("infill", "/no/such", "{file}", "--at", "1:1"), "/no/such is no folder"),
+        (("infill", "{model}", "/no/such.py", "--at", "1:1"), "there is no file /no/such.py"),
+        (("infill", "{model}", "{void}", "--at", "1:1"), "void.py is empty"),
+        (("infill", "{model}", "{hole}"), "has nothing around its hole"),
+        (("infill", "{model}", "{holes}"), "holes.py holds 2 times the text <hole>"),
+        (("infill", "{short_model}", "{file}", "--at", "1:1", "--length", 3), "can place 24"),
+        ((*INFILL,), "holds 0 times the text <hole>"),
+        ((*INFILL, "--at", "8:1"), "line 8 is outside"),
+        ((*INFILL, "--at", "1:99"), "column 99 is outside line 1"),
+        ((*INFILL, "--at", "1,1"), "--at 1,1: give LINE:COL"),
+        ((*INFILL, "--at", "1:1", "--length", 3, "--max-tokens", 3), "give one"),
+        ((*INFILL, "--at", "1:1", "--length", 64), "a hole of 64 tokens does not fit"),
+        ((*INFILL, "--at", "1:1", "--order", "most_certain"), "need a hole of known length"),
+        ((*INFILL, "--at", "1:1", "--at-once", 2), "need a hole of known length"),
+        ((*INFILL, "--at", "1:1", "--length", 3, "--at-once", 2, "--beam", 2), "--beam searches from left"),
+        ((*INFILL, "--at", "1:1", "--beam", 2, "--top-p", 0.5), "--top-p cannot go with it"),
+        ((*INFILL, "--at", "1:1", "--num", 2), "would be the same text 2 times"),
         (("score", "/no/such", "{file}"), "/no/such is no folder"),
         (("score", "{model}", "{file}", "{void}"), "void.py is empty"),
         (("score", "{model}", "{file}", "/no/such.py"), "there is no file /no/such.py"),
@@ -244,6 +314,8 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "void.py").touch()
+    (tmp_path / "hole.py").write_bytes(b"<hole>")
+    (tmp_path / "holes.py").write_bytes(b"x = <hole> + <hole>")
     (tmp_path / "empty").mkdir()
     damaged = tmp_path / "damaged"
     shutil.copytree(model / "pretrain-0123456789ab" / "model", damaged)
@@ -255,6 +327,8 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
         "short_model": short_model,
         "file": file,
         "void": tmp_path / "void.py",
+        "hole": tmp_path / "hole.py",
+        "holes": tmp_path / "holes.py",
         "empty": tmp_path / "empty",
         "damaged": damaged,
     }

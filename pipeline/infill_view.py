@@ -1,0 +1,94 @@
+"""What `permcode infill` writes: the text that belongs into a hole of a file."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import UserError
+from pipeline.drawing import DrawingOptions
+from pipeline.streaming import TextOutput
+from pipeline.text_files import TextFile, read_text_file
+
+if TYPE_CHECKING:
+    from pretrain.inference.any_order import FillingOrder
+
+MARKER = b"<hole>"
+DEFAULT_MAX_TOKENS = 64
+DEFAULT_TEMPERATURE = 0.0
+
+_PLACE = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True)
+class InfillRequest:
+    """Which hole to fill and how. `at` ("12:5") says where it is, otherwise the file's one `<hole>` does.
+
+    It gets `length` tokens, or as many as the model sees fit up to `max_tokens` (64 where None).
+    """
+
+    run: Path
+    path: Path
+    at: str | None
+    length: int | None
+    max_tokens: int | None
+    drawing: DrawingOptions
+    num: int
+    order: "FillingOrder"
+    at_once: int
+    whole: bool
+
+
+def write_fillings(request: InfillRequest, output: TextOutput) -> None:
+    """Write the fillings, or with `whole` the filled files. UserError before the first byte."""
+    _check(request)
+    sampling = request.drawing.sampling(DEFAULT_TEMPERATURE, request.num)
+    prefix, suffix = _sides(request, read_text_file(request.path))
+
+    from pretrain.inference.language_model import PermutationLM
+
+    fillings = PermutationLM.from_run(request.run).infill(
+        prefix,
+        suffix,
+        length=request.length,
+        max_new_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+        sampling=sampling,
+        beam=request.drawing.beam,
+        num_samples=request.num,
+        order=request.order,
+        at_once=request.at_once,
+    )
+    texts = [prefix + one.data + suffix if request.whole else one.data for one in fillings]
+    output.write_all([(f"{number} of {len(texts)}", text) for number, text in enumerate(texts, start=1)])
+
+
+def _check(request: InfillRequest) -> None:
+    if request.length is not None and request.max_tokens is not None:
+        raise UserError(
+            "--length says how many tokens the hole has, --max-tokens that it is not known: give one"
+        )
+    if request.length is None and (request.order != "left_to_right" or request.at_once > 1):
+        raise UserError("--order most_certain and --at-once need a hole of known length: give --length too")
+    if request.drawing.beam is not None and (request.order != "left_to_right" or request.at_once > 1):
+        raise UserError("--beam searches from left to right: leave out --order and --at-once")
+
+
+def _sides(request: InfillRequest, file: TextFile) -> tuple[bytes, bytes]:
+    """The text before and after the hole."""
+    if request.at is not None:
+        from pretrain.inference.text_ranges import byte_at
+
+        match = _PLACE.fullmatch(request.at)
+        if match is None:
+            raise UserError(f"--at {request.at}: give LINE:COL, such as 12:5; both count from 1")
+        start = byte_at(file.data, int(match[1]), int(match[2]), file.name)
+        return file.data[:start], file.data[start:]
+    num_holes = file.data.count(MARKER)
+    if num_holes != 1:
+        raise UserError(
+            f"{file.name} holds {num_holes} times the text {MARKER.decode()}: mark one hole, or say --at LINE:COL"
+        )
+    prefix, _, suffix = file.data.partition(MARKER)
+    if not prefix and not suffix:
+        raise UserError(f"{file.name} has nothing around its hole: give a text to fill it from")
+    return prefix, suffix
