@@ -3,7 +3,7 @@
 Shapes: N heads, H head dim, D model, F feed-forward, V vocabulary, X = N * H.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -57,19 +57,16 @@ class Pair:
         return tensor.contiguous()
 
 
-def pairs(config: ModelConfig, vocab_size: int) -> list[Pair]:
+def pairs(config: ModelConfig, vocab_size: int) -> Iterator[Pair]:
     """Every tensor of both models; `lm_loss.weight` only where it is not the embedding."""
     dim = config.model_dim
-    found = [
-        Pair("embedding.weight", EMBEDDING, Layout.SAME, (vocab_size, dim)),
-        Pair("query_start_D", "transformer.mask_emb", Layout.ROW, (1, 1, dim)),
-        Pair("output_bias_V", "lm_loss.bias", Layout.SAME, (vocab_size,)),
-    ]
+    yield Pair("embedding.weight", EMBEDDING, Layout.SAME, (vocab_size, dim))
+    yield Pair("query_start_D", "transformer.mask_emb", Layout.ROW, (1, 1, dim))
+    yield Pair("output_bias_V", "lm_loss.bias", Layout.SAME, (vocab_size,))
     if not config.tie_embeddings:
-        found.append(Pair("output.weight", HEAD_WEIGHT, Layout.SAME, (vocab_size, dim)))
+        yield Pair("output.weight", HEAD_WEIGHT, Layout.SAME, (vocab_size, dim))
     for number in range(config.num_layers):
-        found += _layer_pairs(config, f"blocks.{number}", f"transformer.layer.{number}")
-    return found
+        yield from _layer_pairs(config, f"blocks.{number}", f"transformer.layer.{number}")
 
 
 def _layer_pairs(config: ModelConfig, ours: str, theirs: str) -> list[Pair]:
@@ -100,7 +97,7 @@ def _layer_pairs(config: ModelConfig, ours: str, theirs: str) -> list[Pair]:
 
 def to_xlnet(ours: Mapping[str, Tensor], config: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
     """XLNet's tensors from all of permcode's. Gradients can be taken over like weights: nothing is scaled."""
-    found = pairs(config, vocab_size)
+    found = list(pairs(config, vocab_size))
     if left_over := set(ours) - {pair.ours for pair in found}:
         raise ValueError(f"no place in XLNet for {sorted(left_over)}")
     like = ours["embedding.weight"]
@@ -118,13 +115,14 @@ def from_xlnet(
     Raises UserError that names a tensor that is missing, has another shape, or has no place in the model.
     """
     theirs = _without_tied_head(theirs, config, source)
-    found = pairs(config, vocab_size)
-    for pair in found:
+    found: list[Pair] = []
+    for pair in pairs(config, vocab_size):
         if pair.theirs not in theirs:
             raise UserError(f"{source} lacks {pair.theirs}: import a folder saved from XLNetLMHeadModel")
         shape = tuple(theirs[pair.theirs].shape)
         if shape != pair.shape:
             raise UserError(f"{source}: {pair.theirs} has shape {shape}, and config.json says {pair.shape}")
+        found.append(pair)
     if left_over := sorted(set(theirs) - {pair.theirs for pair in found}):
         raise UserError(
             f"{source} has {len(left_over)} tensors that XLNetLMHeadModel does not know, the first {left_over[0]}: "

@@ -123,7 +123,7 @@ def compare(case: Case, seed: int, dtype: torch.dtype) -> None:
     assert_same_gradients(ours, theirs)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", CASES)
 def test_float64_equals_hugging_face(name: str, seed: int) -> None:
     with exact_sinusoids():

@@ -1,5 +1,6 @@
 """Folders to and from Hugging Face's format: all of it comes back, or one line says why not."""
 
+import ast
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from cluster.errors import UserError
+from cluster.jobs import PACKAGES
 from data_prep.tokenizer import CodeTokenizer
 from pretrain.hf.exporting import export_to_hf
 from pretrain.hf.importing import import_from_hf
@@ -18,6 +20,7 @@ from pretrain.hf.whole_folder import whole_folder
 from pretrain.weights import load_pretrained
 from tests.unit.pretrain.hf.conftest import KINDS, SMALL
 
+ROOT = Path(__file__).resolve().parents[4]
 Save = Callable[..., Path]
 
 
@@ -194,6 +197,21 @@ def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk"):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_is_named(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        import_from_hf(exported, tmp_path / "file" / "back")
+
+
+def test_nothing_here_imports_the_library() -> None:
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                assert not any(name.split(".")[0] == "transformers" for name in names), path
 
 
 def test_a_damaged_model_is_not_exported(save: Save, tmp_path: Path) -> None:

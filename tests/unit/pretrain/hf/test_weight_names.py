@@ -67,6 +67,13 @@ def test_a_missing_tensor_is_named() -> None:
         from_xlnet(theirs, config, VOCAB, "here")
 
 
+def test_a_config_of_a_billion_layers_is_answered_at_once() -> None:
+    config, _, theirs = both()
+    config = config.model_copy(update={"num_layers": 1_000_000_000})
+    with pytest.raises(UserError, match=r"here lacks transformer\.layer\.2\."):
+        from_xlnet(theirs, config, VOCAB, "here")
+
+
 def test_an_unknown_tensor_is_named() -> None:
     config, _, theirs = both()
     with pytest.raises(
