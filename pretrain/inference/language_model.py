@@ -9,8 +9,8 @@ goes on from tokens it seldom saw, so a prompt is better cut after a whole word 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,17 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizer import CodeTokenizer
+from pretrain.inference.any_order import FillingOrder, fill_any_order
+from pretrain.inference.embedding import embed_texts
 from pretrain.inference.folders import find_model_folder
-from pretrain.inference.left_to_right import check_prompts, complete_tokens
+from pretrain.inference.generation import Generated
+from pretrain.inference.hole import Sides
+from pretrain.inference.infilling import fill_known_length, fill_unknown_length
+from pretrain.inference.left_to_right import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.scored_text import ScoredText, score_part, score_texts
 from pretrain.inference.session import Decoder
+from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.transformer import TwoStreamTransformer
@@ -45,6 +52,12 @@ class Completion:
     num_tokens: int
     log_likelihood: float
     finish: str
+
+    @classmethod
+    def of(cls, generated: Generated, stream: TextStream) -> "Completion":
+        """What was generated, with the text that became of it."""
+        finish = "stop" if generated.stopped else "end" if generated.ended else "length"
+        return cls(stream.text, stream.data, len(generated.tokens), generated.log_likelihood, finish)
 
 
 class PermutationLM:
@@ -93,6 +106,7 @@ class PermutationLM:
         *,
         max_new_tokens: int = 64,
         sampling: Sampling = GREEDY,
+        beam: int | None = None,
         num_samples: int = 1,
         stop: Sequence[str] = (),
         on_text: OnText | None = None,
@@ -100,48 +114,196 @@ class PermutationLM:
     ) -> list[Completion]:
         """Go on from every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
 
-        `num_samples` completions per prompt, those of a prompt in a row; `max_lanes` are decoded side by side.
-        A stop string is not part of the text. Raises UserError for an empty prompt, and for one that is too long
-        for absolute positions.
+        `num_samples` completions per prompt, those of a prompt in a row; with `beam` the best of a beam that wide,
+        each cut at its first stop string (`sampling` and `on_text` play no part). `max_lanes` are decoded side by
+        side. A stop string is not part of the text. Raises UserError for an empty prompt, and for one that is too
+        long for absolute positions.
         """
         texts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
-        if not texts or not all(texts):
-            raise UserError("the prompt is empty: give at least one character to go on from")
-        rows = [self._document(text) for text in texts]
-        check_prompts(rows, max_new_tokens)
-        rules = TokenRules(self._never(but="<eod>"), self.tokenizer.eod_id)
+        check_prompts(texts, max_new_tokens)
+        check_counts(num_samples, beam)
+        rows = [self._opened(text) for text in texts]
         completions: list[Completion] = []
-        per_batch = max(1, max_lanes // num_samples)
+        per_batch = max(1, max_lanes // (beam or num_samples))
         for first in range(0, len(rows), per_batch):
             batch = rows[first : first + per_batch]
-            streams = [
-                TextStream(self.tokenizer, stop, _numbered(on_text, len(completions) + lane))
-                for lane in range(len(batch) * num_samples)
-            ]
-            generated = complete_tokens(
-                self.decoder,
-                batch,
-                max_new_tokens,
-                sampling,
-                rules,
-                num_samples=num_samples,
-                watch=lambda lane, token, streams=streams: streams[lane].add(token),  # type: ignore[misc]
-            )
-            for one, stream in zip(generated, streams, strict=True):
-                stream.close()
-                finish = "end" if one.ended else "stop" if one.stopped else "length"
-                completions.append(
-                    Completion(stream.text, stream.data, len(one.tokens), one.log_likelihood, finish)
-                )
+            if beam:
+                found = complete_by_beam(self.decoder, batch, max_new_tokens, beam, self._document_rules)
+                completions += [self._completion(one, stop) for row in found for one in row[:num_samples]]
+            else:
+                told = _numbered(on_text, len(completions))
+                completions += self._streamed(batch, max_new_tokens, sampling, num_samples, stop, told)
         return completions
 
-    def _document(self, text: str | bytes) -> NDArray[np.int64]:
-        data = text.encode() if isinstance(text, str) else text
-        return np.concatenate([[self.tokenizer.eod_id], self.tokenizer.encode_bytes(data)]).astype(np.int64)
+    def infill(
+        self,
+        prefix: str | bytes,
+        suffix: str | bytes,
+        *,
+        length: int | None = None,
+        max_new_tokens: int = 64,
+        sampling: Sampling = GREEDY,
+        beam: int | None = None,
+        num_samples: int = 1,
+        order: FillingOrder = "left_to_right",
+        at_once: int = 1,
+    ) -> list[Completion]:
+        """What stands between prefix and suffix, a whole text: `num_samples` times, with `beam` the best of it.
 
-    def _never(self, but: str) -> tuple[int, ...]:
-        return tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != but)
+        `length` tokens, or, without it, as many up to `max_new_tokens` as the model sees fit. In the order
+        "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
+        UserError for a hole that does not fit the model's segments.
+        """
+        sides = Sides(self._opened(prefix), self._closed(suffix))
+        found = self._fill(sides, length, max_new_tokens, sampling, beam, num_samples, order, at_once)
+        return [self._completion(one) for one in found]
+
+    def infill_holes(
+        self,
+        parts: Sequence[str | bytes],
+        *,
+        length: int | None = None,
+        max_new_tokens: int = 64,
+        sampling: Sampling = GREEDY,
+        beam: int | None = None,
+        order: FillingOrder = "left_to_right",
+        at_once: int = 1,
+    ) -> list[Completion]:
+        """The hole between every two parts of one text, filled from the first to the last.
+
+        Each is filled as by `infill`, given the parts and the holes before it that are filled; for holes further on
+        nothing stands.
+        """
+        if len(parts) < 2:
+            raise UserError("the text has no hole: mark the place to fill")
+        before = self._opened(parts[0])
+        completions = []
+        for number in range(1, len(parts)):
+            after = np.concatenate([self._encoded(part) for part in parts[number:]])
+            sides = Sides(before, np.append(after, self.tokenizer.eod_id))
+            filling = self._fill(sides, length, max_new_tokens, sampling, beam, 1, order, at_once)[0]
+            completions.append(self._completion(filling))
+            before = np.concatenate(
+                [before, np.array(filling.tokens, dtype=np.int64), self._encoded(parts[number])]
+            )
+        return completions
+
+    def score(self, texts: str | bytes | Sequence[str | bytes]) -> list[ScoredText]:
+        """The exact likelihood of every token of every text from those before it (see `scored_text.score_texts`)."""
+        data = [_as_bytes(text) for text in ([texts] if isinstance(texts, str | bytes) else texts)]
+        return score_texts(self.network, self.tokenizer, data, self.segment_tokens)
+
+    def score_part(self, text: str | bytes, part: ByteRange) -> ScoredText:
+        """The exact likelihood of a part of a text given the rest (see `scored_text.score_part`)."""
+        return score_part(self.network, self.tokenizer, _as_bytes(text), part, self.segment_tokens)
+
+    def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
+        """A vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
+        rows = [self._encoded(text) for text in ([texts] if isinstance(texts, str | bytes) else texts)]
+        return embed_texts(self.network, rows, self.segment_tokens)
+
+    def _fill(
+        self,
+        sides: Sides,
+        length: int | None,
+        max_new_tokens: int,
+        sampling: Sampling,
+        beam: int | None,
+        num_samples: int,
+        order: FillingOrder,
+        at_once: int,
+    ) -> list[Generated]:
+        check_counts(num_samples, beam)
+        rules = TokenRules(_specials_but("<end_hole>"), self.tokenizer.special_id("<end_hole>"))
+        if order == "left_to_right" and at_once == 1:
+            if length is None:
+                return fill_unknown_length(
+                    self.decoder, sides, max_new_tokens, sampling, rules, num_samples=num_samples, beam=beam
+                )
+            rules = TokenRules(_specials_but(None))
+            return fill_known_length(
+                self.decoder, sides, length, sampling, rules, num_samples=num_samples, beam=beam
+            )
+        if length is None or beam is not None:
+            raise UserError(
+                "filling the surest places first, or several at once, needs a hole of known length and no beam: "
+                "give the length in tokens"
+            )
+        fillings = [
+            fill_any_order(
+                self.decoder,
+                sides,
+                length,
+                sampling,
+                TokenRules(_specials_but(None)),
+                at_once=at_once,
+                order=order,
+                sample=sample,
+            )
+            for sample in range(num_samples)
+        ]
+        return [Generated(one.tokens, one.log_likelihood, ended=False) for one in fillings]
+
+    def _streamed(
+        self,
+        batch: Sequence[NDArray[np.int64]],
+        max_new_tokens: int,
+        sampling: Sampling,
+        num_samples: int,
+        stop: Sequence[str],
+        told: OnText,
+    ) -> list[Completion]:
+        streams = [
+            TextStream(self.tokenizer, stop, partial(told, lane)) for lane in range(len(batch) * num_samples)
+        ]
+        generated = complete_tokens(
+            self.decoder,
+            batch,
+            max_new_tokens,
+            sampling,
+            self._document_rules,
+            num_samples=num_samples,
+            watch=lambda lane, token: streams[lane].add(token),
+        )
+        for stream in streams:
+            stream.close()
+        return [Completion.of(one, stream) for one, stream in zip(generated, streams, strict=True)]
+
+    def _completion(self, generated: Generated, stop: Sequence[str] = ()) -> Completion:
+        stream = TextStream(self.tokenizer, stop)
+        stopped = any(stream.add(token) for token in generated.tokens)
+        stream.close()
+        return Completion.of(replace(generated, stopped=stopped), stream)
+
+    @property
+    def _document_rules(self) -> TokenRules:
+        return TokenRules(_specials_but("<eod>"), self.tokenizer.eod_id)
+
+    def _encoded(self, text: str | bytes) -> NDArray[np.int64]:
+        return self.tokenizer.encode_bytes(_as_bytes(text)).astype(np.int64)
+
+    def _opened(self, text: str | bytes) -> NDArray[np.int64]:
+        return np.insert(self._encoded(text), 0, self.tokenizer.eod_id)
+
+    def _closed(self, text: str | bytes) -> NDArray[np.int64]:
+        return np.append(self._encoded(text), self.tokenizer.eod_id)
 
 
-def _numbered(on_text: OnText | None, number: int) -> Callable[[str], None]:
-    return lambda text: on_text(number, text) if on_text else None
+def check_counts(num_samples: int, beam: int | None) -> None:
+    """Raise UserError for numbers of results that make no sense."""
+    if num_samples < 1:
+        raise UserError(f"the number of samples must be at least 1, got {num_samples}")
+    if beam is not None and beam < num_samples:
+        raise UserError(f"a beam of {beam} cannot give {num_samples} results: make it wider or ask for fewer")
+
+
+def _as_bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _specials_but(kept: str | None) -> tuple[int, ...]:
+    return tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != kept)
+
+
+def _numbered(on_text: OnText | None, first: int) -> OnText:
+    return lambda lane, text: on_text(first + lane, text) if on_text else None

@@ -98,7 +98,7 @@ class Reach:
         num_heads, lanes, rows, wide = score_NBQX.shape
         return score_NBQX.as_strided(
             (num_heads, lanes, rows, self.num_keys),
-            (lanes * rows * wide, rows * wide, wide - 1, 1),
+            (lanes * rows * wide, rows * wide, max(0, wide - 1), 1),
             score_NBQX.storage_offset() + rows - 1,
         )
 

@@ -6,7 +6,9 @@ Shapes: X rows, V vocabulary, T steps.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -54,10 +56,11 @@ class Sampling:
         probability_XV = functional.softmax(scaled_XV, dim=-1)
         return probability_XV if self.top_p is None else _nucleus(probability_XV, self.top_p)
 
-    def choose(self, logits_XV: Tensor, uniform_X: Tensor) -> Tensor:
+    def choose(self, logits_XV: Tensor, uniform_X: Tensor | None) -> Tensor:
         """A token per row, int64 [X]; `uniform_X` in [0, 1) decides where tokens are drawn."""
         if self.greedy:
             return logits_XV.argmax(dim=-1)
+        assert uniform_X is not None
         return pick(self.probabilities(logits_XV), uniform_X)
 
 
@@ -73,12 +76,29 @@ def pick(probability_XV: Tensor, uniform_X: Tensor) -> Tensor:
     return torch.minimum(token_X, last_possible_X)
 
 
-def uniforms(seed: int, tokens: Sequence[int], sample: int, num_steps: int) -> Tensor:
-    """float64 [T] in [0, 1) for one sample of one prompt: they do not depend on what else is in the batch."""
-    content = int.from_bytes(bytes.fromhex(sha256_bytes(",".join(map(str, tokens)).encode())[:14]), "big")
-    return torch.from_numpy(
-        keyed_generator(key_seed(seed, "prompt", content), "sample", sample).random(num_steps)
-    )
+def uniforms(seed: int, context: NDArray[np.int64], sample: int, num_steps: int) -> Tensor:
+    """float64 [T] in [0, 1) for one sample given one context: they do not depend on what else is in the batch."""
+    content = int(sha256_bytes(context.tobytes())[:14], 16)
+    generator = keyed_generator(key_seed(seed, "context", content), "sample", sample)
+    return torch.from_numpy(generator.random(num_steps))
+
+
+def uniforms_of_lanes(
+    sampling: Sampling,
+    contexts: Sequence[NDArray[np.int64]],
+    lanes_each: int,
+    num_steps: int,
+    device: torch.device,
+) -> Tensor | None:
+    """[B, T]: `lanes_each` samples of every context in a row; None where nothing is drawn."""
+    if sampling.greedy:
+        return None
+    rows = [
+        uniforms(sampling.seed, context, sample, num_steps)
+        for context in contexts
+        for sample in range(lanes_each)
+    ]
+    return torch.stack(rows).to(device)
 
 
 def _nucleus(probability_XV: Tensor, top_p: float) -> Tensor:

@@ -125,6 +125,66 @@ class DecodingSession:
             for part_NBCH in (cache.key_NBCH, cache.value_NBCH):
                 part_NBCH[:, :, columns] = part_NBCH[:, lane_B, columns]
 
+    @torch.inference_mode()
+    def repeat_lanes(self, times: int) -> None:
+        """Every lane `times` times, in a row."""
+        self.offset_B = self.offset_B.repeat_interleave(times)
+        self.filled_BC = self.filled_BC.repeat_interleave(times, dim=0)
+        self.caches = [
+            LayerCache(
+                cache.key_NBCH.repeat_interleave(times, dim=1),
+                cache.value_NBCH.repeat_interleave(times, dim=1),
+                cache.distances,
+            )
+            for cache in self.caches
+        ]
+        self._look_again()
+
+    @torch.inference_mode()
+    def step(
+        self,
+        token_BT: Tensor,
+        column_BT: Tensor,
+        rank_BT: Tensor,
+        predicted_column_BP: Tensor,
+        predicted_rank_BP: Tensor,
+    ) -> Tensor:
+        """Write tokens anywhere and predict anywhere, scores [B, P, V].
+
+        All rows see what earlier passes wrote. Ranks say what they see of this pass: a content row the content rows
+        of its own rank and lower ones, a predicted row those of lower ranks.
+        """
+        column_BQ = torch.cat([column_BT, predicted_column_BP], dim=1)
+        bound_BQ = torch.cat([rank_BT + 1, predicted_rank_BP], dim=1)
+        lanes, rows = column_BQ.shape
+        num_content = column_BT.shape[1]
+        visible_BQK = self.filled_BC[:, None, : self.num_columns].repeat(1, rows, 1)
+        visible_BQK.scatter_(
+            2,
+            column_BT[:, None, :].expand(lanes, rows, num_content),
+            rank_BT[:, None, :] < bound_BQ[:, :, None],
+        )
+        lowest = torch.finfo(self.model.dtype).min
+        hidden_BQK = visible_BQK.new_zeros(visible_BQK.shape, dtype=self.model.dtype)
+        reach = Reach(
+            self.span,
+            num_content,
+            self.num_columns,
+            column_BQ - self.offset_B[:, None],
+            hidden_BQK.masked_fill(~visible_BQK, lowest),
+            visible_BQK.any(dim=-1, keepdim=True),
+            None,
+            column_BQ,
+        )
+        self.filled_BC.scatter_(1, column_BT, True)
+        self._look_again()
+        return self._run(token_BT, reach)
+
+    def take_back(self, column_BT: Tensor) -> None:
+        """Forget what was written to columns."""
+        self.filled_BC.scatter_(1, column_BT, False)
+        self._look_again()
+
     def _fill(self, column: int) -> None:
         self.filled_BC[:, column] = True
         self.num_columns = max(self.num_columns, column + 1)

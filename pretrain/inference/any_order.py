@@ -1,0 +1,165 @@
+"""Filling a hole of known length in the order the model is surest of, several tokens at once.
+
+Shapes: k places of a plan, R places left, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cluster.errors import UserError
+from cluster.storage import sha256_bytes
+from pretrain.inference.generation import log_probability
+from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.sampling import Sampling, pick
+from pretrain.inference.session import Decoder
+from pretrain.inference.vocabulary import TokenRules
+from pretrain.randomness import key_seed, keyed_generator
+
+FillingOrder = Literal["most_certain", "left_to_right"]
+
+
+@dataclass(frozen=True)
+class AnyOrderFilling:
+    """`tokens` as they stand in the text; `order` are their places (0 is the hole's first) as they were chosen.
+
+    `log_likelihood` (nats, at temperature 1) is the model's, exactly, for that order. `num_passes` counts runs of
+    the model, without the one that reads the context.
+    """
+
+    tokens: tuple[int, ...]
+    order: tuple[int, ...]
+    log_likelihood: float
+    num_passes: int
+
+
+@torch.inference_mode()
+def fill_any_order(
+    decoder: Decoder,
+    sides: Sides,
+    length: int,
+    sampling: Sampling,
+    rules: TokenRules,
+    *,
+    at_once: int = 1,
+    order: FillingOrder = "most_certain",
+    sample: int = 0,
+) -> AnyOrderFilling:
+    """Fill a hole of `length` tokens, up to `at_once` tokens in two passes of the model.
+
+    A plan is made of the places the model is surest of. Their tokens are proposed from one pass, none seeing
+    another; the next pass gives each its distribution given those before it in the plan. Proposals are accepted in
+    turn with probability min(1, p / q); at the first refusal a token is drawn from the rest max(0, p - q), and what
+    follows is planned anew (speculative sampling, Leviathan et al. 2023, section 2.3). So tokens are distributed as
+    if they had been drawn one by one in the order they were chosen; greedily they are the most likely ones.
+    """
+    if length < 1 or at_once < 1:
+        raise UserError(f"length and at-once must be at least 1, got {length} and {at_once}")
+    filler = _Filler(Hole(decoder, sides, [length]), length, sampling, rules, sides, sample)
+    logits_RV: Tensor | None = None
+    while filler.left:
+        if logits_RV is None:
+            logits_RV = filler.predict_left()
+        logits_RV = filler.choose(filler.plan(logits_RV, order, at_once), logits_RV)
+    return AnyOrderFilling(
+        tuple(filler.token_at[place] for place in range(length)),
+        tuple(filler.token_at),
+        filler.log_likelihood,
+        filler.num_passes,
+    )
+
+
+class _Filler:
+    """The state of a filling. `token_at` lists what was chosen, in that order; `unwritten` of it is not yet seen."""
+
+    def __init__(
+        self, hole: Hole, length: int, sampling: Sampling, rules: TokenRules, sides: Sides, sample: int
+    ) -> None:
+        self._hole, self._sampling, self._rules = hole, sampling, rules
+        content = int(sha256_bytes(sides.context().tobytes())[:14], 16)
+        self._random = keyed_generator(key_seed(sampling.seed, "context", content), "any-order", sample)
+        self._device = hole.session.model.device
+        self._unwritten: list[int] = []
+        self.token_at: dict[int, int] = {}
+        self.left = list(range(length))
+        self.log_likelihood = 0.0
+        self.num_passes = 0
+
+    def predict_left(self) -> Tensor:
+        """Scores [R, V] of every place that is left, given all that was chosen."""
+        return self._pass(self._unwritten, self.left, [len(self._unwritten)] * len(self.left))
+
+    def plan(self, logits_RV: Tensor, order: FillingOrder, at_once: int) -> list[int]:
+        """The places to choose next, in their order."""
+        if order == "left_to_right":
+            return self.left[:at_once]
+        surest_R = functional.softmax(self._rules.allow(logits_RV), dim=-1).max(dim=-1).values
+        ranked = surest_R.sort(descending=True, stable=True).indices.tolist()
+        return [self.left[index] for index in ranked[:at_once]]
+
+    def choose(self, plan: Sequence[int], logits_RV: Tensor) -> Tensor | None:
+        """Choose the tokens of a plan as far as proposals are accepted; the scores of what is then left, if known."""
+        row_of = {place: row for row, place in enumerate(self.left)}
+        proposed_kV = logits_RV[[row_of[place] for place in plan]]
+        q_kV = self._probabilities(proposed_kV)
+        proposal_k = pick(q_kV, self._uniforms(len(plan)))
+        self._accept(plan[0], int(proposal_k[0]), proposed_kV[0])
+        if len(plan) == 1:
+            self._unwritten = list(plan)
+            return None
+        for place, token in zip(plan[1:], proposal_k[1:].tolist(), strict=True):
+            self.token_at[place] = token
+        rest = [place for place in self.left if place not in plan]
+        ranks = [*range(1, len(plan)), *[len(plan)] * len(rest)]
+        seen_XV = self._pass(plan, [*plan[1:], *rest], ranks)
+        p_kV = self._probabilities(seen_XV[: len(plan) - 1])
+        accepts = self._uniforms(len(plan) - 1).tolist()
+        for number, place in enumerate(plan[1:]):
+            token = self.token_at.pop(place)
+            p_V, q_V = p_kV[number], q_kV[number + 1]
+            if accepts[number] * float(q_V[token]) < float(p_V[token]):
+                self._accept(place, token, seen_XV[number])
+                continue
+            replaced = int(pick((p_V - q_V).clamp(min=0)[None], self._uniforms(1))[0])
+            self._take_back(plan[number + 1 :])
+            self._accept(place, replaced, seen_XV[number])
+            self._unwritten = [place]
+            return None
+        self._unwritten = []
+        return seen_XV[len(plan) - 1 :]
+
+    def _accept(self, place: int, token: int, logits_V: Tensor) -> None:
+        self.token_at[place] = token
+        self.left.remove(place)
+        token_1 = torch.tensor([token], device=self._device)
+        self.log_likelihood += float(log_probability(logits_V[None], token_1)[0])
+
+    def _take_back(self, places: Sequence[int]) -> None:
+        for place in places:
+            self.token_at.pop(place, None)
+        self._hole.session.take_back(self._columns(places))
+
+    def _pass(self, written: Sequence[int], predicted: Sequence[int], ranks: Sequence[int]) -> Tensor:
+        self.num_passes += 1
+        token_1T = self._row([self.token_at[place] for place in written])
+        rank_1T = self._row(range(len(written)))
+        return self._hole.session.step(
+            token_1T, self._columns(written), rank_1T, self._columns(predicted), self._row(ranks)
+        )[0]
+
+    def _columns(self, places: Sequence[int]) -> Tensor:
+        return self._row([self._hole.first_column + place for place in places])
+
+    def _row(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor([list(values)], dtype=torch.int64, device=self._device)
+
+    def _uniforms(self, count: int) -> Tensor:
+        return torch.from_numpy(np.asarray(self._random.random(count))).to(self._device)
+
+    def _probabilities(self, logits_kV: Tensor) -> Tensor:
+        return self._sampling.probabilities(self._rules.allow(logits_kV)).double()

@@ -1,0 +1,137 @@
+"""Beam search: the likeliest texts that a beam of a given width finds.
+
+Shapes: G texts, W beam, B = G * W lanes, V vocabulary, C candidates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pretrain.inference.generation import Generated
+from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.written import Written
+
+
+@dataclass
+class _Beam:
+    """The hypotheses of one text: `tokens` of the W living ones, and those that are finished."""
+
+    width: int
+    limit: int
+    must_end: bool
+    length_power: float
+    tokens: list[tuple[int, ...]]
+    finished: list[Generated] = field(default_factory=list)
+    done: bool = False
+
+    def rating(self, hypothesis: Generated) -> float:
+        """What hypotheses are compared by: nats per token where `length_power` is 1."""
+        return float(hypothesis.log_likelihood / max(1, hypothesis.num_chosen) ** self.length_power)
+
+    def best(self) -> list[Generated]:
+        """Finished hypotheses, the best first."""
+        return sorted(self.finished, key=self.rating, reverse=True)
+
+    def cannot_improve(self, best_score: float) -> bool:
+        """Whether no living hypothesis can still be among the W best."""
+        if len(self.finished) < self.width:
+            return False
+        if self.width == 1:  # greedy
+            return True
+        longest = self.limit + self.must_end
+        return self.rating(self.best()[self.width - 1]) >= best_score / longest**self.length_power
+
+
+@torch.inference_mode()
+def beam_search(
+    text: Written,
+    limits: Sequence[int],
+    width: int,
+    rules: TokenRules,
+    *,
+    must_end: bool = False,
+    length_power: float = 1.0,
+) -> list[list[Generated]]:
+    """For each of G texts (`text` has `width` lanes of each, in a row) up to `width` results, the best first.
+
+    Results are rated by log-likelihood / num_tokens ** length_power. A text of `limits[g]` tokens is cut, or, with
+    `must_end`, ended.
+    """
+    beams = [_Beam(width, limit, must_end, length_power, [()] * width) for limit in limits]
+    logits_BV = text.first()
+    # All lanes of a text are alike at first: one of them lives.
+    score_GW = torch.full((len(beams), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)
+    score_GW[:, 0] = 0.0
+    for step in range(max(limits) + must_end):
+        log_BV = rules.allow(logits_BV.double() - logits_BV.double().logsumexp(dim=-1, keepdim=True))
+        if must_end and step in limits:
+            log_BV = _only_end(log_BV, [step == limit for limit in limits for _ in range(width)], rules)
+        value_GC, lane_GC, token_GC = _candidates(log_BV, score_GW)
+        chosen = [
+            _choose(beam, step, rules, list(zip(*one, strict=True)))
+            for beam, one in zip(
+                beams,
+                zip(value_GC.tolist(), lane_GC.tolist(), token_GC.tolist(), strict=True),
+                strict=True,
+            )
+        ]
+        if all(beam.done for beam in beams):
+            break
+        score_GW = torch.tensor(
+            [[one[0] for one in row] for row in chosen], device=score_GW.device, dtype=score_GW.dtype
+        )
+        lane_B = [number * width + one[1] for number, row in enumerate(chosen) for one in row]
+        text.reorder(torch.tensor(lane_B, device=score_GW.device))
+        logits_BV = text.following(
+            torch.tensor([one[2] for row in chosen for one in row], device=score_GW.device)
+        )
+    return [beam.best()[:width] for beam in beams]
+
+
+def _only_end(log_BV: Tensor, at_limit: list[bool], rules: TokenRules) -> Tensor:
+    """The scores of lanes at their limit with all but the end at minus infinity."""
+    assert rules.end is not None
+    other_V = torch.arange(log_BV.shape[-1], device=log_BV.device) != rules.end
+    at_limit_B1 = torch.tensor(at_limit, device=log_BV.device)[:, None]
+    return log_BV.masked_fill(at_limit_B1 & other_V, -torch.inf)
+
+
+def _candidates(log_BV: Tensor, score_GW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of each text, [G, C] each: score, lane within the text, token."""
+    num_texts, width = score_GW.shape
+    vocab_size = log_BV.shape[-1]
+    total_GX = (log_BV.view(num_texts, width, -1) + score_GW[:, :, None]).flatten(1)
+    # Twice the width, so that W remain when W of them are ends.
+    value_GC, index_GC = total_GX.topk(min(2 * width, total_GX.shape[1]), dim=-1)
+    return value_GC, index_GC // vocab_size, index_GC % vocab_size
+
+
+def _choose(
+    beam: _Beam, step: int, rules: TokenRules, candidates: list[tuple[float, int, int]]
+) -> list[tuple[float, int, int]]:
+    """Finish hypotheses and return the W (score, lane, token) that live on, filled up with dead ones."""
+    dead = (-torch.inf, 0, 0)
+    if beam.done:
+        return [dead] * beam.width
+    living: list[tuple[float, int, int]] = []
+    for rank, (score, lane, token) in enumerate(candidates):
+        if score == -torch.inf or len(living) == beam.width:
+            break
+        tokens = beam.tokens[lane]
+        if token == rules.end:
+            if rank < beam.width:
+                beam.finished.append(Generated(tokens, score, ended=True))
+        else:
+            living.append((score, lane, token))
+    beam.tokens = [(*beam.tokens[lane], token) for _, lane, token in living]
+    if step + 1 == beam.limit and not beam.must_end:
+        beam.finished += [
+            Generated(tokens, score, ended=False)
+            for tokens, (score, _, _) in zip(beam.tokens, living, strict=True)
+        ]
+        living = []
+    beam.done = not living or beam.cannot_improve(living[0][0])
+    beam.tokens += [()] * (beam.width - len(beam.tokens))
+    return living + [dead] * (beam.width - len(living))

@@ -1,0 +1,240 @@
+"""Lanes are written until they end; a beam finds the likeliest text; samples follow the model."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cluster.errors import UserError
+from pretrain.inference.any_order import fill_any_order
+from pretrain.inference.hole import Sides
+from pretrain.inference.infilling import fill_known_length, fill_unknown_length, place_lengths
+from pretrain.inference.left_to_right import complete_by_beam, complete_tokens
+from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.session import Decoder
+from pretrain.inference.vocabulary import TokenRules
+from pretrain.model.places import Places
+from pretrain.model.transformer import TwoStreamTransformer
+from tests.small_models import ABSOLUTE, small_model
+
+SEGMENT = 16
+ANYTHING = TokenRules()
+
+
+def array(*tokens: int) -> NDArray[np.int64]:
+    return np.array(tokens, dtype=np.int64)
+
+
+@torch.inference_mode()
+def log_probabilities(
+    model: TwoStreamTransformer, prefix: NDArray[np.int64], hole: tuple[int, ...], suffix: NDArray[np.int64]
+) -> Tensor:
+    """[T, V] of a hole's tokens left to right, from the whole text at once."""
+    rank = [0] * len(prefix) + list(range(1, len(hole) + 1)) + [0] * len(suffix)
+    rank_1L = torch.tensor([rank])
+    content = Places.in_order(rank_1L, torch.zeros_like(rank_1L))
+    targets = content.at(torch.arange(len(prefix), len(prefix) + len(hole))[None])
+    tokens = torch.tensor(np.concatenate([prefix, array(*hole), suffix]))[None]
+    return model(tokens, content, targets).logits_BPV[0].log_softmax(-1)
+
+
+def likelihood(
+    model: TwoStreamTransformer, prompt: NDArray[np.int64], new: tuple[int, ...], suffix: NDArray[np.int64]
+) -> float:
+    log_TV = log_probabilities(model, prompt, new, suffix)
+    return float(log_TV[range(len(new)), list(new)].sum())
+
+
+NOTHING = array()
+
+
+def test_greedy_is_the_first_choice_step_by_step() -> None:
+    model, prompt = small_model(), array(1, 2, 3)
+    found = complete_tokens(Decoder(model, SEGMENT), [prompt], 8, GREEDY, ANYTHING)[0]
+    assert not found.ended
+    tokens: tuple[int, ...] = ()
+    for _ in range(8):
+        log_TV = log_probabilities(model, prompt, (*tokens, 0), NOTHING)
+        tokens = (*tokens, int(log_TV[-1].argmax()))
+    assert found.tokens == tokens
+    assert found.log_likelihood == pytest.approx(likelihood(model, prompt, tokens, NOTHING))
+
+
+def test_a_lane_ends_where_it_writes_the_end_and_others_go_on() -> None:
+    model, prompts = small_model(), [array(1, 2, 3), array(4), array(5, 6)]
+    decoder = Decoder(model, SEGMENT)
+    free = complete_tokens(decoder, prompts, 8, GREEDY, ANYTHING)
+    end = max(free[0].tokens, key=free[0].tokens.index)
+    found = complete_tokens(decoder, prompts, 8, GREEDY, TokenRules(end=end))
+    for one, unended in zip(found, free, strict=True):
+        tokens = unended.tokens
+        assert one.ended == (end in tokens)
+        assert one.tokens == (tokens[: tokens.index(end)] if one.ended else tokens)
+    chosen = (*found[0].tokens, end)
+    assert found[0].log_likelihood == pytest.approx(likelihood(model, prompts[0], chosen, NOTHING))
+
+
+def test_a_watcher_sees_every_token_and_ends_its_lane() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    prompts = [array(1, 2, 3), array(4)]
+    free = complete_tokens(decoder, prompts, 6, GREEDY, ANYTHING)
+    seen: dict[int, list[int]] = {0: [], 1: []}
+
+    def watch(lane: int, token: int) -> bool:
+        seen[lane].append(token)
+        return lane == 0 and len(seen[0]) == 2
+
+    found = complete_tokens(decoder, prompts, 6, GREEDY, ANYTHING, watch=watch)
+    assert found[0].stopped
+    assert found[0].tokens == free[0].tokens[:2]
+    assert found[1].tokens == free[1].tokens
+    assert tuple(seen[1]) == free[1].tokens
+
+
+def test_samples_of_a_prompt_differ_and_do_not_depend_on_other_prompts() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    sampling = Sampling(1.0, seed=3)
+    prompts = [array(1, 2, 3), array(4)]
+    together = complete_tokens(decoder, prompts, 20, sampling, ANYTHING, num_samples=2)
+    alone = complete_tokens(decoder, prompts[1:], 20, sampling, ANYTHING, num_samples=1)
+    assert together[2].tokens == alone[0].tokens
+    assert len({one.tokens for one in together}) == 4
+
+
+def test_a_beam_of_one_is_greedy() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    prompts = [array(1, 2, 3), array(4)]
+    end = complete_tokens(decoder, prompts, 8, GREEDY, ANYTHING)[0].tokens[3]
+    for rules in (ANYTHING, TokenRules(end=end)):
+        greedy = complete_tokens(decoder, prompts, 20, GREEDY, rules)
+        beams = complete_by_beam(decoder, prompts, 20, 1, rules)
+        assert [row[0].tokens for row in beams] == [one.tokens for one in greedy]
+        assert beams[0][0].log_likelihood == pytest.approx(greedy[0].log_likelihood)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_beam_that_holds_everything_finds_the_best_texts_in_order(seed: int) -> None:
+    model = small_model(vocab_size=4, seed=seed)
+    decoder = Decoder(model, SEGMENT)
+    prompt = array(1, 2)
+    found = complete_by_beam(decoder, [prompt], 3, 64, ANYTHING)[0]
+    wanted = sorted(
+        itertools.product(range(4), repeat=3),
+        key=lambda tokens: likelihood(model, prompt, tokens, NOTHING),
+        reverse=True,
+    )
+    assert [one.tokens for one in found] == wanted
+    greedy = complete_tokens(decoder, [prompt], 3, GREEDY, ANYTHING)[0]
+    assert found[0].log_likelihood >= greedy.log_likelihood - 1e-9
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_beam_weighs_texts_of_other_lengths_by_their_mean(seed: int) -> None:
+    model = small_model(vocab_size=3, seed=seed)
+    prompt, end = array(1, 2), 0
+    found = complete_by_beam(Decoder(model, SEGMENT), [prompt], 3, 32, TokenRules(end=end))[0]
+    texts = [(*body, end) for count in range(3) for body in itertools.product((1, 2), repeat=count)] + list(
+        itertools.product((1, 2), repeat=3)
+    )
+    mean = {text: likelihood(model, prompt, text, NOTHING) / len(text) for text in texts}
+    best = max(texts, key=mean.__getitem__)
+    assert (*found[0].tokens, *([end] if found[0].ended else [])) == best
+    assert found[0].log_likelihood / len(best) == pytest.approx(mean[best])
+
+
+def test_beams_of_prompts_of_other_lengths_do_not_mix() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    prompts = [array(1, 2, 3), array(4), array(*range(13), *range(13))]
+    together = complete_by_beam(decoder, prompts, 20, 3, ANYTHING)
+    for prompt, row in zip(prompts, together, strict=True):
+        alone = complete_by_beam(decoder, [prompt], 20, 3, ANYTHING)[0]
+        assert [one.tokens for one in row] == [one.tokens for one in alone]
+
+
+def test_a_hole_of_known_length_has_that_length_and_its_likelihood() -> None:
+    model, sides = small_model(), Sides(array(1, 2, 3), array(7, 8))
+    found = fill_known_length(Decoder(model, SEGMENT), sides, 4, GREEDY, TokenRules(never=(5,), end=0))[0]
+    assert len(found.tokens) == 4
+    assert 5 not in found.tokens
+    assert found.log_likelihood == pytest.approx(likelihood(model, sides.prefix, found.tokens, sides.suffix))
+
+
+@pytest.mark.parametrize("beam", [None, 3])
+def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None) -> None:
+    decoder, sides = Decoder(small_model(), 32), Sides(array(1, 2, 3), array(7, 8))
+    rules = TokenRules(never=(5,), end=4)
+    found = fill_unknown_length(decoder, sides, 11, GREEDY, rules, num_samples=2 if beam else 1, beam=beam)
+    for one in found:
+        assert one.ended
+        assert len(one.tokens) <= 11
+        assert not {4, 5} & set(one.tokens)
+    assert place_lengths(11) == [8, 12]
+    assert place_lengths(64) == [8, 16, 32, 64, 65]
+    assert place_lengths(1) == [2]
+
+
+def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
+    decoder, sides = Decoder(small_model(seed=4), 32), Sides(array(1, 2, 3), array(7, 8))
+    rules = TokenRules(end=4)
+    whole = fill_unknown_length(decoder, sides, 12, GREEDY, rules)[0]
+    few = fill_unknown_length(decoder, sides, 7, GREEDY, rules)[0]  # the place of 8 alone
+    mean = [one.log_likelihood / one.num_chosen for one in (whole, few)]
+    assert mean[0] >= mean[1] - 1e-9
+
+
+def test_several_at_once_are_the_tokens_of_one_at_a_time_when_greedy() -> None:
+    decoder, sides = Decoder(small_model(), SEGMENT), Sides(array(1, 2, 3), array(7, 8))
+    slow = fill_any_order(decoder, sides, 8, GREEDY, ANYTHING, order="left_to_right")
+    for at_once in (2, 3, 8):
+        fast = fill_any_order(decoder, sides, 8, GREEDY, ANYTHING, at_once=at_once, order="left_to_right")
+        assert fast.tokens == slow.tokens
+        assert fast.log_likelihood == pytest.approx(slow.log_likelihood)
+    known = fill_known_length(decoder, sides, 8, GREEDY, ANYTHING)[0]
+    assert slow.tokens == known.tokens
+    assert slow.num_passes == 8
+
+
+@pytest.mark.parametrize(("at_once", "temperature"), [(1, 1.0), (2, 1.0), (3, 1.0), (3, 0.6)])
+def test_verified_samples_follow_the_distribution_of_one_at_a_time(at_once: int, temperature: float) -> None:
+    """Chi-squared over all 27 fillings, enumerated; the model's own order is left to right."""
+    num_samples, vocab_size = 300, 3
+    model, sides = small_model(vocab_size=vocab_size, seed=5), Sides(array(1, 2), array(0))
+    decoder, sampling = Decoder(model, SEGMENT), Sampling(temperature)
+    counts = dict.fromkeys(itertools.product(range(vocab_size), repeat=3), 0)
+    for sample in range(num_samples):
+        found = fill_any_order(
+            decoder, sides, 3, sampling, ANYTHING, at_once=at_once, order="left_to_right", sample=sample
+        )
+        counts[found.tokens] += 1
+    expected = {}
+    for tokens in counts:
+        log_TV = (log_probabilities(model, sides.prefix, tokens, sides.suffix) / temperature).log_softmax(-1)
+        expected[tokens] = num_samples * math.exp(float(log_TV[range(3), list(tokens)].sum()))
+    assert sum(expected.values()) == pytest.approx(num_samples)
+    # Rare fillings are counted together.
+    cells = [(counts[one], expected[one]) for one in counts if expected[one] >= 5]
+    rest = (num_samples - sum(one[0] for one in cells), num_samples - sum(one[1] for one in cells))
+    statistic = sum((seen - want) ** 2 / want for seen, want in [*cells, rest] if want > 0.5)
+    # 99.9% point of chi-squared (Wilson and Hilferty); the draws are keyed, so the test always ends alike.
+    freedom = len(cells)
+    assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    with pytest.raises(UserError, match="prompt is empty"):
+        complete_tokens(decoder, [array()], 4, GREEDY, ANYTHING)
+    with pytest.raises(UserError, match="at least 1, got 0"):
+        complete_tokens(decoder, [array(1)], 0, GREEDY, ANYTHING)
+    with pytest.raises(UserError, match="does not fit the model's segments of 16"):
+        fill_known_length(decoder, Sides(array(1), array()), 16, GREEDY, ANYTHING)
+    for positions, limit in zip(ABSOLUTE, (16, 64), strict=True):
+        placed = Decoder(small_model(positions), SEGMENT)
+        with pytest.raises(UserError, match=f"can place {limit}"):
+            complete_tokens(placed, [array(*[1] * 60)], 5, GREEDY, ANYTHING)
+        with pytest.raises(UserError, match=f"can place {limit}"):
+            fill_known_length(placed, Sides(array(*[1] * 40), array(*[1] * 40)), 5, GREEDY, ANYTHING)

@@ -1,0 +1,269 @@
+"""Text in, text out, from any folder that holds a model."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cluster.errors import UserError
+from cluster.storage import read_json, sha256_file, write_json
+from data_prep.documents import SPECIAL_TOKENS
+from data_prep.prepared import PreparedCorpus
+from pretrain import checkpoint
+from pretrain.engine import EngineState
+from pretrain.inference.folders import find_model_folder
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.sampling import Sampling
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.weights import ModelDescription, save_model
+from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
+
+SEGMENT = 48
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    folder = tmp_path_factory.mktemp("prep")
+    return write_corpus(
+        folder, {split: stdlib_packages(["string"]) for split in ("train", "validation", "test")}
+    )
+
+
+@pytest.fixture(scope="module")
+def network(corpus: PreparedCorpus) -> TwoStreamTransformer:
+    return tiny_model(corpus.tokenizer.vocab_size).eval()
+
+
+@pytest.fixture(scope="module")
+def lm(corpus: PreparedCorpus, network: TwoStreamTransformer) -> PermutationLM:
+    return PermutationLM(network, corpus.tokenizer, SEGMENT)
+
+
+@pytest.fixture
+def run(tmp_path: Path, corpus: PreparedCorpus, network: TwoStreamTransformer) -> Path:
+    """A run's folder whose pretraining is finished."""
+    save_model(
+        network,
+        tmp_path / "run" / "pretrain-0123" / "model",
+        corpus.folder / "tokenizer.json",
+        segment_tokens=SEGMENT,
+    )
+    return tmp_path / "run"
+
+
+def write_commit(stage: Path, step: int, network: TwoStreamTransformer, corpus: PreparedCorpus) -> Path:
+    folder = checkpoint.temporary_folder(stage / "checkpoints", step)
+    folder.mkdir(parents=True)
+    weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    checkpoint.write_engine_state(folder, EngineState(weights, {}, step), step, "run")
+    description = ModelDescription.of(network, SEGMENT)
+    checkpoint.write_description(folder, description, corpus.folder / "tokenizer.json")
+    return checkpoint.commit(stage / "checkpoints", step, keep=3)
+
+
+def test_a_model_is_found_from_every_folder_that_has_it(run: Path, lm: PermutationLM) -> None:
+    task = run / "completion-4567" / "pretrained"
+    task.mkdir(parents=True)
+    shutil.copytree(run / "pretrain-0123" / "model", task / "model")
+    wanted = lm.complete("def f(", max_new_tokens=4)[0].text
+    for folder in (run, run / "pretrain-0123", run / "pretrain-0123" / "model", task.parent, task):
+        loaded = PermutationLM.from_run(folder, device="cpu")
+        assert loaded.segment_tokens == SEGMENT
+        assert loaded.complete("def f(", max_new_tokens=4)[0].text == wanted
+
+
+def test_a_run_in_training_gives_its_newest_valid_checkpoint(
+    tmp_path: Path, lm: PermutationLM, corpus: PreparedCorpus
+) -> None:
+    stage = tmp_path / "run" / "pretrain-0123"
+    wanted = lm.complete("def f(", max_new_tokens=4)[0].text
+    first = write_commit(stage, 1, lm.network, corpus)
+    second = write_commit(stage, 2, lm.network, corpus)
+    for folder in (stage.parent, stage, first):
+        loaded = PermutationLM.from_run(folder, device="cpu")
+        assert loaded.segment_tokens == SEGMENT
+        assert loaded.complete("def f(", max_new_tokens=4)[0].text == wanted
+    assert find_model_folder(stage).folder == second
+    (second / "weights.safetensors").write_bytes(b"")
+    told: list[str] = []
+    assert find_model_folder(stage, told.append).folder == first
+    assert "weights.safetensors" in told[0]
+    with pytest.raises(UserError, match=r"weights\.safetensors is damaged"):
+        PermutationLM.from_run(second)
+
+
+def test_folders_without_a_model_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        PermutationLM.from_run(tmp_path / "nothing")
+    with pytest.raises(UserError, match="holds no model"):
+        PermutationLM.from_run(tmp_path)
+
+
+def _other_shape(model: Path) -> None:
+    config = read_json(model / "config.json")
+    config["model"]["ffn_dim"] += 8
+    write_json(model / "config.json", config)
+
+
+def _without_a_tensor(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    del tensors["query_start_D"]
+    save_file(tensors, model / "model.safetensors")
+    config = read_json(model / "config.json")
+    config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
+    write_json(model / "config.json", config)
+
+
+def _other_vocabulary(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    for name in ("embedding.weight", "output_bias_V"):
+        tensors[name] = torch.cat([tensors[name], tensors[name][:1]])
+    save_file(tensors, model / "model.safetensors")
+    config = read_json(model / "config.json")
+    config["vocab_size"] += 1
+    config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
+    write_json(model / "config.json", config)
+
+
+def _other_tokenizer(model: Path) -> None:
+    (model / "tokenizer.json").write_text("{}")
+
+
+def _newer_format(model: Path) -> None:
+    write_json(model / "config.json", read_json(model / "config.json") | {"format": 99})
+
+
+def _foreign_config(model: Path) -> None:
+    write_json(model / "config.json", {"model_type": "xlnet"})
+
+
+def _cut_config(model: Path) -> None:
+    (model / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_other_shape, r"blocks\.0\.feed_forward\.up\.weight has shape \(64, 32\), not \(72, 32\)"),
+        (_without_a_tensor, "query_start_D is missing"),
+        (_other_vocabulary, r"the tokenizer has \d+ tokens and the model \d+"),
+        (_other_tokenizer, r"tokenizer\.json is missing or damaged"),
+        (_newer_format, "another version of permcode"),
+        (_foreign_config, "does not describe a model"),
+        (_cut_config, "is damaged"),
+    ],
+)
+def test_a_folder_that_does_not_fit_itself_is_told_in_one_line(
+    run: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(run / "pretrain-0123" / "model")
+    with pytest.raises(UserError, match=message) as caught:
+        PermutationLM.from_run(run)
+    assert "\n" not in str(caught.value)
+
+
+def test_completions_come_in_the_order_of_prompts_whatever_the_batch(lm: PermutationLM) -> None:
+    prompts = ["def f(", "import string\n" * 30, "x", "class A:\n"]
+    sampling = Sampling(0.9, seed=1)
+    together = lm.complete(prompts, max_new_tokens=12, sampling=sampling, num_samples=2)
+    narrow = lm.complete(prompts, max_new_tokens=12, sampling=sampling, num_samples=2, max_lanes=1)
+    assert [one.text for one in together] == [one.text for one in narrow]
+    assert [one.data for one in together] == [one.data for one in narrow]
+
+
+def test_streamed_text_is_the_completions_text(lm: PermutationLM) -> None:
+    told = ["", "", ""]
+
+    def show(number: int, text: str) -> None:
+        told[number] += text
+
+    found = lm.complete(["def f(", "x", "y"], max_new_tokens=12, on_text=show, max_lanes=2)
+    assert told == [one.text for one in found]
+
+
+def test_a_stop_string_ends_the_text_before_it(lm: PermutationLM) -> None:
+    free = lm.complete("def f(", max_new_tokens=12)[0]
+    stop = free.text[3:5]
+    found = lm.complete("def f(", max_new_tokens=12, stop=[stop])[0]
+    assert found.finish == "stop"
+    assert found.text == free.text[: free.text.index(stop)]
+    beam = lm.complete("def f(", max_new_tokens=12, stop=[stop], beam=1)[0]
+    assert (beam.text, beam.finish) == (found.text, "stop")
+
+
+def test_special_tokens_are_never_written(lm: PermutationLM) -> None:
+    with torch.no_grad():
+        bias_V = lm.network.output_bias_V.clone()
+        lm.network.output_bias_V[2 : len(SPECIAL_TOKENS)] = 50.0
+        try:
+            found = lm.complete("def f(", max_new_tokens=6, sampling=Sampling(1.0))
+            found += lm.infill("def f(", "pass", length=5, order="most_certain", at_once=2)
+        finally:
+            lm.network.output_bias_V.copy_(bias_V)
+    for one in found:
+        assert one.data or one.finish == "end"
+        assert one.num_tokens == 0 or len(one.data) > 0
+
+
+def test_the_end_of_the_document_ends_a_completion(lm: PermutationLM) -> None:
+    with torch.no_grad():
+        lm.network.output_bias_V[lm.tokenizer.eod_id] += 100.0
+        try:
+            found = lm.complete("def f(", max_new_tokens=6)[0]
+        finally:
+            lm.network.output_bias_V[lm.tokenizer.eod_id] -= 100.0
+    assert (found.text, found.num_tokens, found.finish) == ("", 0, "end")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"length": 5},
+        {"length": 5, "beam": 3},
+        {"length": 5, "order": "most_certain", "at_once": 2},
+        {"max_new_tokens": 9},
+        {"max_new_tokens": 9, "beam": 3},
+        {"max_new_tokens": 9, "sampling": Sampling(0.9)},
+    ],
+)
+def test_holes_are_filled_with_as_many_tokens_as_wanted(
+    lm: PermutationLM, options: dict[str, object]
+) -> None:
+    found = lm.infill("def f(", "):\n    return x\n", **options)[0]  # type: ignore[arg-type]
+    if "length" in options:
+        assert (found.num_tokens, found.finish) == (5, "length")
+    else:
+        assert found.num_tokens <= 9
+        assert found.finish == "end"
+    assert found.log_likelihood < 0
+
+
+def test_several_holes_are_filled_one_after_the_other(lm: PermutationLM) -> None:
+    parts = ["def ", "(x):\n", " return x\n"]
+    found = lm.infill_holes(parts, length=3)
+    assert found[0].data == lm.infill(parts[0], parts[1] + parts[2], length=3)[0].data
+    assert len(found) == 2
+
+
+def test_bad_requests_are_told(lm: PermutationLM) -> None:
+    for prompts in ("", [], ["a", ""]):
+        with pytest.raises(UserError, match="prompt is empty"):
+            lm.complete(prompts)
+    with pytest.raises(UserError, match="number of samples"):
+        lm.complete("a", num_samples=0)
+    with pytest.raises(UserError, match="a beam of 2 cannot give 3"):
+        lm.complete("a", beam=2, num_samples=3)
+    with pytest.raises(UserError, match="needs a hole of known length"):
+        lm.infill("a", "b", order="most_certain")
+    with pytest.raises(UserError, match="the text has no hole"):
+        lm.infill_holes(["a"])
+
+
+def test_scores_and_vectors_come_from_the_same_model(lm: PermutationLM) -> None:
+    assert lm.score("import string\n")[0].scores.log_likelihood < 0
+    vectors = lm.embed(["import string\n", "def f(): pass"])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
