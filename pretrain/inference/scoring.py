@@ -87,7 +87,8 @@ def score_left_to_right(
     for batch in text_batches([stretch.tokens_T for stretch in stretches], lanes, segment_tokens):
         memory = model.empty_memory(lanes)
         for segment in batch:
-            log_probabilities, memory = _score_segment(model, segment, memory.lanes(0, len(segment.numbers)))
+            memory = memory.lanes(0, len(segment.numbers))
+            log_probabilities, memory = _score_segment(model, segment, memory, eod_id)
             for number, part_L in zip(segment.numbers, log_probabilities, strict=True):
                 stretch = stretches[number]
                 skipped = max(0, stretch.scored_from - segment.first)
@@ -114,12 +115,11 @@ def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterato
 
 
 def _score_segment(
-    model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory
+    model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory, eod_id: int
 ) -> tuple[list[NDArray[np.float64]], SegmentMemory]:
     """Per lane the log-probabilities of its tokens, padding left out; and the memory behind the segment."""
-    group_BL = segment.group_BL.to(model.device)
-    content = left_to_right(group_BL, _one_document(model, group_BL))
-    tokens_BL = segment.tokens_BL.to(model.device)
+    tokens_BL, group_BL = segment.tokens_BL.to(model.device), segment.group_BL.to(model.device)
+    content = left_to_right(group_BL, _documents(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content, memory)
     num_tokens_B = (segment.group_BL != UNFILLED_GROUP).sum(dim=1).tolist()
     log_probabilities = [
@@ -129,8 +129,9 @@ def _score_segment(
     return log_probabilities, output.memory
 
 
-def _one_document(model: TwoStreamTransformer, group_BL: Tensor) -> Tensor | None:
-    return torch.zeros_like(group_BL) if model.config.segment_encodings else None
+def _documents(model: TwoStreamTransformer, tokens_BL: Tensor, eod_id: int) -> Tensor | None:
+    """The text is one document, the `<eod>` before it belongs to another."""
+    return (tokens_BL != eod_id).long() if model.config.segment_encodings else None
 
 
 def _log_probabilities(logits_PV: Tensor, wanted_P: Tensor) -> NDArray[np.float64]:
@@ -163,7 +164,7 @@ def score_chosen(
     scores: list[NDArray[np.float64]] = []
     for piece_P in _pieces(order_P.astype(np.int64) + 1, len(row_T), segment_tokens):
         is_hidden_T[piece_P] = False
-        scores.append(_score_piece(model, row_T, piece_P, is_hidden_T, segment_tokens))
+        scores.append(_score_piece(model, row_T, piece_P, is_hidden_T, segment_tokens, eod_id))
     log_probability_P = np.concatenate(scores) if scores else np.zeros(0)
     return TokenScores(order_P.astype(np.int64), log_probability_P, sees_all=len(row_T) <= segment_tokens)
 
@@ -194,18 +195,19 @@ def _score_piece(
     piece_P: NDArray[np.int64],
     is_hidden_T: NDArray[np.bool_],
     segment_tokens: int,
+    eod_id: int,
 ) -> NDArray[np.float64]:
     """Log-probabilities of the piece's tokens, in its order; of hidden ones nothing is seen."""
     middle = (int(piece_P.min()) + int(piece_P.max()) + 1) // 2
     start = max(0, min(middle - segment_tokens // 2, len(row_T) - segment_tokens))
     window_T = slice(start, start + segment_tokens)
-    memory = _memory_before(model, row_T[:start], is_hidden_T[:start], segment_tokens)
+    memory = _memory_before(model, row_T[:start], is_hidden_T[:start], segment_tokens, eod_id)
     tokens_BL = torch.from_numpy(row_T[None, window_T]).to(model.device)
     group_BL = _group(is_hidden_T[window_T]).to(model.device)
     target_BP = torch.from_numpy(piece_P[None] - start).to(model.device)
     rank_BP = torch.arange(1, len(piece_P) + 1, device=model.device)[None]
     rank_BL = torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP)
-    content = Places.in_order(rank_BL, group_BL, _one_document(model, group_BL))
+    content = Places.in_order(rank_BL, group_BL, _documents(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content.at(target_BP), memory)
     return _log_probabilities(output.logits_BPV[0], tokens_BL.gather(1, target_BP)[0])
 
@@ -215,6 +217,7 @@ def _memory_before(
     row_T: NDArray[np.int64],
     is_hidden_T: NDArray[np.bool_],
     segment_tokens: int,
+    eod_id: int,
 ) -> SegmentMemory:
     """The memory of the last M tokens of `row_T`, which in turn have seen at least a segment before them."""
     memory = model.empty_memory(1)
@@ -224,8 +227,8 @@ def _memory_before(
     for start in range(len(row_T) - wanted, len(row_T), segment_tokens):
         part_T = slice(start, start + segment_tokens)
         group_BL = _group(is_hidden_T[part_T]).to(model.device)
-        content = Places.in_order(torch.zeros_like(group_BL), group_BL, _one_document(model, group_BL))
         tokens_BL = torch.from_numpy(row_T[None, part_T]).to(model.device)
+        content = Places.in_order(torch.zeros_like(group_BL), group_BL, _documents(model, tokens_BL, eod_id))
         memory = memory.advanced(model.read(tokens_BL, content, memory), content)
     return memory
 

@@ -51,12 +51,15 @@ def small_model(kind: str = "transformer_xl", memory_tokens: int = 5) -> TwoStre
 
 
 def random_text(num_tokens: int, seed: int = 0) -> Tokens:
-    return np.random.default_rng(seed).integers(0, VOCAB, num_tokens)
+    """Without specials."""
+    return np.random.default_rng(seed).integers(EOD + 1, VOCAB, num_tokens)
 
 
-def places(model: TwoStreamTransformer, positions: list[int], ranks: list[int], extent: int) -> Places:
-    position, rank = torch.tensor([[positions], [ranks]], dtype=torch.int64)
-    document = torch.zeros_like(position) if model.config.segment_encodings else None
+def places(
+    model: TwoStreamTransformer, positions: list[int], ranks: list[int], tokens: list[int], extent: int
+) -> Places:
+    position, rank, token = torch.tensor([[positions], [ranks], [tokens]], dtype=torch.int64)
+    document = (token != EOD).long() if model.config.segment_encodings else None
     return Places(position, rank, torch.zeros_like(position), document, extent)
 
 
@@ -69,10 +72,10 @@ def log_probability_of_one(
 ) -> float:
     """Of the (position, token) `target`, from the (position, rank, token) `shown`: the model gets nothing else."""
     position, token = target
-    content = places(model, [one[0] for one in shown], [one[1] for one in shown], SEGMENT)
-    after_all = places(model, [position], [1 + max((one[1] for one in shown), default=0)], SEGMENT)
-    tokens = torch.tensor([[one[2] for one in shown]], dtype=torch.int64)
-    logits = model(tokens, content, after_all, memory).logits_BPV[0, 0]
+    shown_positions, shown_ranks, tokens = ([one[part] for one in shown] for part in range(3))
+    content = places(model, shown_positions, shown_ranks, tokens, SEGMENT)
+    after_all = places(model, [position], [1 + max(shown_ranks, default=0)], [token], SEGMENT)
+    logits = model(torch.tensor([tokens], dtype=torch.int64), content, after_all, memory).logits_BPV[0, 0]
     return float(logits.log_softmax(dim=-1)[token])
 
 
@@ -98,7 +101,7 @@ def left_to_right_one_by_one(model: TwoStreamTransformer, text: Tokens) -> list[
         for place, token in enumerate(part):
             found.append(log_probability_of_one(model, shown, (place, token), memory))
             shown.append((place, place + 1, token))
-        whole = places(model, list(range(len(part))), list(range(1, len(part) + 1)), len(part))
+        whole = places(model, list(range(len(part))), list(range(1, len(part) + 1)), part, len(part))
         memory = model(torch.tensor([part]), whole, whole, memory).memory
     return found[1:]
 
