@@ -21,12 +21,9 @@ def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[
         raise UserError(f"--out {out}: the name must end in .npz (NumPy) or .jsonl (JSON, one file per line)")
     files = [read_text_file(path) for path in paths]
 
-    from pretrain.inference.embedding import embed_texts
     from pretrain.inference.language_model import PermutationLM
 
-    model = PermutationLM.from_run(run)
-    tokens = model.tokenizer.encode_bytes_batch([file.data for file in files])
-    vectors = embed_texts(model.network, tokens, model.segment_tokens)
+    vectors = PermutationLM.from_run(run).embed([file.data for file in files])
     names = [file.name for file in files]
     if out is None:
         return _json_lines(names, vectors)

@@ -42,14 +42,12 @@ def score_lines(request: ScoreRequest) -> Iterator[str]:
     part = _part(request, files[0]) if has_part else None
 
     from pretrain.inference.language_model import PermutationLM
-    from pretrain.inference.scored_text import score_part, score_texts
 
     model = PermutationLM.from_run(request.run)
     if part is not None:
-        scored = [score_part(model.network, model.tokenizer, files[0].data, part, model.segment_tokens)]
+        scored = [model.score_part(files[0].data, part)]
     else:
-        texts = [file.data for file in files]
-        scored = score_texts(model.network, model.tokenizer, texts, model.segment_tokens)
+        scored = model.score([file.data for file in files])
     return _json_lines(request, files, scored) if request.as_json else _lines(request, files, scored)
 
 

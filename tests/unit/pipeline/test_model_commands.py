@@ -21,7 +21,6 @@ from data_prep.tokenizers.config import TokenizerConfig
 from pipeline.cli import app
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import Sampling
-from pretrain.inference.scored_text import score_part
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
@@ -220,7 +219,7 @@ def test_score_of_lines_is_that_of_their_tokens_given_the_rest(model: Path, file
     start = CODE.index("    return")
     part = ByteRange(start, len(CODE[: CODE.index("\n\n") + 1].encode()))
     lm = PermutationLM.from_run(model)
-    expected = score_part(lm.network, lm.tokenizer, CODE.encode(), part, SEGMENT).scores.log_likelihood
+    expected = lm.score_part(CODE.encode(), part).scores.log_likelihood
     by_line = permcode("score", model, file, "--lines", 2, "--json")
     by_bytes = permcode("score", model, file, "--bytes", f"{part.start}:{part.end}", "--json")
     assert json.loads(by_line.stdout)["log_likelihood"] == pytest.approx(expected)
