@@ -47,7 +47,7 @@ def attend(
         score_NBQK = score_NBQK + _by_distance(queries.distance_NBQH, distances.keys_NRH, sight)
     pairs = sight.dense()
     if queries.document_NBQ2 is not None and pairs.other_document_BQK is not None:
-        same_NBQ1, other_NBQ1 = queries.document_NBQ2.split(1, dim=-1)
+        same_NBQ1, other_NBQ1 = queries.document_NBQ2.chunk(2, dim=-1)
         score_NBQK = score_NBQK + torch.where(pairs.other_document_BQK, other_NBQ1, same_NBQ1)
     hidden = torch.finfo(score_NBQK.dtype).min
     weight_NBQK = functional.softmax(score_NBQK.masked_fill(~pairs.visible_BQK, hidden), dim=-1)
