@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from cluster.storage import sha256_bytes, sha256_file
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
@@ -257,6 +258,8 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         (("complete", "/no/such", "x"), "/no/such is no folder"),
         (("complete", "{empty}", "x"), "holds no model"),
         (("complete", "{damaged}", "x"), "model.safetensors is missing or damaged"),
+        (("score", "{other_shape}", "{file}"), "does not fit its config"),
+        (("score", "{other_tokenizer}", "{file}"), "the tokenizer has 340 tokens and the model 350"),
         ((*COMPLETE,), "say what to complete once"),
         ((*COMPLETE, "x", "--file", "{file}"), "say what to complete once"),
         ((*COMPLETE, ""), "the prompt is empty"),
@@ -316,11 +319,18 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
     (tmp_path / "hole.py").write_bytes(b"<hole>")
     (tmp_path / "holes.py").write_bytes(b"x = <hole> + <hole>")
     (tmp_path / "empty").mkdir()
-    damaged = tmp_path / "damaged"
-    shutil.copytree(model / "pretrain-0123456789ab" / "model", damaged)
-    with (damaged / "model.safetensors").open("r+b") as weights:
+    whole = model / "pretrain-0123456789ab" / "model"
+    for name in ("damaged", "other_shape", "other_tokenizer"):
+        shutil.copytree(whole, tmp_path / name)
+    with (tmp_path / "damaged" / "model.safetensors").open("r+b") as weights:
         weights.seek(-1, os.SEEK_END)
         weights.write(b"\x55")
+    config = (whole / "config.json").read_text()
+    (tmp_path / "other_shape" / "config.json").write_text(config.replace('"ffn_dim": 64', '"ffn_dim": 65'))
+    other = train_tokenizer([CODE.encode()] * 3, TokenizerConfig(vocab_size=340))
+    (tmp_path / "other_tokenizer" / "tokenizer.json").write_bytes(other)
+    hashes = (sha256_file(whole / "tokenizer.json"), sha256_bytes(other))
+    (tmp_path / "other_tokenizer" / "config.json").write_text(config.replace(*hashes))
     places = {
         "model": model,
         "short_model": short_model,
@@ -329,9 +339,19 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
         "hole": tmp_path / "hole.py",
         "holes": tmp_path / "holes.py",
         "empty": tmp_path / "empty",
-        "damaged": damaged,
+        "damaged": tmp_path / "damaged",
+        "other_shape": tmp_path / "other_shape",
+        "other_tokenizer": tmp_path / "other_tokenizer",
     }
     assert_bad_input(permcode(*(str(argument).format(**places) for argument in arguments)), message)
+
+
+@pytest.mark.parametrize("command", ["complete", "infill", "score", "embed"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert f"\n  {command} " in permcode("--help").stdout
+    text = permcode(command, "--help").stdout
+    assert f"permcode {command} runs/demo" in text
+    assert "RUN" in text
 
 
 @pytest.mark.parametrize(
