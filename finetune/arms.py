@@ -16,7 +16,7 @@ from finetune.config import CompletionConfig, SearchConfig
 from finetune.tasks import completion, search
 from finetune.train import compute_device
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import save_model
+from pretrain.weights import ModelDescription, save_model
 
 JOURNAL = "journal.jsonl"
 MODEL = "model"
@@ -34,7 +34,7 @@ def completion_arm(
     journal.event("evaluating")
     result = completion.evaluate_completion(model, documents, config, seed)
     journal.step(config.training.steps, {"test_accuracy": result["accuracy"]})
-    _finish(arm, model, corpus, result, journal, output)
+    _finish(arm, model, corpus, pretrain_folder, result, journal, output)
 
 
 def search_arm(
@@ -49,7 +49,7 @@ def search_arm(
     journal.event("evaluating")
     result = search.evaluate_search(model, corpus, data, config, seed)
     journal.step(config.training.steps, {"test_mrr": result["mrr"]})
-    _finish(arm, model, corpus, result, journal, output)
+    _finish(arm, model, corpus, pretrain_folder, result, journal, output)
 
 
 def completion_baseline(config: CompletionConfig, seed: int, prep_folder: Path, output: Path) -> None:
@@ -73,11 +73,18 @@ def _finish(
     arm: Arm,
     model: TwoStreamTransformer,
     corpus: PreparedCorpus,
+    pretrain_folder: Path,
     result: dict[str, Any],
     journal: Journal,
     output: Path,
 ) -> None:
     if arm == "pretrained":
-        save_model(model, output.with_name(MODEL), corpus.folder / "tokenizer.json")
+        description = ModelDescription.read(pretrain_folder / MODEL / "config.json")
+        save_model(
+            model,
+            output.with_name(MODEL),
+            corpus.folder / "tokenizer.json",
+            segment_tokens=description.segment_tokens,
+        )
     journal.close()
     write_json(output, result)

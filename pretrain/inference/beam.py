@@ -41,7 +41,7 @@ class _Beam:
         if self.width == 1:  # greedy
             return True
         longest = self.limit + self.must_end
-        return self.rating(self.best()[self.width - 1]) >= best_score / longest**self.length_power
+        return bool(self.rating(self.best()[self.width - 1]) >= best_score / longest**self.length_power)
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
 
 _SHORTEST_PLACE_TOKENS = 8
+_LONGEST_STEP_TOKENS = 32
 
 
 def fill_known_length(
@@ -71,13 +72,17 @@ def fill_unknown_length(
 
 
 def place_lengths(max_tokens: int) -> Sequence[int]:
-    """8, 16, 32 ... and the one that just holds `max_tokens` and the end."""
+    """8, 16, 32, 64, 96 ... and the one that just holds `max_tokens` and the end.
+
+    Steps of at most 32, because pretraining leaves 1 to 32 positions more than the hole has tokens: whatever its
+    length, one place is as the model knows it.
+    """
     longest = max_tokens + 1
     places = []
     place = _SHORTEST_PLACE_TOKENS
     while place < longest:
         places.append(place)
-        place *= 2
+        place += min(place, _LONGEST_STEP_TOKENS)
     return [*places, longest]
 
 

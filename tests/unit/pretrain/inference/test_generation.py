@@ -173,7 +173,7 @@ def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None) ->
         assert len(one.tokens) <= 11
         assert not {4, 5} & set(one.tokens)
     assert place_lengths(11) == [8, 12]
-    assert place_lengths(64) == [8, 16, 32, 64, 65]
+    assert place_lengths(100) == [8, 16, 32, 64, 96, 101]
     assert place_lengths(1) == [2]
 
 
