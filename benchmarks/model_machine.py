@@ -46,14 +46,17 @@ def cpu_name() -> str:
 
 
 def describe_machine() -> str:
-    """One line: processor, threads, versions, load."""
+    """One line: processor, threads, load, versions, whether our attention is the fused one."""
     import torch
     import transformers
 
+    from pretrain.model.fused.operators import load_operators
+
+    attention = "plain" if load_operators() else "fused"
     return (
         f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()}), {torch.get_num_threads()} threads of "
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}"
+        f"transformers {transformers.__version__}, {attention} attention on the processor"
     )
 
 
