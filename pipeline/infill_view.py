@@ -24,7 +24,8 @@ _PLACE = re.compile(r"(\d+):(\d+)")
 class InfillRequest:
     """Which hole to fill and how. `at` ("12:5") says where it is, otherwise the file's one `<hole>` does.
 
-    It gets `length` tokens, or as many as the model sees fit up to `max_tokens` (64 where None).
+    It gets `length` tokens, or as many as the model sees fit up to `max_tokens`. Where that is None, it is
+    64, or half a segment of the model if that is less.
     """
 
     run: Path
@@ -47,11 +48,13 @@ def write_fillings(request: InfillRequest, output: TextOutput) -> None:
 
     from pretrain.inference.language_model import PermutationLM
 
-    fillings = PermutationLM.from_run(request.run).infill(
+    model = PermutationLM.from_run(request.run)
+    fillings = model.infill(
         prefix,
         suffix,
         length=request.length,
-        max_new_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+        # Unasked, a hole leaves half a segment to the text around it.
+        max_new_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, max(1, model.segment_tokens // 2)),
         sampling=sampling,
         beam=request.drawing.beam,
         num_samples=request.num,

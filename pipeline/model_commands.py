@@ -118,7 +118,10 @@ def infill(
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", metavar="N", min=1, help="Fill in at most so many; 64 when nothing is said."
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="Fill in at most so many; 64 (at most half a segment) if unsaid.",
         ),
     ] = None,
     temperature: Temperature = None,

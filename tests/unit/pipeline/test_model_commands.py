@@ -158,6 +158,8 @@ def test_infill_fills_the_hole_and_the_file_stays_as_it_is(model: Path, file: Pa
     unknown = permcode("infill", model, file, *at, "--max-tokens", 9)
     assert unknown.exit_code == 0, unknown.stderr
     assert unknown.stdout_bytes == lm.infill(prefix, suffix, max_new_tokens=9)[0].data
+    unsaid = permcode("infill", model, file, *at).stdout_bytes
+    assert unsaid == lm.infill(prefix, suffix, max_new_tokens=SEGMENT // 2)[0].data
     known = permcode("infill", model, file, *at, "--length", 4).stdout_bytes
     assert known == lm.infill(prefix, suffix, length=4)[0].data
     marked = file.with_name("marked.py")
