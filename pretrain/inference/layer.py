@@ -25,6 +25,18 @@ class LayerCache:
     distances: Distances
 
 
+class _RowNorm:
+    """A LayerNorm whose weights are kept in the type of the rows, float32 at least."""
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        row_type = torch.promote_types(norm.weight.dtype, torch.float32)
+        self.shape, self.epsilon = norm.normalized_shape, norm.eps
+        self.weight_D, self.bias_D = norm.weight.to(row_type), norm.bias.to(row_type)
+
+    def __call__(self, rows_BQD: Tensor) -> Tensor:
+        return functional.layer_norm(rows_BQD, self.shape, self.weight_D, self.bias_D, self.epsilon)
+
+
 class DecodingLayer:
     """The weights of a `Block`, arranged for decoding; what it computes is what the block computes.
 
@@ -34,6 +46,8 @@ class DecodingLayer:
     def __init__(self, block: Block) -> None:
         attention = block.attention
         self.block, self.positions = block, attention.positions
+        self.attention_norm = _RowNorm(block.attention_norm)
+        self.feed_forward_norm = _RowNorm(block.feed_forward_norm)
         self.num_heads, self.head_dim = attention.num_heads, attention.head_dim
         weight_DE = attention.query.weight
         scale = self.head_dim**-0.5
@@ -71,7 +85,7 @@ class DecodingLayer:
 
     def _projected(self, rows_BQD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.block.pre_norm:
-            rows_BQD = _normalised(self.block.attention_norm, rows_BQD)
+            rows_BQD = self.attention_norm(rows_BQD)
         fused_BQE = functional.linear(rows_BQD.to(self.weight_ED.dtype), self.weight_ED, self.bias_E)
         fused_BQ3NH = fused_BQE.view(*rows_BQD.shape[:2], 3, self.num_heads, self.head_dim)
         query_BQNH, key_BQNH, value_BQNH = fused_BQ3NH.unbind(2)
@@ -106,19 +120,14 @@ class DecodingLayer:
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block
         attended_BQD = functional.linear(mixed_BQE, block.attention.output.weight)
-        rows_BQD = self._add(block.attention_norm, rows_BQD, attended_BQD)
-        entering_BQD = _normalised(block.feed_forward_norm, rows_BQD) if block.pre_norm else rows_BQD
+        rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
+        entering_BQD = self.feed_forward_norm(rows_BQD) if block.pre_norm else rows_BQD
         update_BQD = _fed_forward(block.feed_forward, entering_BQD.to(self.weight_ED.dtype))
-        return self._add(block.feed_forward_norm, rows_BQD, update_BQD)
+        return self._add(self.feed_forward_norm, rows_BQD, update_BQD)
 
-    def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
+    def _add(self, norm: _RowNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
         rows_BQD = rows_BQD + update_BQD
-        return rows_BQD if self.block.pre_norm else _normalised(norm, rows_BQD)
-
-
-def _normalised(norm: nn.LayerNorm, rows_BQD: Tensor) -> Tensor:
-    weight, bias = norm.weight.to(rows_BQD.dtype), norm.bias.to(rows_BQD.dtype)
-    return functional.layer_norm(rows_BQD, norm.normalized_shape, weight, bias, norm.eps)
+        return rows_BQD if self.block.pre_norm else norm(rows_BQD)
 
 
 def _fed_forward(network: nn.Module, rows_BQD: Tensor) -> Tensor:
