@@ -6,11 +6,12 @@ V vocabulary.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.reach import Reach
 from pretrain.model.block import Block
-from pretrain.model.places import DistanceSpan, Places
+from pretrain.model.places import DistanceSpan
 from pretrain.model.transformer import TwoStreamTransformer
 
 
@@ -41,7 +42,7 @@ class DecodingSession:
     """Lanes that are decoded side by side, their keys and values kept for every layer.
 
     Tokens are written in the order of prediction: a pass sees everything written by earlier passes, and of its own
-    content rows those that `Places` would let it see. Column c of lane b stands at position c - `offset_B[b]`.
+    content rows those that their ranks let it see. Column c of lane b stands at position c - `offset_B[b]`.
     """
 
     def __init__(
@@ -232,15 +233,13 @@ class DecodingSession:
         return self.model.logits(last_layer.predicted(rows_BQD, last_cache, reach))
 
     def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
-        position_BQ = reach.position_BQ.clamp(min=0)
-        places = Places(position_BQ, position_BQ, position_BQ, None, extent=0)
-        if tokens_BT is None:
-            return self.model.query_rows(places)
-        num_content = reach.num_content
-        content = Places(*(position_BQ[:, :num_content],) * 3, None, extent=0)
-        if num_content == position_BQ.shape[1]:
-            return self.model.content_rows(tokens_BT, content)
-        predicted = Places(*(position_BQ[:, num_content:],) * 3, None, extent=0)
-        return torch.cat(
-            [self.model.content_rows(tokens_BT, content), self.model.query_rows(predicted)], dim=1
-        )
+        """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""
+        model = self.model
+        lanes, num_rows = reach.position_BQ.shape
+        rows_BQD = model.query_start_D.expand(lanes, num_rows - reach.num_content, -1)
+        if tokens_BT is not None:
+            rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
+        rows_BQD = rows_BQD.to(torch.promote_types(rows_BQD.dtype, torch.float32))
+        # Padding stands before the first position; where it stands does not matter, for nobody sees it.
+        added_BQD = model.input_positions.vectors(reach.position_BQ.clamp(min=0), extent=0)
+        return rows_BQD if added_BQD is None else rows_BQD + added_BQD.to(rows_BQD.dtype)
