@@ -206,3 +206,15 @@ def test_segment_encodings_are_nothing_within_one_document() -> None:
     with torch.inference_mode():
         output = model(row(np.concatenate([prompt, new])), content, content.at(row([5, 6, 7])))
     torch.testing.assert_close(found_TV, output.logits_BPV[0], rtol=0, atol=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_lower_precision_stays_close(dtype: torch.dtype, tolerance: float, norm: str) -> None:
+    """Relative to the size of the logits, as the uncached model in the same precision would."""
+    model = small_model(norm=norm)
+    prompt, new = random_tokens(1, 5), random_tokens(2, 6)
+    exact_TV = continued(model, [prompt], [new])[0]
+    found_TV = continued(model.to(dtype), [prompt], [new])[0].double()
+    error = float((found_TV - exact_TV).norm() / exact_TV.norm())
+    assert error < tolerance
