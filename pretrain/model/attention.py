@@ -5,6 +5,7 @@ Shapes: B lanes, Q rows, K keys, X rows or keys, N heads, H head dim, D model, R
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pretrain.model.attend import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
@@ -46,8 +47,11 @@ class TwoStreamAttention(nn.Module):
 
     def keys_values(self, context_BKD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
         """Keys and values [N, B, K, H] for both streams."""
-        key_BKNH = self.positions.placed(self._heads(self.key(context_BKD)), keys.position_BX)
-        return _heads_first(key_BKNH), _heads_first(self._heads(self.value(context_BKD)))
+        # One product for both: in bfloat16 the gradients of two would be rounded before they are added.
+        weight_ED = torch.cat([self.key.weight, self.value.weight])
+        key_BKD, value_BKD = functional.linear(context_BKD, weight_ED).chunk(2, dim=-1)
+        key_BKNH = self.positions.placed(self._heads(key_BKD), keys.position_BX)
+        return _heads_first(key_BKNH), _heads_first(self._heads(value_BKD))
 
     def distances(self, span: DistanceSpan, table_RD: Tensor | None) -> Distances:
         """What this layer keeps for every distance of the span."""
@@ -79,7 +83,7 @@ class TwoStreamAttention(nn.Module):
         return Queries(content_NBQH, distance_NBQH, document_NBQ2)
 
     def _heads(self, flat_BXD: Tensor) -> Tensor:
-        return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, self.head_dim)
+        return flat_BXD.unflatten(-1, (self.num_heads, self.head_dim))
 
 
 def _heads_first(heads_BXNH: Tensor) -> Tensor:

@@ -146,15 +146,13 @@ class TwoStreamTransformer(nn.Module):
 
     def content_rows(self, tokens_BL: Tensor, content: Places) -> Tensor:
         """The content stream [B, L, D] below the first layer."""
-        return self._entering(self.embedding(tokens_BL), content)
+        return self._entering(functional.embedding(tokens_BL, widened(self.embedding.weight)), content)
 
     def query_rows(self, targets: Places) -> Tensor:
         """The query stream [B, P, D] below the first layer."""
-        return self._entering(self.query_start_D.expand(*targets.rank_BX.shape, -1), targets)
+        return self._entering(widened(self.query_start_D).expand(*targets.rank_BX.shape, -1), targets)
 
     def _entering(self, rows_BXD: Tensor, places: Places) -> Tensor:
-        if rows_BXD.dtype in (torch.bfloat16, torch.float16):
-            rows_BXD = rows_BXD.float()
         added_BXD = self.input_positions.vectors(places.position_BX, places.extent)
         if added_BXD is not None:
             rows_BXD = rows_BXD + added_BXD.to(rows_BXD.dtype)
@@ -166,6 +164,11 @@ class TwoStreamTransformer(nn.Module):
         rows_BPD = self.dropout(self.final_norm(rows_BPD))
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
         return functional.linear(rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
+
+
+def widened(parameter: Tensor) -> Tensor:
+    """The parameter in float32 at least: what reads it adds up its gradient in that type."""
+    return parameter.float() if parameter.dtype.itemsize < torch.float32.itemsize else parameter
 
 
 def advance(
