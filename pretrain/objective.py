@@ -1,12 +1,13 @@
 """What is learnt: the likelihood of the predicted tokens, each given what its order lets it see.
 
-Shapes: B lanes, L segment, P predicted, V vocabulary.
+Shapes: B lanes, L segment, P predicted, V vocabulary, X = B P.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_cross_entropy
 from pretrain.model.places import Places
 
 
@@ -18,5 +19,8 @@ def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> Places
 
 def prediction_loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
     """Mean negative log-likelihood of the wanted tokens in nats, computed in float32 at least."""
-    exact = logits_BPV if logits_BPV.dtype == torch.float64 else logits_BPV.float()
-    return functional.cross_entropy(exact.flatten(0, 1), wanted_BP.flatten())
+    logits_XV, wanted_X = logits_BPV.flatten(0, 1), wanted_BP.flatten()
+    if cross_entropy_fusable(logits_XV):
+        return fused_cross_entropy(logits_XV, wanted_X)
+    exact_XV = logits_XV if logits_XV.dtype == torch.float64 else logits_XV.float()
+    return functional.cross_entropy(exact_XV, wanted_X)

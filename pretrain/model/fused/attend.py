@@ -3,7 +3,6 @@
 Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys, S keys padded.
 """
 
-import logging
 from dataclasses import dataclass
 from functools import cache
 from weakref import WeakKeyDictionary
@@ -12,10 +11,8 @@ import torch
 from torch import Tensor
 
 from pretrain.model.attend import Distances, Queries
-from pretrain.model.fused.operators import load_operators
+from pretrain.model.fused.operators import operators_are_there
 from pretrain.model.places import UNFILLED_GROUP, Sight
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,7 @@ def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
 def _multiplies(dtype: torch.dtype) -> bool:
     if dtype not in (torch.float32, torch.bfloat16):
         return False
-    reason = load_operators()
-    if reason is not None:
-        _log.warning("attention runs in plain PyTorch, which takes longer: %s", reason)
-        return False
-    return bool(torch.ops.permcode_attention.multiplies(dtype))
+    return operators_are_there() and bool(torch.ops.permcode_attention.multiplies(dtype))
 
 
 def attend_fused(

@@ -102,15 +102,15 @@ class LaneGradients {
     const std::vector<KeyRun>& runs = problem_.runs[b_];
     const int64_t* position = problem_.positions(b_, first_);
     const Window window = problem_.distances.window(position, num_rows_, runs);
-    shifted_.make(window.width);
     shifted_rows_.make(kBlockRows * window.width);
     shifted_pairs_.make(kBlockRows * window.width);
+    const bool one_key_a_row = problem_.distances.one_key_a_row(position, num_rows_, runs);
     for (int64_t i = 0; i < num_rows_; ++i) {
-      std::memset(shifted_.data(), 0, window.width * sizeof(float));
-      problem_.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
-        add(scores_.data() + i * padded_ + key, shifted_.data() + row, count);
-      });
-      convert(shifted_.data(), shifted_rows_.data() + i * window.width, window.width);
+      T* shifted = shifted_rows_.data() + i * window.width;
+      if (one_key_a_row)
+        move_row(position[i], i, window, shifted);
+      else
+        add_row(position[i], i, window, shifted);
     }
     const Matrix<const T> shifted_rows{shifted_rows_.data(), window.width};
     multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
@@ -119,6 +119,23 @@ class LaneGradients {
     pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, shifted_pairs_.data());
     add_product(rows_of(*inputs_.distance_NBQH), shifted_pairs_.data(), window.width,
                 distance_gradient_HR + window.first, problem_.distances.padded());
+  }
+
+  // The score gradients of row i of the block, by table row of the window.
+  void move_row(int64_t position, int64_t i, Window window, T* shifted) {
+    std::memset(shifted, 0, window.width * sizeof(T));
+    problem_.distances.stretches(position, problem_.runs[b_], window, [&](int64_t row, int64_t key, int64_t count) {
+      std::memcpy(shifted + row, score_rows_.data() + i * padded_ + key, count * sizeof(T));
+    });
+  }
+
+  void add_row(int64_t position, int64_t i, Window window, T* shifted) {
+    shifted_.make(window.width);
+    std::memset(shifted_.data(), 0, window.width * sizeof(float));
+    problem_.distances.stretches(position, problem_.runs[b_], window, [&](int64_t row, int64_t key, int64_t count) {
+      add(scores_.data() + i * padded_ + key, shifted_.data() + row, count);
+    });
+    convert(shifted_.data(), shifted, window.width);
   }
 
   // sum_HX += (the block's rows)^T factor_X

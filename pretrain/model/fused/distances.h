@@ -13,6 +13,13 @@ struct KeyRun {
   int64_t first, count, position;
 };
 
+// Whether no two keys stand at one position, as far as that can be told at a glance: runs follow each other.
+inline bool in_order(const std::vector<KeyRun>& runs) {
+  for (size_t i = 1; i < runs.size(); ++i)
+    if (runs[i].position < runs[i - 1].position + runs[i - 1].count) return false;
+  return true;
+}
+
 inline std::vector<KeyRun> key_runs(const int64_t* position, int64_t count) {
   std::vector<KeyRun> runs;
   for (int64_t key = 0; key < count; ++key) {
@@ -36,7 +43,7 @@ struct DistanceRows {
     return std::clamp<int64_t>(high - query_position + key_position, 0, count - 1);
   }
 
-  // Starts at an even row and is wide in steps of 64: few shapes, each of which brgemm compiles once.
+  // Starts at an even row and is wide in steps of 32: few shapes, each of which brgemm compiles once.
   Window window(const int64_t* query_position, int64_t num_queries, const std::vector<KeyRun>& runs) const {
     if (runs.empty()) return {0, kWidthStep};
     const auto [lowest, highest] = std::minmax_element(query_position, query_position + num_queries);
@@ -62,10 +69,18 @@ struct DistanceRows {
     }
   }
 
+  // Whether a table row belongs to one key at most for these queries, so that there is nothing to add up.
+  bool one_key_a_row(const int64_t* query_position, int64_t num_queries, const std::vector<KeyRun>& runs) const {
+    if (runs.empty() || !in_order(runs)) return false;
+    const auto [lowest, highest] = std::minmax_element(query_position, query_position + num_queries);
+    const KeyRun& end = runs.back();
+    return high - *highest + runs.front().position >= 0 && high - *lowest + end.position + end.count <= count;
+  }
+
   // Tables are padded so that no window ends behind them.
   int64_t padded() const { return (count + 2 * kWidthStep - 1) / kWidthStep * kWidthStep; }
 
-  static constexpr int64_t kWidthStep = 64;
+  static constexpr int64_t kWidthStep = 32;
 };
 
 }  // namespace permcode

@@ -19,4 +19,8 @@ TORCH_LIBRARY(permcode_attention, library) {
       " Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW, Tensor row_position_BQ,"
       " Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
       permcode::backward);
+  library.def("masses(Tensor logits_XV, Tensor wanted_X) -> Tensor", permcode::masses);
+  library.def(
+      "cross_entropy_backward(Tensor logits_XV, Tensor wanted_X, Tensor masses_X2, float scale) -> Tensor",
+      permcode::cross_entropy_backward);
 }

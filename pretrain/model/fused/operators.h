@@ -1,7 +1,7 @@
 // The operators of torch.ops.permcode_attention; library.cpp has their schemas.
 //
 // Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys each, S keys padded to a
-// multiple of kKeysStep.
+// multiple of kKeysStep; X rows of logits, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,5 +43,13 @@ std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, O
     const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
     const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
     const at::Tensor& key_position_BK, int64_t highest_distance);
+
+// Of every row the highest logit, and the logarithm of the sum of e^(logit - highest): float32 [X, 2]. Refuses wanted
+// tokens outside the vocabulary.
+at::Tensor masses(const at::Tensor& logits_XV, const at::Tensor& wanted_X);
+
+// (softmax(logits) - 1 at the wanted token) * scale, in the type of the logits.
+at::Tensor cross_entropy_backward(const at::Tensor& logits_XV, const at::Tensor& wanted_X, const at::Tensor& masses_X2,
+                                  double scale);
 
 }  // namespace permcode

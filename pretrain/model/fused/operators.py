@@ -6,6 +6,7 @@ here every build has a folder of its own and a lock that goes with the process.
 
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ import torch
 from cluster.errors import first_line
 from cluster.process_group import extensions_folder, find_build_tools
 
+_log = logging.getLogger(__name__)
 _SOURCES = Path(__file__).parent
 _BUILD_PREFIX = ".building-permcode_attention-"
 _FLAGS = {
@@ -36,6 +38,15 @@ def load_operators() -> str | None:
     except (RuntimeError, ImportError, OSError) as error:
         return first_line(error)
     return None
+
+
+@cache
+def operators_are_there() -> bool:
+    """Whether `load_operators` succeeds; says once on the log if it does not."""
+    reason = load_operators()
+    if reason is not None:
+        _log.warning("attention runs in plain PyTorch, which takes longer: %s", reason)
+    return reason is None
 
 
 def library_path() -> Path:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from pretrain import objective
 from pretrain.model import attention
 from pretrain.model.config import ModelConfig
 from pretrain.model.places import Places
@@ -57,8 +58,9 @@ class RealPass:
 
 
 @pytest.fixture(autouse=True)
-def plain_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "fusable", lambda *_arguments: False)
+    monkeypatch.setattr(objective, "cross_entropy_fusable", lambda _logits: False)
 
 
 @pytest.mark.filterwarnings("ignore")  # the profiler warns of what it leaves to other threads
