@@ -45,13 +45,19 @@ class TwoStreamAttention(nn.Module):
             SegmentEncodings(config.num_heads, config.head_dim) if config.segment_encodings else None
         )
 
-    def keys_values(self, context_BKD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
-        """Keys and values [N, B, K, H] for both streams."""
+    def keys_values(self, memory_BMD: Tensor, content_BLD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
+        """Keys and values [N, B, K, H] over [memory; content], for both streams."""
         # One product for both: in bfloat16 the gradients of two would be rounded before they are added.
         weight_ED = torch.cat([self.key.weight, self.value.weight])
-        key_BKD, value_BKD = functional.linear(context_BKD, weight_ED).chunk(2, dim=-1)
-        key_BKNH = self.positions.placed(self._heads(key_BKD), keys.position_BX)
-        return _heads_first(key_BKNH), _heads_first(self._heads(value_BKD))
+        key_parts, value_parts = [], []
+        position_parts = keys.position_BX.split([memory_BMD.shape[1], content_BLD.shape[1]], dim=1)
+        # Apart, because nobody wants the memory's gradient.
+        for part_BXD, position_BX in zip((memory_BMD, content_BLD), position_parts, strict=True):
+            key_BXD, value_BXD = functional.linear(part_BXD, weight_ED).chunk(2, dim=-1)
+            key_BXNH = self.positions.placed(self._heads(key_BXD), position_BX)
+            key_parts.append(key_BXNH.permute(2, 0, 1, 3))
+            value_parts.append(self._heads(value_BXD).permute(2, 0, 1, 3))
+        return torch.cat(key_parts, dim=2), torch.cat(value_parts, dim=2)
 
     def distances(self, span: DistanceSpan, table_RD: Tensor | None) -> Distances:
         """What this layer keeps for every distance of the span."""

@@ -37,9 +37,10 @@ class Block(nn.Module):
         self.feed_forward_norm = Norm(config.model_dim, eps=config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
 
-    def keys_values(self, context_BKD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory_BMD: Tensor, content_BLD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
         """Keys and values [N, B, K, H] of the layer's input at [memory; content]."""
-        return self.attention.keys_values(self._entering(self.attention_norm, context_BKD), keys)
+        memory_BMD = self._entering(self.attention_norm, memory_BMD)
+        return self.attention.keys_values(memory_BMD, self._entering(self.attention_norm, content_BLD), keys)
 
     def forward(
         self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight

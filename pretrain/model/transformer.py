@@ -180,8 +180,7 @@ def advance(
     sight: Sight,
 ) -> Tensor:
     """Rows one layer up, with keys and values over [memory; content]."""
-    context_BKD = torch.cat([memory_BMD.to(content_BLD.dtype), content_BLD], dim=1)
-    key_NBKH, value_NBKH = block.keys_values(context_BKD, sight.keys)
+    key_NBKH, value_NBKH = block.keys_values(memory_BMD, content_BLD, sight.keys)
     distances = block.attention.distances(sight.span, table_RD)
     advanced: Tensor = block(rows_BQD, key_NBKH, value_NBKH, distances, sight)
     return advanced

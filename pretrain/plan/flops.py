@@ -15,7 +15,7 @@ from pretrain.model.config import ModelConfig, ShawPositions, TransformerXLPosit
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs of one forward pass over B lanes; the fields are all of them, each counted once."""
+    """FLOPs of one forward pass over B lanes; the fields but the last are all of them, each counted once."""
 
     content_stream: int
     """Projections, attention and feed-forward of the L content rows, and their keys and values."""
@@ -28,6 +28,8 @@ class Flops:
     """Transformer-XL's keys of distances: once per forward pass, however many lanes it has."""
     segment_encodings: int
     output_layer: int
+    of_constants: int
+    """How many of these are products with what needs no gradient: sinusoids, and memory that no norm stands before."""
 
     @property
     def forward(self) -> int:
@@ -42,15 +44,14 @@ class Flops:
     def training(self, activation_checkpointing: bool = False) -> int:
         """Forward and backward pass; with checkpointing the layers' forward pass is done twice.
 
-        The backward pass of a product is two products; that of the distance projection is one, because sinusoids
-        need no gradient.
+        The backward pass of a product is two products; with a constant it is one.
         """
         again = self.layers if activation_checkpointing else 0
-        return 3 * self.forward - self.distance_projection + again
+        return 3 * self.forward - self.of_constants + again
 
     def by_part(self) -> dict[str, int]:
         """The parts with their names."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
 
 
 def forward_flops(
@@ -80,14 +81,17 @@ def forward_flops(
         2 * inner_dim if relative else 4 * inner_dim if isinstance(config.positions, ShawPositions) else 0
     )
     rows = content_rows + query_rows
+    memory_keys_values = layers * lanes * config.memory_tokens * per_key
+    distance_projection = layers * num_distances * 2 * config.model_dim * inner_dim if relative else 0
     return Flops(
         content_stream=content_rows * per_row + layers * lanes * segment_tokens * per_key,
         query_stream=query_rows * per_row,
-        memory_keys_values=layers * lanes * config.memory_tokens * per_key,
+        memory_keys_values=memory_keys_values,
         distance_products=rows * num_distances * per_row_and_distance,
-        distance_projection=layers * num_distances * 2 * config.model_dim * inner_dim if relative else 0,
+        distance_projection=distance_projection,
         segment_encodings=rows * 2 * 2 * inner_dim if config.segment_encodings else 0,
         output_layer=lanes * num_targets * 2 * config.model_dim * vocab_size,
+        of_constants=distance_projection + (memory_keys_values if config.norm == "post" else 0),
     )
 
 
