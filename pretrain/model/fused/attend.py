@@ -17,11 +17,13 @@ from pretrain.model.places import UNFILLED_GROUP, Sight
 
 @dataclass(frozen=True)
 class PackedSight:
-    """A `Sight` as the operators want it: a bit per pair of row and key, int16 [B, Q, W]."""
+    """A `Sight` as the operators want it: a bit per pair of row and key, rows in the order of their positions."""
 
     visible_BQW: Tensor
     other_document_BQW: Tensor | None
     row_position_BQ: Tensor
+    row_order_BQ: Tensor
+    """Which row of the sight each row is."""
     key_position_BK: Tensor
     highest_distance: int
 
@@ -84,13 +86,16 @@ def packed_sight(sight: Sight) -> PackedSight:
 
 def _pack(sight: Sight) -> PackedSight:
     keys, operators = sight.keys, torch.ops.permcode_attention
+    row_order_BQ = sight.position_BQ.argsort(dim=1, stable=True)
     other_document_BQW = None
     if sight.document_BQ is not None and keys.document_BX is not None:
-        other_document_BQW = operators.different(sight.document_BQ, keys.document_BX)
+        other_document_BQW = operators.different(sight.document_BQ.gather(1, row_order_BQ), keys.document_BX)
+    bound_BQ, group_BQ = sight.bound_BQ.gather(1, row_order_BQ), sight.group_BQ.gather(1, row_order_BQ)
     return PackedSight(
-        operators.visible(sight.bound_BQ, sight.group_BQ, keys.rank_BX, keys.group_BX, UNFILLED_GROUP),
+        operators.visible(bound_BQ, group_BQ, keys.rank_BX, keys.group_BX, UNFILLED_GROUP),
         other_document_BQW,
-        sight.position_BQ,
+        sight.position_BQ.gather(1, row_order_BQ),
+        row_order_BQ,
         keys.position_BX,
         sight.span.high,
     )
@@ -121,6 +126,7 @@ class _FusedAttention(torch.autograd.Function):
             sight.visible_BQW,
             other_document_BQW,
             sight.row_position_BQ,
+            sight.row_order_BQ,
             sight.key_position_BK,
             sight.highest_distance,
             any(ctx.needs_input_grad),  # type: ignore[attr-defined]
@@ -138,6 +144,7 @@ class _FusedAttention(torch.autograd.Function):
             *ctx.saved_tensors,  # type: ignore[attr-defined]
             ctx.other_document_BQW,  # type: ignore[attr-defined]
             sight.row_position_BQ,
+            sight.row_order_BQ,
             sight.key_position_BK,
             sight.highest_distance,
         )

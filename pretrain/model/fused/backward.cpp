@@ -39,6 +39,7 @@ class LaneGradients {
         weight_pairs_(kBlockRows * padded_),
         scratch_(kBlockRows * width_),
         columns_(kBlockRows * width_),
+        gathered_(kBlockRows * width_),
         rows_(kBlockRows * width_) {}
 
   // `distances_RH` as a second factor; the gradient of the distance keys is added up in `distance_gradient_HR`.
@@ -50,6 +51,7 @@ class LaneGradients {
     value_gradient_HS_.zero();
     for (first_ = 0; first_ < problem_.rows; first_ += kBlockRows) {
       num_rows_ = std::min(kBlockRows, problem_.rows - first_);
+      order_ = problem_.order(b, first_);
       scores();
       if (gradients_.document_NBQ2) documents();
       content();
@@ -60,14 +62,15 @@ class LaneGradients {
   }
 
  private:
-  Matrix<const T> rows_of(const at::Tensor& heads_NBQH) const {
-    const auto whole = head<const T>(heads_NBQH, n_, b_);
-    return {whole.row(first_), whole.stride};
+  // The block's rows; good until the next call.
+  Matrix<const T> gathered(const at::Tensor& heads_NBQH) {
+    return gather_rows(head<const T>(heads_NBQH, n_, b_), order_, num_rows_, width_, gathered_.data());
   }
 
   // Gradients of the block's scores, and those of the values.
   void scores() {
-    const auto gradient = rows_of(forward_.gradient_NBQH), weights = rows_of(forward_.weights_NBQS);
+    const auto gradient = gathered(forward_.gradient_NBQH);
+    const Matrix<const T> weights{head<const T>(forward_.weights_NBQS, n_, b_).row(first_), padded_};
     multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
     for (int64_t i = 0; i < num_rows_; ++i)
       softmax_backward(scores_.data() + i * padded_, weights.row(i), padded_, score_rows_.data() + i * padded_);
@@ -81,12 +84,12 @@ class LaneGradients {
       const uint16_t* other = other_.row(b_, first_ + i);
       Floats total{}, total_other{};
       for (int64_t key = 0; key < padded_; key += kLanes) {
-        const Floats gradient = load(scores_.data() + i * padded_ + key);
+        const Floats gradient = load(score_rows_.data() + i * padded_ + key);
         total += where(other[key / kLanes], Floats{}, gradient);
         total_other += where(other[key / kLanes], gradient, Floats{});
       }
-      out.row(first_ + i)[0] = T(sum(total));
-      out.row(first_ + i)[1] = T(sum(total_other));
+      out.row(order_[i])[0] = T(sum(total));
+      out.row(order_[i])[1] = T(sum(total_other));
     }
   }
 
@@ -95,7 +98,7 @@ class LaneGradients {
     multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
     write_rows(gradients_.content_NBQH);
     pack_rows(score_rows, num_rows_, kBlockRows, padded_, score_pairs_.data());
-    add_product(rows_of(inputs_.content_NBQH), score_pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
+    add_product(gathered(inputs_.content_NBQH), score_pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
   }
 
   void distances(const T* distances_RH, float* distance_gradient_HR) {
@@ -117,7 +120,7 @@ class LaneGradients {
              rows_.data(), width_);
     write_rows(*gradients_.distance_NBQH);
     pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, shifted_pairs_.data());
-    add_product(rows_of(*inputs_.distance_NBQH), shifted_pairs_.data(), window.width,
+    add_product(gathered(*inputs_.distance_NBQH), shifted_pairs_.data(), window.width,
                 distance_gradient_HR + window.first, problem_.distances.padded());
   }
 
@@ -133,7 +136,7 @@ class LaneGradients {
     shifted_.make(window.width);
     std::memset(shifted_.data(), 0, window.width * sizeof(float));
     problem_.distances.stretches(position, problem_.runs[b_], window, [&](int64_t row, int64_t key, int64_t count) {
-      add(scores_.data() + i * padded_ + key, shifted_.data() + row, count);
+      add(score_rows_.data() + i * padded_ + key, shifted_.data() + row, count);
     });
     convert(shifted_.data(), shifted, window.width);
   }
@@ -147,7 +150,7 @@ class LaneGradients {
 
   void write_rows(const at::Tensor& gradient_NBQH) {
     const auto out = head<T>(gradient_NBQH, n_, b_);
-    for (int64_t i = 0; i < num_rows_; ++i) convert(rows_.data() + i * width_, out.row(first_ + i), width_);
+    for (int64_t i = 0; i < num_rows_; ++i) convert(rows_.data() + i * width_, out.row(order_[i]), width_);
   }
 
   void finish(const Buffer<float>& gradient_HS, Matrix<T> out) {
@@ -162,8 +165,9 @@ class LaneGradients {
   const int64_t width_, padded_;
   Buffer<T> values_HS_, keys_SH_;
   Buffer<float> key_gradient_HS_, value_gradient_HS_, scores_;
-  Buffer<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, shifted_rows_, shifted_pairs_;
+  Buffer<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, gathered_, shifted_rows_, shifted_pairs_;
   Buffer<float> rows_, shifted_;
+  const int64_t* order_ = nullptr;
   int64_t n_ = 0, b_ = 0, first_ = 0, num_rows_ = 0;
 };
 
@@ -227,12 +231,12 @@ std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, O
     const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
     const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
     const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
-    const at::Tensor& key_position_BK, int64_t highest_distance) {
+    const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance) {
   const Forward forward{{with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH), with_plain_rows(key_NBKH),
                          with_plain_rows(value_NBKH), with_plain_rows(distance_NRH)},
                         with_plain_rows(gradient_NBQH),
                         weights_NBQS.contiguous()};
-  const Problem problem(forward.inputs, row_position_BQ, key_position_BK, highest_distance);
+  const Problem problem(forward.inputs, row_position_BQ, row_order_BQ, key_position_BK, highest_distance);
   problem.check_heads(gradient_NBQH, problem.rows, problem.width);
   problem.check_heads(weights_NBQS, problem.rows, problem.padded_keys);
   problem.check_bits(other_BQW);

@@ -40,13 +40,13 @@ struct Packed {
 
 // score[i, k] += (query i) (key of the distance from i to k)
 template <typename T>
-void add_distances(const Problem& problem, Matrix<const T> query, const T* table, int64_t b, int64_t first_row,
+void add_distances(const Problem& problem, Matrix<const T> queries, const T* table, int64_t b, int64_t first_row,
                    int64_t num_rows, Buffer<float>& scratch, float* scores) {
   const std::vector<KeyRun>& runs = problem.runs[b];
   const int64_t* position = problem.positions(b, first_row);
   const Window window = problem.distances.window(position, num_rows, runs);
   scratch.make(num_rows * window.width);
-  multiply(num_rows, window.width, problem.width, {query.row(first_row), query.stride},
+  multiply(num_rows, window.width, problem.width, queries,
            table + window.first * kPair<T>, problem.distances.padded(), scratch.data(), window.width);
   for (int64_t i = 0; i < num_rows; ++i)
     problem.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
@@ -68,28 +68,31 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tens
   at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
   at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
     Buffer<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
-    Buffer<T> passing(keeps_weights ? 0 : kBlockRows * padded);
+    Buffer<T> queries(kBlockRows * width), passing(keeps_weights ? 0 : kBlockRows * padded);
     for (int64_t task = first; task < last; ++task) {
       const int64_t pair = task / problem.blocks, n = pair / lanes, b = pair % lanes;
       const int64_t first_row = task % problem.blocks * kBlockRows;
       const int64_t num_rows = std::min(kBlockRows, problem.rows - first_row);
-      const auto query = head<const T>(content_NBQH, n, b);
+      const int64_t* order = problem.order(b, first_row);
+      const auto gathered = [&](const at::Tensor& heads_NBQH) {
+        return gather_rows(head<const T>(heads_NBQH, n, b), order, num_rows, width, queries.data());
+      };
       T* weights = keeps_weights ? head<T>(weights_NBQS, n, b).row(first_row) : passing.data();
       const auto out = head<T>(mixed_NBQH, n, b);
-      multiply(num_rows, padded, width, {query.row(first_row), query.stride},
+      multiply(num_rows, padded, width, gathered(content_NBQH),
                packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
       if (distance_NRH)
-        add_distances(problem, head<const T>(*distance_NBQH, n, b), packed.distances.data() + n * packed.per_table,
+        add_distances(problem, gathered(*distance_NBQH), packed.distances.data() + n * packed.per_table,
                       b, first_row, num_rows, shifted, scores.data());
       for (int64_t i = 0; i < num_rows; ++i) {
         const int64_t row = first_row + i;
-        const T* document = document_NBQ2 ? head<const T>(*document_NBQ2, n, b).row(row) : nullptr;
+        const T* document = document_NBQ2 ? head<const T>(*document_NBQ2, n, b).row(order[i]) : nullptr;
         softmax(scores.data() + i * padded, padded, {visible.row(b, row), other.row(b, row)}, document,
                 weights + i * padded);
       }
       multiply(num_rows, width, padded, {weights, padded},
                packed.values.data() + pair * packed.per_head, width, mixed.data(), width);
-      for (int64_t i = 0; i < num_rows; ++i) convert(mixed.data() + i * width, out.row(first_row + i), width);
+      for (int64_t i = 0; i < num_rows; ++i) convert(mixed.data() + i * width, out.row(order[i]), width);
     }
   });
   return {mixed_NBQH, weights_NBQS};
@@ -113,10 +116,10 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const
                                            const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
                                            const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
                                            const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
-                                           const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
-                                           int64_t highest_distance, bool keeps_weights) {
+                                           const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
+                                           const at::Tensor& key_position_BK, int64_t highest_distance, bool keeps_weights) {
   const Problem problem({content_NBQH, distance_NBQH, key_NBKH, value_NBKH, distance_NRH}, row_position_BQ,
-                        key_position_BK, highest_distance);
+                        row_order_BQ, key_position_BK, highest_distance);
   problem.check_bits(visible_BQW);
   problem.check_bits(other_BQW);
   TORCH_CHECK(document_NBQ2.has_value() == other_BQW.has_value(), "documents need scores and bits");

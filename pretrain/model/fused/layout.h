@@ -37,6 +37,13 @@ Matrix<T> head(const at::Tensor& tensor, int64_t n) {
   return {static_cast<T*>(tensor.data_ptr()) + n * tensor.stride(0), tensor.stride(1)};
 }
 
+// The rows that `index` names, one after the other.
+template <typename T>
+Matrix<const T> gather_rows(Matrix<const T> from, const int64_t* index, int64_t count, int64_t width, T* to) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * width, from.row(index[i]), width * sizeof(T));
+  return {to, width};
+}
+
 // C [m, n] = A B, or C += A B. `b_stride` is n of the whole B.
 template <typename T>
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t b_stride, float* c,

@@ -12,12 +12,12 @@ TORCH_LIBRARY(permcode_attention, library) {
   library.def(
       "forward(Tensor content_NBQH, Tensor? distance_NBQH, Tensor? document_NBQ2, Tensor key_NBKH,"
       " Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW, Tensor? other_BQW, Tensor row_position_BQ,"
-      " Tensor key_position_BK, int highest_distance, bool keeps_weights) -> (Tensor, Tensor)",
+      " Tensor row_order_BQ, Tensor key_position_BK, int highest_distance, bool keeps_weights) -> (Tensor, Tensor)",
       permcode::forward);
   library.def(
       "backward(Tensor gradient_NBQH, Tensor weights_NBQS, Tensor content_NBQH, Tensor? distance_NBQH,"
       " Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW, Tensor row_position_BQ,"
-      " Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
+      " Tensor row_order_BQ, Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
       permcode::backward);
   library.def("masses(Tensor logits_XV, Tensor wanted_X) -> Tensor", permcode::masses);
   library.def(

@@ -18,7 +18,7 @@ constexpr int64_t kKeysStep = 32;
 inline int64_t padded_keys_of(int64_t keys) { return std::max<int64_t>(1, (keys + kKeysStep - 1) / kKeysStep) * kKeysStep; }
 
 // Rows that are worked on at once: their scores stay in the second-level cache.
-constexpr int64_t kBlockRows = 32;
+constexpr int64_t kBlockRows = 64;
 
 using OptionalTensor = std::optional<at::Tensor>;
 
@@ -30,19 +30,23 @@ at::Tensor different(const at::Tensor& row_BQ, const at::Tensor& key_BK);
 // Whether this machine can multiply numbers of this type as layout.h does.
 bool multiplies(at::ScalarType type);
 
+// Bits, positions and weights have their rows in the order of positions, row i being row_order[i] of the other
+// tensors: a block of rows then needs few distances.
+
 // [N, B, Q, H] and the weights [N, B, Q, S]; an empty tensor in their place unless they are to be kept.
 std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
                                            const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
                                            const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
                                            const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
-                                           const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
-                                           int64_t highest_distance, bool keeps_weights);
+                                           const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
+                                           const at::Tensor& key_position_BK, int64_t highest_distance,
+                                           bool keeps_weights);
 
 std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, OptionalTensor> backward(
     const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
     const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
     const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
-    const at::Tensor& key_position_BK, int64_t highest_distance);
+    const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance);
 
 // Of every row the highest logit, and the logarithm of the sum of e^(logit - highest): float32 [X, 2]. Refuses wanted
 // tokens outside the vocabulary.

@@ -27,11 +27,11 @@ struct Problem {
   int64_t heads, lanes, rows, keys, width, padded_keys, blocks;
   at::ScalarType type;
   DistanceRows distances;
-  at::Tensor row_positions, key_positions;
+  at::Tensor row_positions, row_orders, key_positions;
   std::vector<std::vector<KeyRun>> runs;
 
-  Problem(const Inputs& inputs, const at::Tensor& row_position_BQ, const at::Tensor& key_position_BK,
-          int64_t highest_distance)
+  Problem(const Inputs& inputs, const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
+          const at::Tensor& key_position_BK, int64_t highest_distance)
       : heads(inputs.content_NBQH.size(0)),
         lanes(inputs.content_NBQH.size(1)),
         rows(inputs.content_NBQH.size(2)),
@@ -42,6 +42,7 @@ struct Problem {
         type(inputs.content_NBQH.scalar_type()),
         distances{highest_distance, inputs.distance_NRH ? inputs.distance_NRH->size(1) : 0},
         row_positions(row_position_BQ.contiguous()),
+        row_orders(row_order_BQ.contiguous()),
         key_positions(key_position_BK.contiguous()) {
     check(inputs);
     if (inputs.distance_NRH)
@@ -64,8 +65,11 @@ struct Problem {
                   "distance keys of another shape");
     }
     TORCH_CHECK(row_positions.scalar_type() == at::kLong && row_positions.sizes().equals({lanes, rows}) &&
+                    row_orders.scalar_type() == at::kLong && row_orders.sizes().equals({lanes, rows}) &&
                     key_positions.scalar_type() == at::kLong && key_positions.sizes().equals({lanes, keys}),
                 "positions of another shape");
+    const int64_t* order = row_orders.data_ptr<int64_t>();
+    for (int64_t i = 0; i < lanes * rows; ++i) TORCH_CHECK(order[i] >= 0 && order[i] < rows, "no such row");
   }
 
   void check_heads(const at::Tensor& heads_NBXH, int64_t count, int64_t head_dim) const {
@@ -79,9 +83,12 @@ struct Problem {
                 "bits of another shape");
   }
 
+  // Of the rows from `row` on, in the order of positions: where they stand, and which rows of the tensors they are.
   const int64_t* positions(int64_t b, int64_t row) const {
     return row_positions.data_ptr<int64_t>() + b * rows + row;
   }
+
+  const int64_t* order(int64_t b, int64_t row) const { return row_orders.data_ptr<int64_t>() + b * rows + row; }
 };
 
 // Bits [B, Q, W] of pairs of row and key, or none.

@@ -42,15 +42,12 @@ void softmax(float* scores, int64_t padded, RowSight sight, const T* document_sc
 
 // From the gradients of the weights to those of the scores: w (g - sum of w g).
 template <typename T>
-void softmax_backward(float* gradients, const T* weights, int64_t padded, T* score_gradients) {
+void softmax_backward(const float* gradients, const T* weights, int64_t padded, T* score_gradients) {
   Floats total{};
   for (int64_t i = 0; i < padded; i += kLanes) total += load(weights + i) * load(gradients + i);
   const Floats mean = all(sum(total));
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const Floats gradient = load(weights + i) * (load(gradients + i) - mean);
-    store(gradient, gradients + i);
-    store(gradient, score_gradients + i);
-  }
+  for (int64_t i = 0; i < padded; i += kLanes)
+    store(load(weights + i) * (load(gradients + i) - mean), score_gradients + i);
 }
 
 }  // namespace permcode

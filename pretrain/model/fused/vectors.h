@@ -147,10 +147,11 @@ inline void interleave(const c10::BFloat16* a, const c10::BFloat16* b, int64_t c
   for (; i < count; ++i) to[2 * i] = a[i], to[2 * i + 1] = b[i];
 }
 
-inline void add(const float* from, float* to, int64_t count) {
+template <typename From>
+inline void add(const From* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(load(to + i) + load(from + i), to + i);
-  for (; i < count; ++i) to[i] += from[i];
+  for (; i < count; ++i) to[i] += float(from[i]);
 }
 
 }  // namespace permcode
