@@ -1,1 +1,1 @@
-"""Attention for CPUs with shift, mask and softmax in one pass, in C++."""
+"""Attention and cross entropy for CPUs, in C++."""
