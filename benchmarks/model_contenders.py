@@ -28,6 +28,10 @@ NORM_EPSILON = 1e-12
 peers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
+GPT2_ACTIVATION = "gelu_new"
+"""GPT-2's own, which its library writes out in tensor operations; "gelu", fused, is what XLNet and ours have."""
+
+
 class Contender(ABC):
     """A model with what its training step needs."""
 
@@ -101,8 +105,15 @@ class HFXLNet(Contender):
 class HFGPT2(Contender):
     """Hugging Face's GPT2LMHeadModel: every token of the same segment from those before it, no memory."""
 
-    def __init__(self, size: Size, precision: Precision, batch: Batch, device: str = "cpu") -> None:
-        super().__init__(gpt2_model(size, size.segment_tokens), precision, batch, device)
+    def __init__(
+        self,
+        size: Size,
+        precision: Precision,
+        batch: Batch,
+        device: str = "cpu",
+        activation: str = GPT2_ACTIVATION,
+    ) -> None:
+        super().__init__(gpt2_model(size, size.segment_tokens, activation), precision, batch, device)
 
     def loss(self) -> Tensor:
         tokens_BL = self.batch.tokens_BL
@@ -148,11 +159,8 @@ def xlnet_model(size: Size) -> nn.Module:
     return model
 
 
-def gpt2_model(size: Size, num_positions: int) -> nn.Module:
-    """GPT-2 with random weights, sdpa attention, and the fused GELU that XLNet and ours have.
-
-    Its own `gelu_new` is written out in Python operations and makes a step on a CPU slower.
-    """
+def gpt2_model(size: Size, num_positions: int, activation: str = GPT2_ACTIVATION) -> nn.Module:
+    """GPT-2 with random weights and sdpa attention."""
     config = GPT2Config(
         vocab_size=size.vocab_size,
         n_positions=num_positions,
@@ -160,7 +168,7 @@ def gpt2_model(size: Size, num_positions: int) -> nn.Module:
         n_layer=size.num_layers,
         n_head=size.num_heads,
         n_inner=size.ffn_dim,
-        activation_function="gelu",
+        activation_function=activation,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

@@ -52,8 +52,8 @@ class DecodingLayer:
         weight_DE = attention.query.weight
         scale = self.head_dim**-0.5
         no_query_11NH = weight_DE.new_zeros(1, 1, self.num_heads, self.head_dim)
-        content_bias_NH = self.positions.content_query(no_query_11NH)[0, 0] * scale
-        distance_bias_NH = self.positions.distance_query(no_query_11NH)[0, 0] * scale
+        content_bias_NH = self.positions.content_query(no_query_11NH, scale)[0, 0]
+        distance_bias_NH = self.positions.distance_query(no_query_11NH, scale)[0, 0]
         self.weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
         self.bias_E = torch.cat(
             [content_bias_NH.flatten(), self.weight_ED.new_zeros(2 * content_bias_NH.numel())]

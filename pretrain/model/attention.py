@@ -80,10 +80,10 @@ class TwoStreamAttention(nn.Module):
         scale = self.head_dim**-0.5
         query_BQNH = self._heads(self.query(rows_BQD))
         placed_BQNH = self.positions.placed(query_BQNH, sight.position_BQ)
-        content_NBQH = _heads_first(self.positions.content_query(placed_BQNH) * scale)
+        content_NBQH = _heads_first(self.positions.content_query(placed_BQNH, scale))
         distance_NBQH = document_NBQ2 = None
         if distances.keys_NRH is not None:
-            distance_NBQH = _heads_first(self.positions.distance_query(query_BQNH) * scale)
+            distance_NBQH = _heads_first(self.positions.distance_query(query_BQNH, scale))
         if self.segments is not None and sight.document_BQ is not None:
             document_NBQ2 = _heads_first(self.segments(query_BQNH) * scale)
         return Queries(content_NBQH, distance_NBQH, document_NBQ2)
@@ -93,4 +93,4 @@ class TwoStreamAttention(nn.Module):
 
 
 def _heads_first(heads_BXNH: Tensor) -> Tensor:
-    return heads_BXNH.permute(2, 0, 1, 3).contiguous()
+    return heads_BXNH.permute(2, 0, 1, 3)

@@ -15,13 +15,13 @@ class LayerPositions(nn.Module):
         """Queries or keys with their own position worked in."""
         return heads_BXNH
 
-    def content_query(self, query_BQNH: Tensor) -> Tensor:
-        """The query that meets keys."""
-        return query_BQNH
+    def content_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
+        """The query that meets keys, scaled."""
+        return query_BQNH * scale
 
-    def distance_query(self, query_BQNH: Tensor) -> Tensor:
-        """The query that meets `distance_keys`."""
-        return query_BQNH
+    def distance_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
+        """The query that meets `distance_keys`, scaled."""
+        return query_BQNH * scale
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor | None:
         """A key [N, R, H] for every distance of the span; None where distances have none."""
