@@ -4,16 +4,18 @@ Shapes: B lanes, T new content rows, Q rows (content, then predicted), C columns
 H head dim, D model, E = 3NH, R distances.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block
-from pretrain.model.feed_forward import FeedForward
+from pretrain.model.feed_forward import FeedForward, SwiGLU
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class DecodingLayer:
     Query, key and value are one product, which holds Transformer-XL's content bias and the scale H^-1/2.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, activation: str) -> None:
         attention = block.attention
         self.block, self.positions = block, attention.positions
         self.attention_norm = _RowNorm(block.attention_norm)
@@ -54,10 +56,12 @@ class DecodingLayer:
         no_query_11NH = weight_DE.new_zeros(1, 1, self.num_heads, self.head_dim)
         content_bias_NH = self.positions.content_query(no_query_11NH, scale)[0, 0]
         distance_bias_NH = self.positions.distance_query(no_query_11NH, scale)[0, 0]
-        self.weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
-        self.bias_E = torch.cat(
-            [content_bias_NH.flatten(), self.weight_ED.new_zeros(2 * content_bias_NH.numel())]
-        )
+        weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
+        bias_E = torch.cat([content_bias_NH.flatten(), weight_ED.new_zeros(2 * content_bias_NH.numel())])
+        self.dtype = weight_ED.dtype
+        self.projection = FrozenLinear(weight_ED, bias_E)
+        self.output = FrozenLinear(attention.output.weight)
+        self.feed_forward = _frozen(block.feed_forward, activation)
         self.from_content_to_distance_NH = distance_bias_NH - content_bias_NH
 
     def content(self, rows_BTD: Tensor, cache: LayerCache, reach: Reach) -> None:
@@ -86,7 +90,7 @@ class DecodingLayer:
     def _projected(self, rows_BQD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.block.pre_norm:
             rows_BQD = self.attention_norm(rows_BQD)
-        fused_BQE = functional.linear(rows_BQD.to(self.weight_ED.dtype), self.weight_ED, self.bias_E)
+        fused_BQE = self.projection(rows_BQD.to(self.dtype))
         fused_BQ3NH = fused_BQE.view(*rows_BQD.shape[:2], 3, self.num_heads, self.head_dim)
         query_BQNH, key_BQNH, value_BQNH = fused_BQ3NH.unbind(2)
         return query_BQNH, key_BQNH, value_BQNH
@@ -119,10 +123,10 @@ class DecodingLayer:
 
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block
-        attended_BQD = functional.linear(mixed_BQE, block.attention.output.weight)
+        attended_BQD = self.output(mixed_BQE)
         rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
         entering_BQD = self.feed_forward_norm(rows_BQD) if block.pre_norm else rows_BQD
-        update_BQD = _fed_forward(block.feed_forward, entering_BQD.to(self.weight_ED.dtype))
+        update_BQD = self.feed_forward(entering_BQD.to(self.dtype))
         return self._add(self.feed_forward_norm, rows_BQD, update_BQD)
 
     def _add(self, norm: _RowNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
@@ -130,10 +134,15 @@ class DecodingLayer:
         return rows_BQD if self.block.pre_norm else norm(rows_BQD)
 
 
-def _fed_forward(network: nn.Module, rows_BQD: Tensor) -> Tensor:
-    if isinstance(network, FeedForward):
-        # Without the modules' calls around them, which cost more than products this small.
-        middle_BQF = functional.linear(rows_BQD, network.up.weight, network.up.bias)
-        return functional.linear(network.activation(middle_BQF), network.down.weight, network.down.bias)
-    update_BQD: Tensor = network(rows_BQD)
-    return update_BQD
+def _frozen(network: nn.Module, activation: str) -> Callable[[Tensor], Tensor]:
+    """The feed-forward network with its weights laid out once."""
+    if isinstance(network, SwiGLU):
+        gate, up, down = (FrozenLinear(part.weight) for part in (network.gate, network.up, network.down))
+        return lambda rows_BQD: down(functional.silu(gate(rows_BQD)) * up(rows_BQD))
+    assert isinstance(network, FeedForward)
+    down = FrozenLinear(network.down.weight, network.down.bias)
+    if activation == "gelu":
+        up_and_gelu = FrozenLinear(network.up.weight, network.up.bias, after="gelu")
+        return lambda rows_BQD: down(up_and_gelu(rows_BQD))
+    up = FrozenLinear(network.up.weight, network.up.bias)
+    return lambda rows_BQD: down(functional.relu(up(rows_BQD)))

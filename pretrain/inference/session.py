@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.inference.layer import DecodingLayer, LayerCache
+from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.block import Block
 from pretrain.model.places import DistanceSpan
@@ -25,7 +26,18 @@ class Decoder:
         self.model = model.eval()
         self.segment_tokens = segment_tokens
         with torch.inference_mode():
-            self.layers = [DecodingLayer(block) for block in model.blocks if isinstance(block, Block)]
+            self.layers = [
+                DecodingLayer(block, model.config.activation)
+                for block in model.blocks
+                if isinstance(block, Block)
+            ]
+            weight_VD = model.embedding.weight if model.output is None else model.output.weight
+            self._output = FrozenLinear(weight_VD, model.output_bias_V.detach())
+
+    def logits(self, rows_BPD: Tensor) -> Tensor:
+        """Scores [B, P, V] of predicted rows above the last layer."""
+        normed_BPD: Tensor = self.model.final_norm(rows_BPD)
+        return self._output(normed_BPD.to(self.model.dtype))
 
     @property
     def memory_tokens(self) -> int:
@@ -50,7 +62,7 @@ class DecodingSession:
     ) -> None:
         model = decoder.model
         config, device = model.config, model.device
-        self.model, self.layers = model, decoder.layers
+        self.model, self.layers, self._logits = model, decoder.layers, decoder.logits
         self.span = DistanceSpan(low=1 - num_columns, high=num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
@@ -230,7 +242,7 @@ class DecodingSession:
         if rows_BQD.shape[1] == reach.num_content:
             last_layer.content(rows_BQD, last_cache, reach)
             return rows_BQD[:, :0]
-        return self.model.logits(last_layer.predicted(rows_BQD, last_cache, reach))
+        return self._logits(last_layer.predicted(rows_BQD, last_cache, reach))
 
     def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
         """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""
