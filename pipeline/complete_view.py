@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import UserError
 from pipeline.drawing import DrawingOptions
+from pipeline.exit_codes import warn
 from pipeline.streaming import TextOutput
 from pipeline.text_files import STANDARD_INPUT, TextFile, read_text_file
 
@@ -38,7 +39,7 @@ def write_completions(request: CompleteRequest, output: TextOutput) -> None:
 
     from pretrain.inference.language_model import PermutationLM
 
-    model = PermutationLM.from_run(request.run)
+    model = PermutationLM.from_run(request.run, on_damaged=warn)
     if output.is_terminal and len(prompts) * request.num == 1 and request.drawing.beam is None:
         _stream(model, request, prompts[0], sampling, output)
         return
@@ -83,7 +84,7 @@ def _complete_batch(
         sampling=sampling,
         beam=request.drawing.beam,
         num_samples=request.num,
-        stop=request.stop,
+        stop=[os.fsencode(one) for one in request.stop],
     )
 
 
@@ -107,7 +108,7 @@ def _stream(
         [prompt.data],
         max_new_tokens=request.max_tokens,
         sampling=sampling,
-        stop=request.stop,
+        stop=[os.fsencode(one) for one in request.stop],
         on_text=show,
     )
     output.write(waiting)

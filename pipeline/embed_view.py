@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import UserError
 from cluster.storage import write_bytes
+from pipeline.exit_codes import warn
 from pipeline.text_files import read_text_file
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[
 
     from pretrain.inference.language_model import PermutationLM
 
-    vectors = PermutationLM.from_run(run).embed([file.data for file in files])
+    vectors = PermutationLM.from_run(run, on_damaged=warn).embed([file.data for file in files])
     names = [file.name for file in files]
     if out is None:
         return _json_lines(names, vectors)

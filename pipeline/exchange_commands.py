@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cluster.reporter import Reporter
-from pipeline.exit_codes import exit_codes
+from pipeline.exit_codes import exit_codes, warn
 
 
 class Format(StrEnum):
@@ -85,5 +85,5 @@ def export_model(
     with exit_codes(None):
         from pretrain.hf.exporting import export_to_hf
 
-        files = export_to_hf(source, out)
+        files = export_to_hf(source, out, on_damaged=warn)
         Reporter().line(f"{out}: the model of {files.folder}")

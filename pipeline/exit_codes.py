@@ -44,6 +44,11 @@ def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
         raise typer.Exit(EXIT_FAILED) from None
 
 
+def warn(text: str) -> None:
+    """One line on stderr of what the user should know; the command goes on."""
+    _complain(f"warning: {text}")
+
+
 def _complain(text: str) -> None:
     sys.stdout.flush()
     print(f"permcode: {text}", file=sys.stderr, flush=True)

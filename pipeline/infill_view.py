@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import UserError
 from pipeline.drawing import DrawingOptions
+from pipeline.exit_codes import warn
 from pipeline.streaming import TextOutput
 from pipeline.text_files import TextFile, read_text_file
 
@@ -48,7 +49,7 @@ def write_fillings(request: InfillRequest, output: TextOutput) -> None:
 
     from pretrain.inference.language_model import PermutationLM
 
-    model = PermutationLM.from_run(request.run)
+    model = PermutationLM.from_run(request.run, on_damaged=warn)
     fillings = model.infill(
         prefix,
         suffix,

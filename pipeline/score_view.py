@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError
+from pipeline.exit_codes import warn
 from pipeline.text_files import TextFile, read_text_file
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def score_lines(request: ScoreRequest) -> Iterator[str]:
 
     from pretrain.inference.language_model import PermutationLM
 
-    model = PermutationLM.from_run(request.run)
+    model = PermutationLM.from_run(request.run, on_damaged=warn)
     if part is not None:
         scored = [model.score_part(files[0].data, part)]
     else:

@@ -4,29 +4,27 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import UserError
 from cluster.storage import read_json, sha256_file, write_json
-from pretrain.checkpoint import problem_of
 from pretrain.hf.tokenizer_files import FOREIGN_FOLDER, is_ours, write_tokenizer
 from pretrain.hf.weight_files import write_weights
 from pretrain.hf.weight_names import to_xlnet
 from pretrain.hf.whole_folder import whole_folder
 from pretrain.hf.xlnet_config import xlnet_config_json
-from pretrain.inference.folders import ModelFiles, find_model_folder
-from pretrain.weights import ModelDescription, build_model, check_model_folder
+from pretrain.inference.folders import ModelFiles, OnDamaged, checked_model
+from pretrain.weights import build_model
 
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
-def export_to_hf(source: Path, out: Path) -> ModelFiles:
+def export_to_hf(source: Path, out: Path, on_damaged: OnDamaged | None = None) -> ModelFiles:
     """Write config, weights (float32) and tokenizer so that `transformers` loads an equal XLNetLMHeadModel.
 
     `source` is a run's, a stage's, a checkpoint's or a model's folder; returns the model found there. A tokenizer
-    that came with an import and is none of permcode's goes back as it came. Raises UserError when there is no model
-    or a damaged one, XLNet's code cannot express it, or `out` is not empty.
+    that came with an import and is none of permcode's goes back as it came. Damaged checkpoints passed over are named
+    to `on_damaged`. Raises UserError when there is no model or a damaged one, XLNet's code cannot express it, or `out`
+    is not empty.
     """
-    files = find_model_folder(source)
-    description = _checked(files)
+    files, description = checked_model(source, on_damaged)
     has_ours = is_ours(files.tokenizer)
     config = xlnet_config_json(
         description.config,
@@ -44,15 +42,6 @@ def export_to_hf(source: Path, out: Path) -> ModelFiles:
             config |= _foreign_token_ids(folder / "config.json")
         write_json(folder / "config.json", config)
     return files
-
-
-def _checked(files: ModelFiles) -> ModelDescription:
-    if not files.is_checkpoint:
-        return check_model_folder(files.folder)
-    problem = problem_of(files.folder)
-    if problem is not None:
-        raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
-    return ModelDescription.read(files.description)
 
 
 def _foreign_token_ids(config: Path) -> dict[str, Any]:

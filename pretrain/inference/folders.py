@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import UserError
+from pretrain.weights import ModelDescription, check_model_folder
+
+OnDamaged = Callable[[str], None]
+"""Told in one line of each damaged checkpoint that is passed over."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,8 @@ class ModelFiles:
     description: Path
     weights: Path
     tokenizer: Path
+    is_checked: bool = False
+    """Whether all files have been compared with their checksums."""
 
     @property
     def is_checkpoint(self) -> bool:
@@ -22,27 +28,42 @@ class ModelFiles:
         return self.description.name == "model.json"
 
 
-def find_model_folder(path: Path, on_damaged: Callable[[str], None] = lambda text: None) -> ModelFiles:
+def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> ModelFiles:
     """The model that `path` stands for.
 
     A model folder or a checkpoint stands for itself; the folder of a pretraining stage for its model, or its newest
     valid checkpoint while it has none; the folder of a task for its adapted model; a run's folder for its newest
-    pretraining stage, a finished one first. Damaged checkpoints passed over are named to `on_damaged`. Raises
-    UserError when there is no model.
+    pretraining stage, one with a model first, then one with a usable checkpoint. Checkpoints passed over are named to
+    `on_damaged`. Raises UserError when there is no model, or only checkpoints that cannot be used.
     """
     if not path.is_dir():
         raise UserError(f"{path} is no folder: give a run's folder, a stage's, a checkpoint's or a model's")
     found = _model_at(path) or _newest_stage(path) or _checkpoint_of(path, on_damaged)
-    if found is not None:
-        return found
-    for stage in _newest_first(path.glob("pretrain-*")):
-        found = _checkpoint_of(stage, on_damaged)
-        if found is not None:
-            return found
-    raise UserError(
-        f"{path} holds no model: give the folder of a run that has pretrained up to its first checkpoint, "
-        "a stage's, a checkpoint's or a model's"
-    )
+    if found is None:
+        found = _newest_checkpoint(_newest_first(path.glob("pretrain-*")), on_damaged)
+    if found is None:
+        raise UserError(
+            f"{path} holds no model: give the folder of a run that has pretrained up to its first checkpoint, "
+            "a stage's, a checkpoint's or a model's"
+        )
+    return found
+
+
+def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[ModelFiles, ModelDescription]:
+    """The files of the model that `path` stands for (see `find_model_folder`), all undamaged, and what it is.
+
+    Raises UserError when there is none or a file is damaged.
+    """
+    files = find_model_folder(path, on_damaged or (lambda text: None))
+    if not files.is_checkpoint:
+        return files, check_model_folder(files.folder)
+    if not files.is_checked:
+        from pretrain.checkpoint import problem_of
+
+        problem = problem_of(files.folder)
+        if problem is not None:
+            raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
+    return files, ModelDescription.read(files.description)
 
 
 def _model_at(path: Path) -> ModelFiles | None:
@@ -61,20 +82,42 @@ def _newest_stage(run: Path) -> ModelFiles | None:
     return _model_at(models[0].parent) if models else None
 
 
-def _checkpoint_of(stage: Path, on_damaged: Callable[[str], None]) -> ModelFiles | None:
+def _checkpoint_of(stage: Path, on_damaged: OnDamaged) -> ModelFiles | None:
     from pretrain.checkpoint import newest_valid
 
     commit = newest_valid(stage / "checkpoints", on_damaged)
-    return None if commit is None else _commit(commit)
+    return None if commit is None else _commit(commit, is_checked=True)
 
 
-def _commit(folder: Path) -> ModelFiles:
+def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFiles | None:
+    """Of the first stage that has one; the error of the first that has none to use, if all are like that."""
+    errors: list[UserError] = []
+    for stage in stages:
+        try:
+            found = _checkpoint_of(stage, on_damaged)
+        except UserError as error:
+            errors.append(error)
+            continue
+        if found is not None:
+            for error in errors:
+                on_damaged(f"{error} (passed over for {found.folder})")
+            return found
+    if errors:
+        raise errors[0]
+    return None
+
+
+def _commit(folder: Path, is_checked: bool = False) -> ModelFiles:
     if not (folder / "model.json").is_file():
         raise UserError(
             f"checkpoint {folder} does not say what model it is of: use the model of a finished run"
         )
     return ModelFiles(
-        folder, folder / "model.json", folder / "weights.safetensors", folder / "tokenizer.json"
+        folder,
+        folder / "model.json",
+        folder / "weights.safetensors",
+        folder / "tokenizer.json",
+        is_checked,
     )
 
 

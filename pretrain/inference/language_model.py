@@ -22,7 +22,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizer import CodeTokenizer
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.embedding import embed_texts
-from pretrain.inference.folders import find_model_folder
+from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import fill_known_length, fill_unknown_length
@@ -34,7 +34,7 @@ from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import ModelDescription, build_model, check_model_folder
+from pretrain.weights import ModelDescription, build_model
 
 OnText = Callable[[int, str], None]
 """Told (number of the completion, new text) as soon as text is certain."""
@@ -75,21 +75,15 @@ class PermutationLM:
         self.segment_tokens = ModelDescription.of(network, segment_tokens).segment_tokens
 
     @classmethod
-    def from_run(cls, folder: Path | str, device: str | None = None) -> "PermutationLM":
+    def from_run(
+        cls, folder: Path | str, device: str | None = None, on_damaged: OnDamaged | None = None
+    ) -> "PermutationLM":
         """The model of a run's, a stage's, a checkpoint's or a model's folder, on the GPU if there is one.
 
-        Raises UserError when there is none or a file is damaged or belongs to another model.
+        Of a run in training it is the newest checkpoint that can be used; those passed over are named to
+        `on_damaged`. Raises UserError when there is none or a file is damaged or belongs to another model.
         """
-        files = find_model_folder(Path(folder))
-        if files.is_checkpoint:
-            from pretrain.checkpoint import problem_of
-
-            problem = problem_of(files.folder)
-            if problem is not None:
-                raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
-            description = ModelDescription.read(files.description)
-        else:
-            description = check_model_folder(files.folder)
+        files, description = checked_model(Path(folder), on_damaged)
         tokenizer = CodeTokenizer.load(files.tokenizer)
         network = build_model(description, files.weights)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -108,7 +102,7 @@ class PermutationLM:
         sampling: Sampling = GREEDY,
         beam: int | None = None,
         num_samples: int = 1,
-        stop: Sequence[str] = (),
+        stop: Sequence[str | bytes] = (),
         on_text: OnText | None = None,
         max_lanes: int = 16,
     ) -> list[Completion]:
@@ -250,7 +244,7 @@ class PermutationLM:
         max_new_tokens: int,
         sampling: Sampling,
         num_samples: int,
-        stop: Sequence[str],
+        stop: Sequence[str | bytes],
         told: OnText,
     ) -> list[Completion]:
         streams = [
@@ -269,7 +263,7 @@ class PermutationLM:
             stream.close()
         return [Completion.of(one, stream) for one, stream in zip(generated, streams, strict=True)]
 
-    def _completion(self, generated: Generated, stop: Sequence[str] = ()) -> Completion:
+    def _completion(self, generated: Generated, stop: Sequence[str | bytes] = ()) -> Completion:
         stream = TextStream(self.tokenizer, stop)
         stopped = any(stream.add(token) for token in generated.tokens)
         stream.close()

@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
-from pretrain.weights import load_pretrained, save_model
+from pretrain import checkpoint
+from pretrain.engine import EngineState
+from pretrain.weights import ModelDescription, load_pretrained, save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 
@@ -43,6 +45,33 @@ def test_a_foreign_tokenizer_is_told(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "memory of 0 tokens" in result.stdout
     assert "its tokenizer is none of permcode's" in result.stdout
+
+
+def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path: Path) -> None:
+    model = run / "pretrain-0" / "model"
+    network = load_pretrained(model)
+    weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    checkpoints = tmp_path / "training" / "pretrain-0" / "checkpoints"
+    for step in (1, 2):
+        folder = checkpoint.temporary_folder(checkpoints, step)
+        folder.mkdir(parents=True)
+        checkpoint.write_engine_state(folder, EngineState(weights, {}, step), step, "run")
+        checkpoint.write_description(folder, ModelDescription.of(network, 16), model / "tokenizer.json")
+        checkpoint.commit(checkpoints, step, keep=2)
+    (checkpoints / "step-00000002" / "weights.safetensors").write_bytes(b"")
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("x = 1\n")
+    for arguments in (
+        ("export", tmp_path / "training", "--to", "hf", tmp_path / "hf"),
+        ("complete", tmp_path / "training", "x", "--max-tokens", 1),
+        ("infill", tmp_path / "training", prompt, "--at", "1:2", "--length", 1),
+        ("score", tmp_path / "training", prompt),
+        ("embed", tmp_path / "training", prompt),
+    ):
+        result = permcode(*arguments)
+        assert result.exit_code == 0, result.stderr
+        assert result.stderr.startswith("permcode: warning: checkpoint step-00000002: weights.safetensors is")
+        assert "step-00000002" not in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Text in, text out, from any folder that holds a model."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from data_prep.prepared import PreparedCorpus
 from pretrain import checkpoint
 from pretrain.engine import EngineState
+from pretrain.hf.exporting import export_to_hf
 from pretrain.inference.folders import find_model_folder
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import Sampling
@@ -94,6 +96,54 @@ def test_a_run_in_training_gives_its_newest_valid_checkpoint(
     assert "weights.safetensors" in told[0]
     with pytest.raises(UserError, match=r"weights\.safetensors is damaged"):
         PermutationLM.from_run(second)
+
+
+def test_damaged_checkpoints_passed_over_are_told_whoever_asks(
+    tmp_path: Path, lm: PermutationLM, corpus: PreparedCorpus
+) -> None:
+    stage = tmp_path / "run" / "pretrain-0123"
+    first, second = (write_commit(stage, step, lm.network, corpus) for step in (1, 2))
+    (second / "weights.safetensors").write_bytes(b"")
+    told: list[str] = []
+    PermutationLM.from_run(stage.parent, device="cpu", on_damaged=told.append)
+    assert export_to_hf(stage, tmp_path / "hf", told.append).folder == first
+    assert len(told) == 2
+    assert all("step-00000002: weights.safetensors is damaged" in text for text in told)
+
+
+def test_a_checkpoint_is_hashed_once(
+    tmp_path: Path, lm: PermutationLM, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = write_commit(tmp_path / "run" / "pretrain-0123", 1, lm.network, corpus)
+    hashed: list[Path] = []
+
+    def sha256(path: Path) -> str:
+        hashed.append(path)
+        return sha256_file(path)
+
+    monkeypatch.setattr(checkpoint, "sha256_file", sha256)
+    for folder in (tmp_path / "run", commit):
+        hashed.clear()
+        PermutationLM.from_run(folder, device="cpu")
+        assert len(hashed) == len(set(hashed)) > 0
+
+
+def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
+    tmp_path: Path, lm: PermutationLM, corpus: PreparedCorpus
+) -> None:
+    old, newer, newest = (tmp_path / "run" / f"pretrain-{number}" for number in range(3))
+    wanted = write_commit(old, 1, lm.network, corpus)
+    (write_commit(newer, 1, lm.network, corpus) / "weights.safetensors").write_bytes(b"")
+    (write_commit(newest, 1, lm.network, corpus) / "model.json").unlink()
+    (newest / "checkpoints" / "step-00000001" / "COMMIT.json").write_text('{"files": {}}')
+    for number, stage in enumerate((old, newer, newest)):
+        os.utime(stage, (number, number))
+    told: list[str] = []
+    assert find_model_folder(tmp_path / "run", told.append).folder == wanted
+    assert all(any(str(stage) in text for text in told) for stage in (newer, newest))
+    shutil.rmtree(old)
+    with pytest.raises(UserError, match="pretrain-2.* does not say what model it is of"):
+        find_model_folder(tmp_path / "run")
 
 
 def test_folders_without_a_model_are_told(tmp_path: Path) -> None:
