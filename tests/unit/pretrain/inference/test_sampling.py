@@ -82,3 +82,12 @@ def test_tokens_that_may_not_be_written_are_never_chosen() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match="must be"):
         Sampling(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1e-37, 1e-38, 1e-45, 5e-324])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_smallest_temperatures_take_the_most_likely_token(temperature: float, dtype: torch.dtype) -> None:
+    logits_1V = torch.tensor([[-3.0, 40.0, 7.0, -torch.inf]], dtype=dtype)
+    for sampling in (Sampling(temperature), Sampling(temperature, top_k=2, top_p=0.9)):
+        assert sampling.probabilities(logits_1V)[0].tolist() == [0, 1, 0, 0]
+        assert int(sampling.choose(logits_1V, torch.tensor([0.99]))[0]) == 1
