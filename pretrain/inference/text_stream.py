@@ -14,13 +14,15 @@ class TextStream:
     """
 
     def __init__(
-        self, tokenizer: CodeTokenizer, stop: Sequence[str] = (), on_text: Callable[[str], None] | None = None
+        self,
+        tokenizer: CodeTokenizer,
+        stop: Sequence[str | bytes] = (),
+        on_text: Callable[[str], None] | None = None,
     ) -> None:
         self._tokenizer, self._on_text = tokenizer, on_text
-        self._stop = [one.encode() for one in stop if one]
+        self._stop = [one.encode() if isinstance(one, str) else one for one in stop if one]
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._told_bytes = 0
-        self._stopped = False
         self.data = b""
         self.text = ""
 
@@ -32,7 +34,6 @@ class TextStream:
         found = [place for place in places if place >= 0]
         if found:
             self.data = self.data[: min(found)]
-            self._stopped = True
         self._tell(len(self.data) if found else len(self.data) - self._held_back())
         return bool(found)
 

@@ -1,5 +1,7 @@
 """Streamed text is what was written, never a broken character, never part of a stop string."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ class ByteTokenizer:
         return bytes(ids)
 
 
-def streamed(data: bytes, stop: list[str]) -> tuple[TextStream, list[str]]:
+def streamed(data: bytes, stop: Sequence[str | bytes]) -> tuple[TextStream, list[str]]:
     told: list[str] = []
     stream = TextStream(ByteTokenizer(), stop, told.append)  # type: ignore[arg-type]
     for byte in data:
@@ -59,3 +61,8 @@ def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
     assert told == ["en"]
     stream.close()
     assert told == ["en", "e"]
+
+
+def test_a_stop_string_may_be_bytes_that_are_no_text() -> None:
+    stream, _ = streamed(b"ab\xffcd", [b"\xffc"])
+    assert stream.data == b"ab"
