@@ -27,7 +27,8 @@ class Written(Protocol):
 def check_positions(decoder: Decoder, num_tokens: int) -> None:
     """Raise UserError when a text with what is written into it does not fit a model with absolute positions."""
     positions = decoder.model.config.positions
-    limit = getattr(positions, "max_positions", decoder.segment_tokens)
+    # A table may have more positions than training ever reached.
+    limit = min(decoder.segment_tokens, getattr(positions, "max_positions", decoder.segment_tokens))
     if decoder.absolute and num_tokens > limit:
         raise UserError(
             f"text and new tokens make {num_tokens} tokens, and this model with {positions.kind} positions can "

@@ -232,9 +232,10 @@ def test_what_cannot_be_done_is_said() -> None:
         complete_tokens(decoder, [array(1)], 0, GREEDY, ANYTHING)
     with pytest.raises(UserError, match="does not fit the model's segments of 16"):
         fill_known_length(decoder, Sides(array(1), array()), 16, GREEDY, ANYTHING)
-    for positions, limit in zip(ABSOLUTE, (16, 64), strict=True):
+    # Learned positions have a table of 64, of which training reaches a segment's 16.
+    for positions in ABSOLUTE:
         placed = Decoder(small_model(positions), SEGMENT)
-        with pytest.raises(UserError, match=f"can place {limit}"):
-            complete_tokens(placed, [array(*[1] * 60)], 5, GREEDY, ANYTHING)
-        with pytest.raises(UserError, match=f"can place {limit}"):
-            fill_known_length(placed, Sides(array(*[1] * 40), array(*[1] * 40)), 5, GREEDY, ANYTHING)
+        with pytest.raises(UserError, match="can place 16"):
+            complete_tokens(placed, [array(*[1] * 12)], 5, GREEDY, ANYTHING)
+        with pytest.raises(UserError, match="can place 16"):
+            fill_known_length(placed, Sides(array(*[1] * 6), array(*[1] * 6)), 5, GREEDY, ANYTHING)
