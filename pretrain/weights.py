@@ -11,12 +11,12 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
-from pretrain.model.config import ModelConfig
+from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
 _FORMAT = 2
 _DEFAULT_SEGMENT_TOKENS = 512
-"""For a model without memory of which nobody knows how it was trained: XLNet's."""
+"""For a model of which nobody knows how it was trained: XLNet's."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,8 @@ class ModelDescription:
 
     @classmethod
     def of(cls, model: TwoStreamTransformer, segment_tokens: int | None) -> "ModelDescription":
-        """Of a network; without `segment_tokens` segments are taken to be as long as the memory, or else 512."""
-        default = model.config.memory_tokens or _DEFAULT_SEGMENT_TOKENS
-        return cls(model.config, model.vocab_size, segment_tokens or default)
+        """Of a network; without `segment_tokens` segments are of 512 tokens, or as many as the model can place."""
+        return cls(model.config, model.vocab_size, segment_tokens or _default_segment_tokens(model.config))
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""
@@ -53,10 +52,19 @@ class ModelDescription:
                 )
             config = ModelConfig.model_validate(stored["model"])
             vocab_size = int(stored["vocab_size"])
-            default = config.memory_tokens or _DEFAULT_SEGMENT_TOKENS
-            return cls(config, vocab_size, int(stored.get("segment_tokens") or default))
-        except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+            segment_tokens = int(stored.get("segment_tokens", _default_segment_tokens(config)))
+            if min(vocab_size, segment_tokens) < 1:
+                raise ValueError(f"vocab_size={vocab_size}, segment_tokens={segment_tokens}")
+            return cls(config, vocab_size, segment_tokens)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, ValidationError) as error:
             raise UserError(f"{path} does not describe a model: restore it or pretrain again") from error
+
+
+def _default_segment_tokens(config: ModelConfig) -> int:
+    positions = config.positions
+    if isinstance(positions, AbsoluteLearnedPositions):
+        return min(_DEFAULT_SEGMENT_TOKENS, positions.max_positions)
+    return _DEFAULT_SEGMENT_TOKENS
 
 
 def save_model(

@@ -1,14 +1,16 @@
 """A model's folder brings back the model, or says what is wrong."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from cluster.errors import UserError
-from pretrain.model.config import ModelConfig
+from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import load_pretrained, save_model
+from pretrain.weights import ModelDescription, load_pretrained, save_model
 
 
 @pytest.fixture
@@ -44,3 +46,38 @@ def test_a_flipped_bit_is_found(saved: tuple[TwoStreamTransformer, Path]) -> Non
 def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no model"):
         load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("segment_tokens", -7), ("segment_tokens", 0), ("vocab_size", -4), ("vocab_size", float("inf"))],
+)
+def test_sizes_that_cannot_be_are_refused(
+    key: str, value: float, saved: tuple[TwoStreamTransformer, Path]
+) -> None:
+    config = saved[1] / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
+    with pytest.raises(UserError, match="does not describe a model"):
+        load_pretrained(saved[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "segment_tokens"),
+    [
+        ({"memory_tokens": 3}, 512),
+        ({"memory_tokens": 0}, 512),
+        ({"memory_tokens": 0, "positions": AbsoluteLearnedPositions(max_positions=24)}, 24),
+        ({"memory_tokens": 0, "positions": AbsoluteLearnedPositions(max_positions=900)}, 512),
+    ],
+)
+def test_unknown_segments_are_of_512_tokens_whatever_the_memory(
+    change: dict[str, Any], segment_tokens: int, saved: tuple[TwoStreamTransformer, Path]
+) -> None:
+    model = TwoStreamTransformer(saved[0].config.model_copy(update=change), vocab_size=11)
+    assert ModelDescription.of(model, None).segment_tokens == segment_tokens
+    save_model(model, saved[1], saved[1].parent / "tokenizer.json")
+    config = saved[1] / "config.json"
+    stored = json.loads(config.read_text())
+    del stored["segment_tokens"]
+    config.write_text(json.dumps(stored))
+    assert ModelDescription.read(config).segment_tokens == segment_tokens
