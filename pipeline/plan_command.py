@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes
 
@@ -61,9 +61,18 @@ def plan(
         chosen = find_gpu(gpu) if gpu else None
         workers = [] if gpus is None else [f"pretrain.num_workers={gpus}"]
         run = load_run_config(recipe, [*(overrides or []), *workers])
-        for line in plan_lines(run, chosen, Assumptions(tokens, mfu, price)):
+        try:
+            lines = list(plan_lines(run, chosen, Assumptions(tokens, mfu, price)))
+            misfit = _misfit(run, chosen)
+        # What PyTorch raises for tensors beyond 64 bits, and Python for numbers beyond a float's.
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            raise UserError(
+                f"the run is too large to plan ({first_line(error)}): use smaller segments, batches, budgets or models"
+            ) from None
+        for line in lines:
             Reporter().line(line)
-        _refuse_what_cannot_fit(run, chosen)
+        if misfit is not None:
+            raise UserError(misfit)
 
 
 def _check_positive(option: str, value: float | None) -> None:
@@ -71,8 +80,8 @@ def _check_positive(option: str, value: float | None) -> None:
         raise UserError(f"{option} {value:g} must be a number above 0")
 
 
-def _refuse_what_cannot_fit(run: "RunConfig", chosen: "Gpu | None") -> None:
-    """UserError with the smallest change that helps, for the chosen GPU or else for the largest."""
+def _misfit(run: "RunConfig", chosen: "Gpu | None") -> str | None:
+    """By how much a run does not fit the chosen GPU, or else the largest, and the smallest change that helps."""
     from pretrain.plan.fit import needed_bytes, smallest_change
     from pretrain.plan.hardware import GPUS
     from pretrain.plan.memory import GIB
@@ -81,14 +90,14 @@ def _refuse_what_cannot_fit(run: "RunConfig", chosen: "Gpu | None") -> None:
     gpu = chosen or max(GPUS, key=lambda known: known.memory_bytes)
     needed = needed_bytes(config, vocab_size)
     if needed <= gpu.memory_bytes:
-        return
+        return None
     change = smallest_change(config, vocab_size, gpu.memory_bytes)
     if change is None:
         remedy = "no micro batch and no checkpointing helps; use more GPUs, larger ones or fewer lanes"
     else:
         settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())
         remedy = f"it fits with {settings} ({change.needed_bytes / GIB:.1f} GiB)"
-    raise UserError(
+    return (
         f"the run needs {needed / GIB:.1f} GiB on each GPU, {(needed - gpu.memory_bytes) / GIB:.1f} more than the "
         f"{gpu.memory_gib} of {gpu.name}: {remedy}"
     )

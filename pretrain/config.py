@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from cluster.config import Config
-from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
+from pretrain.model.config import MAX_TEXT_TOKENS, AbsoluteLearnedPositions, ModelConfig
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
 
@@ -47,11 +47,11 @@ class PretrainConfig(Config):
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     num_steps: PositiveInt
-    lanes: PositiveInt = 16
+    lanes: int = Field(default=16, gt=0, le=1_048_576)
     """L: parallel streams of the corpus, over all workers; must be a multiple of workers times micro batch."""
-    micro_batch_lanes: PositiveInt = 8
+    micro_batch_lanes: int = Field(default=8, gt=0, le=65_536)
     """Lanes per forward pass on one worker."""
-    segment_tokens: PositiveInt = 256
+    segment_tokens: int = Field(default=256, gt=0, le=MAX_TEXT_TOKENS)
     num_workers: PositiveInt = 2
     zero_stage: Literal[1, 2] = 2
     precision: Literal["bf16", "fp32"] = "bf16"

@@ -2,9 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from cluster.config import Config
+
+MAX_TEXT_TOKENS = 1_048_576
+"""Longest segment, memory and table of positions that a config may ask for: far above what can be trained, as are the
+other bounds, so that a slip of the keyboard is told when the config is read."""
 
 
 class TransformerXLPositions(Config):
@@ -17,7 +21,7 @@ class ShawPositions(Config):
     """Relative: learned vectors per clipped distance, added to keys and to values (Shaw et al. 2018)."""
 
     kind: Literal["shaw"] = "shaw"
-    max_distance_tokens: PositiveInt = 128
+    max_distance_tokens: int = Field(default=128, gt=0, le=MAX_TEXT_TOKENS)
     """Distances beyond this, either way, share one vector."""
 
 
@@ -38,7 +42,7 @@ class AbsoluteLearnedPositions(Config):
     """Absolute: a learned vector per position in the segment, added to the input."""
 
     kind: Literal["absolute_learned"] = "absolute_learned"
-    max_positions: PositiveInt = 512
+    max_positions: int = Field(default=512, gt=0, le=MAX_TEXT_TOKENS)
     """Longest text the model can place, in tokens."""
 
 
@@ -55,12 +59,12 @@ PositionsConfig = Annotated[
 class ModelConfig(Config):
     """Shape of a two-stream permutation language model. The vocabulary's size comes from the tokenizer."""
 
-    num_layers: PositiveInt = 4
-    model_dim: PositiveInt = 256
-    num_heads: PositiveInt = 4
-    head_dim: PositiveInt = 64
-    ffn_dim: PositiveInt = 1024
-    memory_tokens: int = Field(default=192, ge=0)
+    num_layers: int = Field(default=4, gt=0, le=1024)
+    model_dim: int = Field(default=256, gt=0, le=65_536)
+    num_heads: int = Field(default=4, gt=0, le=1024)
+    head_dim: int = Field(default=64, gt=0, le=65_536)
+    ffn_dim: int = Field(default=1024, gt=0, le=1_048_576)
+    memory_tokens: int = Field(default=192, ge=0, le=MAX_TEXT_TOKENS)
     """M: how many positions of the past each layer attends to; 0 switches segment recurrence off."""
     positions: PositionsConfig = TransformerXLPositions()
     segment_encodings: bool = False

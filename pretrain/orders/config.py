@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from cluster.config import Config
 
@@ -18,7 +18,7 @@ class ObjectiveConfig(Config):
     """Weight of a random cut, then left to right."""
     infill: NonNegativeFloat = 1.0
     """Weight of a hole in the middle, left to right, given both sides."""
-    max_span_words: PositiveInt = 5
+    max_span_words: int = Field(default=5, gt=0, le=1000)
     """Spans are of 1 to this many words, n words with a probability proportional to 1/n."""
     span_unit: Literal["word", "token"] = "word"
     """What spans are counted in: "word" never leaves half an identifier to be guessed from its other half."""
@@ -29,7 +29,7 @@ class ObjectiveConfig(Config):
     known_length_share: float = Field(default=0.5, ge=0.0, le=1.0)
     """Share of holes whose length shows in the positions. The others have slack in their layout, and the model
     predicts where they end."""
-    max_gap_tokens: PositiveInt = 32
+    max_gap_tokens: int = Field(default=32, gt=0, le=65_536)
     """A hole of unknown length is laid out 1 to this many positions longer than it is."""
 
     @model_validator(mode="after")

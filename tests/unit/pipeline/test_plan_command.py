@@ -111,6 +111,29 @@ def test_what_fits_no_gpu_at_all_is_refused_too() -> None:
         (("--mfu", "40"), "--mfu 40 is more than the whole peak"),
         (("--price", "inf"), "--price inf must be a number above 0"),
         (("pretrain.zero_stage=3",), "pretrain.zero_stage = 3"),
+        (("pretrain.segment_tokens=1000000000",), "pretrain.segment_tokens = 1000000000"),
+        (
+            ("pretrain.model.memory_tokens=99999999999999999999",),
+            "pretrain.model.memory_tokens = 99999999999999999999",
+        ),
+        (("pretrain.model.num_layers=1000000000",), "pretrain.model.num_layers = 1000000000"),
+        (("pretrain.objective.max_span_words=1000000000",), "pretrain.objective.max_span_words = 1000000000"),
+        (("pretrain.objective.max_gap_tokens=1000000000",), "pretrain.objective.max_gap_tokens = 1000000000"),
+        (
+            ("pretrain.lanes=4000000000", "pretrain.micro_batch_lanes=2000000000"),
+            "pretrain.micro_batch_lanes",
+        ),
+        (
+            (
+                "pretrain.segment_tokens=1048576",
+                "pretrain.model.memory_tokens=1048576",
+                "pretrain.model.num_heads=1024",
+                "pretrain.lanes=131072",
+                "pretrain.micro_batch_lanes=65536",
+            ),
+            "the run is too large to plan",
+        ),
+        ((f"pretrain.num_steps={10**400}",), "the run is too large to plan"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
