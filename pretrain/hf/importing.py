@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from cluster.errors import UserError
 from pretrain.hf.tokenizer_files import take_tokenizer
 from pretrain.hf.weight_files import read_weights
 from pretrain.hf.weight_names import from_xlnet, tells_documents_apart
 from pretrain.hf.whole_folder import whole_folder
-from pretrain.hf.xlnet_config import read_xlnet_config
+from pretrain.hf.xlnet_config import first_problem, read_xlnet_config
 from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import save_model
@@ -31,7 +34,10 @@ def import_from_hf(source: Path, out: Path, memory_tokens: int | None = None) ->
     """
     xlnet = read_xlnet_config(source)
     theirs, found_in = read_weights(source)
-    config = ModelConfig(**xlnet.model(memory_tokens), segment_encodings=tells_documents_apart(theirs))
+    try:
+        config = ModelConfig(**xlnet.model(memory_tokens), segment_encodings=tells_documents_apart(theirs))
+    except ValidationError as error:
+        raise UserError(f"{source}: {first_problem(error)}") from None
     weights = from_xlnet(theirs, config, xlnet.vocab_size, found_in)
     model = TwoStreamTransformer(config, xlnet.vocab_size)
     model.load_state_dict(weights)

@@ -33,12 +33,12 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     if not isinstance(weight_map, dict):
         raise UserError(f"{folder / _INDEX} is damaged (no weight_map): restore it")
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(weight_map.values())):
-        path = folder / str(name)
+    for name in weight_map.values():
         # An index is input: a name must not lead out of the folder.
-        if path.parent != folder or not path.is_file():
+        if not isinstance(name, str) or (folder / name).parent != folder or not (folder / name).is_file():
             raise UserError(f"{folder / _INDEX} names {name}, which is not in the folder: restore it")
-        tensors.update(_read(path))
+    for name in sorted(set(weight_map.values())):
+        tensors.update(_read(folder / name))
     if lost := sorted(set(weight_map) - set(tensors)):
         raise UserError(f"{folder / _INDEX} names {lost[0]}, which is in none of its files: restore them")
     return tensors

@@ -29,7 +29,7 @@ class OurNotes(BaseModel):
 class XLNetConfig(BaseModel):
     """An XLNet's `config.json`. What does not shape the model (summaries, tokens' ids) is passed over."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     model_type: str
     vocab_size: PositiveInt = Field(32000, validation_alias=AliasChoices("vocab_size", "n_token"))
@@ -88,12 +88,17 @@ def read_xlnet_config(folder: Path) -> XLNetConfig:
     try:
         config = XLNetConfig.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {key}={first['input']!r} cannot be read: {first['msg']}") from None
+        raise UserError(f"{path}: {first_problem(error)}") from None
     if reason := _not_computed(config):
         raise UserError(f"{path}: {reason}")
     return config
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of pydantic's findings, in one line with key and value."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    return f"{key}={first['input']!r} cannot be read: {first['msg']}"
 
 
 def _not_computed(config: XLNetConfig) -> str | None:
@@ -104,7 +109,7 @@ def _not_computed(config: XLNetConfig) -> str | None:
         return "bi_data=true (half of the lanes reversed) is not supported: set it to false if text runs forwards"
     if config.clamp_len > 0:
         return f"clamp_len={config.clamp_len} is not supported: distances are never clamped here"
-    if config.reuse_len:
+    if (config.reuse_len or 0) > 0:
         return (
             f"reuse_len={config.reuse_len} is not supported: segments do not overlap here and are remembered whole; "
             "set it to null if memories are not used"

@@ -89,6 +89,16 @@ def test_memory_is_as_long_as_the_user_says(exported: Path, tmp_path: Path) -> N
     assert load_pretrained(tmp_path / "back").config.memory_tokens == 11
 
 
+@pytest.mark.parametrize("memory_tokens", [-1, 10**30])
+def test_a_memory_that_cannot_be_is_refused_in_one_line(
+    memory_tokens: int, exported: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=f"memory_tokens={memory_tokens} cannot be") as caught:
+        import_from_hf(exported, tmp_path / "back", memory_tokens)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "back").exists()
+
+
 def test_a_foreign_tokenizer_is_kept_and_goes_back(exported: Path, tmp_path: Path) -> None:
     foreign = Tokenizer(models.WordLevel({"<unk>": 0, "word": 1}, unk_token="<unk>")).to_str()
     (exported / "tokenizer.json").write_text(foreign)
@@ -165,6 +175,11 @@ def test_cut_weights_are_named(size: int, exported: Path, tmp_path: Path) -> Non
         ({"weight_map": {"a": "../model/model.safetensors"}}, "is not in the folder"),
         ({"weight_map": {"a": "gone.safetensors"}}, "is not in the folder"),
         ({"weight_map": {"a": 3}}, "is not in the folder"),
+        (
+            {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": 3}},
+            "names 3, which is not in the folder",
+        ),
+        ({"weight_map": {"a": ["model.safetensors"]}}, "is not in the folder"),
         ({"weight_map": {"a": "model-00001-of-00002.safetensors"}}, "in none of its files"),
     ],
 )

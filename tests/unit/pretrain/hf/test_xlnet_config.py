@@ -105,6 +105,8 @@ def test_what_a_config_leaves_out_is_xlnets_default_and_old_names_are_known(tmp_
         ({"n_layer": 0}, "n_layer=0"),
         ({"d_model": "wide"}, "d_model='wide'"),
         ({"dropout": 1.5}, "dropout=1.5"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps=inf"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan"),
     ],
 )
 def test_what_would_compute_other_numbers_is_refused(
@@ -115,6 +117,11 @@ def test_what_would_compute_other_numbers_is_refused(
     assert message in str(caught.value)
     assert str(tmp_path / "config.json") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reuse_len", [None, 0, -1])
+def test_segments_that_do_not_overlap_are_read(reuse_len: int | None, tmp_path: Path) -> None:
+    imported(write(tmp_path, BASE | {"reuse_len": reuse_len}))
 
 
 @pytest.mark.parametrize("content", [[], 3, None, "xlnet"])
