@@ -1,11 +1,15 @@
 """Writing on after a prompt, through as many segments as it takes.
 
-A prompt longer than a segment is read as in training: segment after segment with the model's memory, the last
-segment leaving room for new tokens (for up to half a segment of them). When a segment is full, it becomes the memory
-of the next one: its last M tokens stay in sight, what is older drops out, so that no prediction sees further than
-training showed it. Where segments end depends on nothing but the number of new tokens asked for.
+A prompt shorter than a segment shares its segment with what is written after it. A longer one is read as in training:
+segment after segment with the model's memory, the last one leaving half a segment for new tokens.
 
-Shapes: B lanes, T tokens, V vocabulary.
+When a segment is full it becomes the memory of the next one: its last M tokens stay in sight, what is older drops
+out. If M is less than half a segment, the last half segment is read again as the next one's context, with the memory
+of what is before it, so that predictions always see something. No prediction sees further than training showed it.
+
+Where segments end depends on the length of a lane's prompt alone, not on how many tokens are asked for.
+
+Shapes: B lanes, T tokens, C columns, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -19,8 +23,29 @@ from pretrain.inference.session import Decoder, DecodingSession
 from pretrain.inference.written import check_positions
 
 
+def first_room_tokens(prompt_tokens: int, segment_tokens: int) -> int:
+    """How many tokens are written before the first segment is full."""
+    return segment_tokens - prompt_tokens if prompt_tokens < segment_tokens else segment_tokens // 2
+
+
+def side_by_side(
+    prompts: Sequence[NDArray[np.int64]], max_new_tokens: int, segment_tokens: int
+) -> list[list[int]]:
+    """The numbers of the prompts that one `Continuation` can hold: no segment of theirs is full, or all at once."""
+    groups: dict[int | None, list[int]] = {}
+    for number, prompt in enumerate(prompts):
+        room = first_room_tokens(len(prompt), segment_tokens)
+        key = None
+        if len(prompt) >= segment_tokens:
+            key = 0
+        elif max_new_tokens > room:
+            key = room
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
+
+
 class Continuation:
-    """`Written` for prompts, each of which has `lanes_each` lanes in a row."""
+    """`Written` for prompts that `side_by_side` puts together, each with `lanes_each` lanes in a row."""
 
     def __init__(
         self,
@@ -29,26 +54,30 @@ class Continuation:
         max_new_tokens: int,
         lanes_each: int = 1,
     ) -> None:
-        self._decoder = decoder
+        assert len(side_by_side(prompts, max_new_tokens, decoder.segment_tokens)) == 1
         segment_tokens, longest = decoder.segment_tokens, max(map(len, prompts))
         check_positions(decoder, longest + max_new_tokens)
-        room = min(max_new_tokens, segment_tokens // 2)
-        tail = min(longest, segment_tokens - room)
-        if decoder.absolute:
-            room, tail = max_new_tokens, longest
+        self._memory_tokens, self._segment_tokens = decoder.memory_tokens, segment_tokens
+        room = first_room_tokens(longest, segment_tokens)
+        history = max(0, longest - (segment_tokens - room))
         num_columns = longest + max_new_tokens
-        if longest > tail or max_new_tokens > room:
+        if history or max_new_tokens > room:
             num_columns = decoder.memory_tokens + segment_tokens
         tokens_BT, given_BT = _padded_left(prompts, longest, decoder.model.device)
         offset_B = longest - given_BT.sum(dim=1)
         self._session = DecodingSession(decoder, len(prompts), num_columns, offset_B)
-        history = longest - tail
         read_history(self._session, decoder, tokens_BT[:, :history], given_BT[:, :history])
         self._session.encode(tokens_BT[:, history:], given_BT[:, history:])
         if lanes_each > 1:
             self._session.repeat_lanes(lanes_each)
         self._column = self._context_end = self._session.num_columns
         self._segment_end = self._column + room
+        self._tokens_BC: Tensor | None = None
+        """The segment's tokens by column, where they will be read again."""
+        if max_new_tokens > room and decoder.memory_tokens < segment_tokens // 2:
+            self._tokens_BC = tokens_BT.new_zeros(len(prompts) * lanes_each, num_columns)
+            shown_BT = tokens_BT[:, history:].repeat_interleave(lanes_each, dim=0)
+            self._tokens_BC[:, self._column - shown_BT.shape[1] : self._column] = shown_BT
 
     def first(self) -> Tensor:
         """Scores [B, V] of the first new token."""
@@ -56,19 +85,33 @@ class Continuation:
 
     def following(self, token_B: Tensor) -> Tensor:
         """Scores [B, V] of the token after `token_B`, which is written."""
+        if self._tokens_BC is not None:
+            self._tokens_BC[:, self._column] = token_B
         self._column += 1
         if self._column < self._segment_end:
             return self._session.write_and_predict(token_B, self._column - 1)
         self._session.write(token_B, self._column - 1)
-        self._context_end -= self._session.num_columns - self._decoder.memory_tokens
-        self._session.drop_all_but(self._decoder.memory_tokens)
-        self._column = self._session.num_columns
-        self._segment_end = self._column + self._decoder.segment_tokens
+        self._next_segment()
         return self._session.predict(self._column)
 
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i go on from the tokens of lane `lane_B[i]` of the same prompt."""
-        self._session.select_lanes(lane_B, max(0, self._context_end))
+        self._session.select_lanes(lane_B, self._context_end)
+        if self._tokens_BC is not None:
+            self._tokens_BC = self._tokens_BC[lane_B]
+
+    def _next_segment(self) -> None:
+        full = self._session.num_columns
+        carried = 0 if self._tokens_BC is None else self._segment_tokens // 2
+        kept = min(self._memory_tokens, full - carried)
+        self._session.keep(full - carried - kept, full - carried)
+        self._context_end = min(kept, max(0, self._context_end - (full - carried - kept)))
+        if self._tokens_BC is not None:
+            again_BT = self._tokens_BC[:, full - carried : full].clone()
+            self._tokens_BC[:, kept : kept + carried] = again_BT
+            self._session.encode(again_BT, torch.ones_like(again_BT, dtype=torch.bool))
+        self._column = self._session.num_columns
+        self._segment_end = kept + self._segment_tokens
 
 
 def read_history(session: DecodingSession, decoder: Decoder, tokens_BT: Tensor, given_BT: Tensor) -> None:
@@ -78,7 +121,7 @@ def read_history(session: DecodingSession, decoder: Decoder, tokens_BT: Tensor, 
     for end in range(tokens_BT.shape[1], 0, -decoder.segment_tokens)[::-1]:
         part = slice(max(0, end - decoder.segment_tokens), end)
         session.encode(tokens_BT[:, part], given_BT[:, part])
-        session.drop_all_but(decoder.memory_tokens)
+        session.keep(max(0, session.num_columns - decoder.memory_tokens), session.num_columns)
 
 
 def _padded_left(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
-from pretrain.inference.continuation import Continuation
+from pretrain.inference.continuation import Continuation, side_by_side
 from pretrain.inference.generation import Generated, Watch, generate
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
@@ -24,16 +24,28 @@ def complete_tokens(
     num_samples: int = 1,
     watch: Watch | None = None,
 ) -> list[Generated]:
-    """`num_samples` continuations of every prompt, those of a prompt in a row; all lanes side by side.
+    """`num_samples` continuations of every prompt, those of a prompt in a row.
 
-    What a lane gets does not depend on the others. Raises UserError for a prompt without tokens and for one that is
+    Prompts whose segments are full at the same token are decoded side by side, the others after them. What a lane gets does not depend on the others. Raises UserError for a prompt without tokens and for one that is
     too long for absolute positions.
     """
     check_prompts(prompts, max_new_tokens)
-    text = Continuation(decoder, prompts, max_new_tokens, num_samples)
-    limits = [max_new_tokens] * (len(prompts) * num_samples)
-    uniform_BT = uniforms_of_lanes(sampling, prompts, num_samples, max_new_tokens, decoder.model.device)
-    return generate(text, limits, sampling, rules, uniform_BT, watch=watch)
+    found: dict[int, Generated] = {}
+    for group in side_by_side(prompts, max_new_tokens, decoder.segment_tokens):
+        together = [prompts[number] for number in group]
+        lanes = [number * num_samples + sample for number in group for sample in range(num_samples)]
+        text = Continuation(decoder, together, max_new_tokens, num_samples)
+        uniform_BT = uniforms_of_lanes(sampling, together, num_samples, max_new_tokens, decoder.model.device)
+        generated = generate(
+            text,
+            [max_new_tokens] * len(lanes),
+            sampling,
+            rules,
+            uniform_BT,
+            watch=None if watch is None else _watch_of(lanes, watch),
+        )
+        found |= dict(zip(lanes, generated, strict=True))
+    return [found[lane] for lane in range(len(found))]
 
 
 def complete_by_beam(
@@ -45,8 +57,16 @@ def complete_by_beam(
 ) -> list[list[Generated]]:
     """Up to `width` continuations of every prompt, the best first (see `beam_search`). UserError as above."""
     check_prompts(prompts, max_new_tokens)
-    text = Continuation(decoder, prompts, max_new_tokens, width)
-    return beam_search(text, [max_new_tokens] * len(prompts), width, rules)
+    found: dict[int, list[Generated]] = {}
+    for group in side_by_side(prompts, max_new_tokens, decoder.segment_tokens):
+        text = Continuation(decoder, [prompts[number] for number in group], max_new_tokens, width)
+        beams = beam_search(text, [max_new_tokens] * len(group), width, rules)
+        found |= dict(zip(group, beams, strict=True))
+    return [found[number] for number in range(len(prompts))]
+
+
+def _watch_of(lanes: Sequence[int], watch: Watch) -> Watch:
+    return lambda number, token: watch(lanes[number], token)
 
 
 def check_prompts(prompts: Sequence[Sized], max_new_tokens: int) -> None:

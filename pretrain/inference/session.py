@@ -94,12 +94,12 @@ class DecodingSession:
         self._look_again()
         self._run(tokens_BT, self._aligned(first, tokens_BT.shape[1], 0))
 
-    def drop_all_but(self, keep: int) -> None:
-        """Forget all columns but the last `keep`, as segment memory does; columns and positions start anew."""
-        if keep < self.num_columns:
-            self._move_to_front(self.num_columns - keep, keep)
-
     @torch.inference_mode()
+    def keep(self, first: int, end: int) -> None:
+        """Forget all columns but [first, end), as segment memory does; columns and positions start anew."""
+        if (first, end) != (0, self.num_columns):
+            self._move_to_front(first, end - first)
+
     def _move_to_front(self, dropped: int, keep: int) -> None:
         back_B1 = torch.full((len(self.offset_B), 1), -dropped, device=self.offset_B.device)
         for layer, cache in zip(self.layers, self.caches, strict=True):

@@ -9,6 +9,7 @@ from torch import Tensor
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.continuation import Continuation
 from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.left_to_right import complete_by_beam
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
@@ -79,44 +80,106 @@ def test_completion_within_a_segment(positions: PositionsConfig, norm: str) -> N
     torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
 
 
-@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
-@pytest.mark.parametrize("memory_tokens", [6, 20, 0])
-def test_completion_through_segments_and_memory(positions: PositionsConfig, memory_tokens: int) -> None:
-    """31 tokens of prompt, 21 new ones, segments of 12: prompt segments, then 6 + 6 tokens, then 12, then 3."""
-    model = small_model(positions, memory_tokens=memory_tokens)
-    prompt, new = random_tokens(3, 31), random_tokens(4, 21)
-    found_TV = continued(model, [prompt], [new])[0]
-    text = np.concatenate([prompt, new])
+Part = tuple[int, int, int]
+"""First and end of a segment in the text, and how many of its tokens are context."""
+
+
+def in_segments(model: TwoStreamTransformer, text: NDArray[np.int64], parts: list[Part]) -> Tensor:
+    """Logits of all tokens behind the contexts; what two segments share is the context of the second."""
     memory, wanted = None, []
-    for first, last, num_context in [
-        (0, 1, 1),
-        (1, 13, 12),
-        (13, 25, 12),
-        (25, 37, 6),
-        (37, 49, 0),
-        (49, 52, 0),
-    ]:
-        length = last - first
+    for number, (first, end, num_context) in enumerate(parts):
+        length = end - first
         rank = [0] * num_context + list(range(1, length - num_context + 1))
         predicted = [(place, place - num_context + 1) for place in range(num_context, length)]
-        if not predicted:
-            predicted = [(0, 0)]
-        logits, memory = without_cache(model, text[first:last], rank, list(range(length)), predicted, memory)
-        if num_context < length:
-            wanted.append(logits)
-    torch.testing.assert_close(found_TV, torch.cat(wanted), rtol=0, atol=FP64_TOLERANCE)
+        logits, _ = without_cache(
+            model, text[first:end], rank, list(range(length)), predicted or [(0, 0)], memory
+        )
+        wanted.append(logits[: len(predicted)])
+        if number + 1 < len(parts):
+            kept = parts[number + 1][0] - first
+            _, memory = without_cache(
+                model, text[first : first + kept], rank[:kept], list(range(kept)), [(0, 0)], memory
+            )
+    return torch.cat(wanted)
+
+
+LONG_PROMPT = [(0, 1, 1), (1, 13, 12), (13, 25, 12)]
+ROLL_OVERS: list[tuple[int, int, int, list[Part]]] = [
+    # prompt, new tokens, memory, segments
+    (31, 21, 6, [*LONG_PROMPT, (25, 37, 6), (37, 49, 0), (49, 52, 0)]),
+    (31, 21, 20, [*LONG_PROMPT, (25, 37, 6), (37, 49, 0), (49, 52, 0)]),
+    (31, 21, 3, [*LONG_PROMPT, (25, 37, 6), (31, 43, 6), (37, 49, 6), (43, 52, 6)]),
+    (31, 21, 0, [*LONG_PROMPT, (25, 37, 6), (31, 43, 6), (37, 49, 6), (43, 52, 6)]),
+    (12, 8, 6, [(0, 6, 6), (6, 18, 6), (18, 20, 0)]),
+    (5, 7, 6, [(0, 12, 5)]),
+    (5, 20, 6, [(0, 12, 5), (12, 24, 0), (24, 25, 0)]),
+    (11, 20, 30, [(0, 12, 11), (12, 24, 0), (24, 31, 0)]),
+    (5, 20, 2, [(0, 12, 5), (6, 18, 6), (12, 24, 6), (18, 25, 6)]),
+    (5, 20, 0, [(0, 12, 5), (6, 18, 6), (12, 24, 6), (18, 25, 6)]),
+]
+
+
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+@pytest.mark.parametrize(("num_prompt", "num_new", "memory_tokens", "parts"), ROLL_OVERS)
+def test_completion_through_segments_and_memory(
+    positions: PositionsConfig, num_prompt: int, num_new: int, memory_tokens: int, parts: list[Part]
+) -> None:
+    """Segments of 12. A full one is memory, or, with little memory, half of it is read again."""
+    model = small_model(positions, memory_tokens=memory_tokens)
+    prompt, new = random_tokens(3, num_prompt), random_tokens(4, num_new)
+    found_TV = continued(model, [prompt], [new])[0]
+    wanted_TV = in_segments(model, np.concatenate([prompt, new]), parts)
+    torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("memory_tokens", [0, 3, 6, 20])
+@pytest.mark.parametrize("num_prompt", [1, 7, 11, 12, 30])
+def test_fewer_tokens_are_the_first_of_more(memory_tokens: int, num_prompt: int) -> None:
+    model = small_model(memory_tokens=memory_tokens)
+    prompt, new = random_tokens(3, num_prompt), random_tokens(4, 30)
+    most_TV = continued(model, [prompt], [new])[0]
+    for count in (1, 5, 6, 7, 20):
+        fewer_TV = continued(model, [prompt], [new[:count]])[0]
+        torch.testing.assert_close(fewer_TV, most_TV[:count], rtol=0, atol=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("memory_tokens", [0, 3, 6, 14, 40])
+@pytest.mark.parametrize("num_prompt", [3, 30])
+def test_a_beams_likelihoods_are_those_of_its_texts(memory_tokens: int, num_prompt: int) -> None:
+    """Hypotheses change lanes before, at and behind the end of a segment."""
+    model = small_model(memory_tokens=memory_tokens)
+    prompt = random_tokens(3, num_prompt)
+    for found in complete_by_beam(Decoder(model, SEGMENT), [prompt], 30, 4, TokenRules())[0]:
+        new = np.array(found.tokens)
+        log_TV = continued(model, [prompt], [new])[0].log_softmax(dim=-1)
+        wanted = float(log_TV[range(len(new)), new].sum())
+        assert found.log_likelihood == pytest.approx(wanted, abs=FP64_TOLERANCE)
 
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-@pytest.mark.parametrize("max_new", [5, 16])
-def test_lanes_of_other_lengths_change_nothing(positions: PositionsConfig, max_new: int) -> None:
+def test_lanes_of_other_lengths_change_nothing(positions: PositionsConfig) -> None:
     model = small_model(positions)
-    lengths, segment_tokens = ((9, 1, 30, 4), SEGMENT) if positions in RELATIVE else ((9, 1, 4), 64)
-    prompts = [random_tokens(length, length) for length in lengths]
-    new = [random_tokens(100 + length, max_new) for length in lengths]
-    together_BTV = continued(model, prompts, new, segment_tokens)
+    prompts = [random_tokens(length, length) for length in (5, 1, 3)]
+    new = [random_tokens(100 + length, 7) for length in (5, 1, 3)]
+    assert_as_alone(model, prompts, new)
+
+
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+@pytest.mark.parametrize("memory_tokens", [2, 6, 40])
+def test_lanes_of_other_lengths_change_nothing_through_segments(
+    positions: PositionsConfig, memory_tokens: int
+) -> None:
+    model = small_model(positions, memory_tokens=memory_tokens)
+    prompts = [random_tokens(length, length) for length in (12, 40, 17)]
+    assert_as_alone(model, prompts, [random_tokens(100 + lane, 20) for lane in range(3)])
+
+
+def assert_as_alone(
+    model: TwoStreamTransformer, prompts: list[NDArray[np.int64]], new: list[NDArray[np.int64]]
+) -> None:
+    together_BTV = continued(model, prompts, new)
     for lane, prompt in enumerate(prompts):
-        alone_TV = continued(model, [prompt], [new[lane]], segment_tokens)[0]
+        alone_TV = continued(model, [prompt], [new[lane]])[0]
         torch.testing.assert_close(together_BTV[lane], alone_TV, rtol=0, atol=FP64_TOLERANCE)
 
 

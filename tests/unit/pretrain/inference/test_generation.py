@@ -105,6 +105,28 @@ def test_samples_of_a_prompt_differ_and_do_not_depend_on_other_prompts() -> None
     assert len({one.tokens for one in together}) == 4
 
 
+def test_lanes_come_in_the_order_of_their_prompts_wherever_their_segments_end() -> None:
+    decoder = Decoder(small_model(), SEGMENT)
+    prompts = [
+        array(*range(1, 1 + length % 10), *[3] * (length - length % 10)) for length in (3, 40, 9, 3, 17)
+    ]
+    seen: list[list[int]] = [[] for _ in range(10)]
+
+    def watch(lane: int, token: int) -> bool:
+        seen[lane].append(token)
+        return False
+
+    sampling = Sampling(1.0)
+    found = complete_tokens(decoder, prompts, 10, sampling, ANYTHING, num_samples=2, watch=watch)
+    beams = complete_by_beam(decoder, prompts, 10, 2, ANYTHING)
+    for number, prompt in enumerate(prompts):
+        alone = complete_tokens(decoder, [prompt], 10, sampling, ANYTHING, num_samples=2)
+        assert [one.tokens for one in found[2 * number : 2 * number + 2]] == [one.tokens for one in alone]
+        assert [tuple(row) for row in seen[2 * number : 2 * number + 2]] == [one.tokens for one in alone]
+        beam = complete_by_beam(decoder, [prompt], 10, 2, ANYTHING)[0]
+        assert [one.tokens for one in beams[number]] == [one.tokens for one in beam]
+
+
 def test_a_beam_of_one_is_greedy() -> None:
     decoder = Decoder(small_model(), SEGMENT)
     prompts = [array(1, 2, 3), array(4)]
