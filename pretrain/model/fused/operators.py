@@ -50,9 +50,9 @@ def operators_are_there() -> bool:
 
 
 def library_path() -> Path:
-    """Where the compiled operators are kept: the name tells their source and the instructions they use."""
+    """Where the compiled operators are kept: the name tells their source, torch's version and the instructions."""
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
-    sources = hashlib.sha256()
+    sources = hashlib.sha256(torch.__version__.encode())
     for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
         sources.update(path.read_bytes())
     instructions = torch.backends.cpu.get_cpu_capability().lower()
@@ -74,6 +74,7 @@ def _build(library: Path) -> None:
     from torch.utils import cpp_extension
 
     find_build_tools()
+    _log.warning("compiling the attention for this machine, once (half a minute)")
     for left_by_a_killed_build in library.parent.glob(f"{_BUILD_PREFIX}*"):
         shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=_BUILD_PREFIX) as folder:
