@@ -108,8 +108,10 @@ def training_flops_per_step(
     """Of one optimizer step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
 
     For a share of peak that compares models (MFU), leave `activation_checkpointing` out: what is computed twice is
-    not counted twice.
+    not counted twice. Raises ValueError for lanes that are no multiple of `micro_batch_lanes`.
     """
     per_pass = micro_batch_lanes or lanes
+    if lanes % per_pass:
+        raise ValueError(f"lanes={lanes} must be a multiple of micro_batch_lanes={per_pass}")
     flops = forward_flops(config, per_pass, segment_tokens, num_targets, vocab_size, extent_tokens)
     return lanes // per_pass * flops.training(activation_checkpointing)

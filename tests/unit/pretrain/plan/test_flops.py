@@ -75,3 +75,9 @@ def test_a_step_in_several_passes_projects_distances_in_each() -> None:
     parts = training_flops_per_step(config, 8, LENGTH, NUM_TARGETS, VOCAB_SIZE, micro_batch_lanes=2)
     projection = forward_flops(config, 2, LENGTH, NUM_TARGETS, VOCAB_SIZE).distance_projection
     assert parts - whole == 3 * 2 * projection
+
+
+def test_lanes_that_do_not_fill_their_passes_are_refused() -> None:
+    config = ModelConfig.model_validate(BASE)
+    with pytest.raises(ValueError, match="lanes=8 must be a multiple of micro_batch_lanes=3"):
+        training_flops_per_step(config, 8, LENGTH, NUM_TARGETS, VOCAB_SIZE, micro_batch_lanes=3)
