@@ -78,7 +78,8 @@ def _distance_values(weight_NBQK: Tensor, values_RH: Tensor, sight: Sight) -> Te
 class _GatherRows(torch.autograd.Function):
     """`gather` on the last dimension whose indices never repeat within a row: its backward is a plain scatter.
 
-    They cannot repeat: the keys of a lane stand at different positions, and a span holds every distance.
+    They cannot repeat where the span holds every distance, as it must: the keys of a lane stand at different
+    positions. Distances outside the span all take its end, and all but one of their gradients would be lost.
     """
 
     @staticmethod

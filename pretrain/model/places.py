@@ -54,17 +54,6 @@ class Places:
             self.extent,
         )
 
-    def to(self, device: torch.device) -> "Places":
-        """The same places on `device`."""
-        document_BX = self.document_BX
-        return Places(
-            self.position_BX.to(device),
-            self.rank_BX.to(device),
-            self.group_BX.to(device),
-            None if document_BX is None else document_BX.to(device),
-            self.extent,
-        )
-
 
 def join(first: Places, second: Places) -> Places:
     """The places of both, side by side; documents only where both have them."""
