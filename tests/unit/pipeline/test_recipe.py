@@ -190,3 +190,24 @@ def test_another_kind_of_tokenizer_keeps_the_recipes_other_settings() -> None:
 def test_licences_that_spdx_does_not_know_are_refused() -> None:
     with pytest.raises(UserError, match=r"prep\.licences\.allow.*'GPL-9\.0' is no SPDX identifier"):
         load_run_config("smoke", ["prep.licences.allow=[MIT, GPL-9.0]"])
+
+
+ABSOLUTE = (
+    "pretrain.model.positions.kind=absolute_learned",
+    "pretrain.model.memory_tokens=0",
+    "pretrain.model.positions.max_positions=130",
+)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["completion.segment_tokens=131", "search.code_tokens=131", "search.query_tokens=131"],
+)
+def test_finetunes_on_longer_texts_than_the_model_can_place_are_refused_before_anything_runs(
+    override: str,
+) -> None:
+    load_run_config("smoke", ABSOLUTE)
+    with pytest.raises(
+        UserError, match=rf"finetune\.{override} .*pretrain\.model\.positions\.max_positions=130"
+    ):
+        load_run_config("smoke", [*ABSOLUTE, f"finetune.{override}"])
