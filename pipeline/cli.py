@@ -27,6 +27,7 @@ permcode run --recipe demo --out runs/demo --dry-run
 permcode plan --recipe base
 permcode inspect runs/demo
 permcode complete runs/demo "def main("
+permcode export runs/demo --to hf exported/demo
 permcode doctor
 """
 
