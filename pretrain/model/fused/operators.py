@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import shutil
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -35,7 +36,7 @@ def load_operators() -> str | None:
     """
     try:
         _load(library_path())
-    except (RuntimeError, ImportError, OSError) as error:
+    except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error:
         return first_line(error)
     return None
 

@@ -48,6 +48,15 @@ def test_without_a_compiler_the_plain_attention_is_used_and_that_is_said_once(
 
 
 @pytest.mark.usefixtures("_no_compiler")
+def test_a_compiler_that_does_not_run_is_told_like_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise subprocess.CalledProcessError(1, ["c++", "--version"])
+
+    monkeypatch.setattr(cpp_extension, "load", fail)
+    assert "returned non-zero exit status 1" in str(operators.load_operators())
+
+
+@pytest.mark.usefixtures("_no_compiler")
 def test_the_doctor_warns_where_the_operators_are_missing(tmp_path: Path) -> None:
     not_yet, failed = attention_check(build=False), attention_check(build=True)
     assert (not_yet.ok, not_yet.mend) == ("warning", "permcode doctor --build")
