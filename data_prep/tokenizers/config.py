@@ -30,7 +30,7 @@ class TokenizerConfig(Config):
     """
 
     kind: TokenizerKind = "bpe"
-    vocab_size: int = Field(default=8192, ge=MIN_VOCAB_SIZE)
+    vocab_size: int = Field(default=8192, ge=MIN_VOCAB_SIZE, le=1_048_576)
     sample_bytes: int = Field(default=16_000_000, gt=0)
     digits: Literal["single", "up_to_three"] = "single"
     punctuation: Literal["joined", "separate"] = "separate"

@@ -116,6 +116,10 @@ def test_what_fits_no_gpu_at_all_is_refused_too() -> None:
             ("pretrain.model.memory_tokens=99999999999999999999",),
             "pretrain.model.memory_tokens = 99999999999999999999",
         ),
+        (
+            ("prep.tokenizer.vocab_size=99999999999999999999",),
+            "prep.tokenizer.vocab_size = 99999999999999999999",
+        ),
         (("pretrain.model.num_layers=1000000000",), "pretrain.model.num_layers = 1000000000"),
         (("pretrain.objective.max_span_words=1000000000",), "pretrain.objective.max_span_words = 1000000000"),
         (("pretrain.objective.max_gap_tokens=1000000000",), "pretrain.objective.max_gap_tokens = 1000000000"),
