@@ -99,8 +99,8 @@ def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFi
             errors.append(error)
             continue
         if found is not None:
-            for error in errors:
-                on_damaged(f"{error} (passed over for {found.folder})")
+            for problem in errors:
+                on_damaged(f"{problem} (passed over for {found.folder})")
             return found
     if errors:
         raise errors[0]
