@@ -15,10 +15,10 @@ Shapes: B lanes, T tokens, C columns, V vocabulary.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pretrain.inference.context import Context
 from pretrain.inference.session import Decoder, DecodingSession
 from pretrain.inference.written import check_positions
 
@@ -63,11 +63,11 @@ class Continuation:
         num_columns = longest + max_new_tokens
         if history or max_new_tokens > room:
             num_columns = decoder.memory_tokens + segment_tokens
-        tokens_BT, given_BT = _padded_left(prompts, longest, decoder.model.device)
-        offset_B = longest - given_BT.sum(dim=1)
+        context = Context.of_prompts(prompts, decoder.model.device)
+        offset_B = longest - context.given_BT.sum(dim=1)
         self._session = DecodingSession(decoder, len(prompts), num_columns, offset_B)
-        read_history(self._session, decoder, tokens_BT[:, :history], given_BT[:, :history])
-        self._session.encode(tokens_BT[:, history:], given_BT[:, history:])
+        read_history(self._session, decoder, context.part(0, history))
+        self._session.encode(context.part(history, longest))
         if lanes_each > 1:
             self._session.repeat_lanes(lanes_each)
         self._column = self._context_end = self._session.num_columns
@@ -75,8 +75,8 @@ class Continuation:
         self._tokens_BC: Tensor | None = None
         """The segment's tokens by column, where they will be read again."""
         if max_new_tokens > room and decoder.memory_tokens < segment_tokens // 2:
-            self._tokens_BC = tokens_BT.new_zeros(len(prompts) * lanes_each, num_columns)
-            shown_BT = tokens_BT[:, history:].repeat_interleave(lanes_each, dim=0)
+            shown_BT = context.tokens_BT[:, history:].repeat_interleave(lanes_each, dim=0)
+            self._tokens_BC = shown_BT.new_zeros(len(shown_BT), num_columns)
             self._tokens_BC[:, self._column - shown_BT.shape[1] : self._column] = shown_BT
 
     def first(self) -> Tensor:
@@ -109,27 +109,15 @@ class Continuation:
         if self._tokens_BC is not None:
             again_BT = self._tokens_BC[:, full - carried : full].clone()
             self._tokens_BC[:, kept : kept + carried] = again_BT
-            self._session.encode(again_BT, torch.ones_like(again_BT, dtype=torch.bool))
+            self._session.encode(Context.of_text(again_BT))
         self._column = self._session.num_columns
         self._segment_end = kept + self._segment_tokens
 
 
-def read_history(session: DecodingSession, decoder: Decoder, tokens_BT: Tensor, given_BT: Tensor) -> None:
+def read_history(session: DecodingSession, decoder: Decoder, history: Context) -> None:
     """Read what lies before the last segment; the session then holds the model's memory of it."""
     if decoder.memory_tokens == 0:
         return
-    for end in range(tokens_BT.shape[1], 0, -decoder.segment_tokens)[::-1]:
-        part = slice(max(0, end - decoder.segment_tokens), end)
-        session.encode(tokens_BT[:, part], given_BT[:, part])
+    for end in range(history.num_columns, 0, -decoder.segment_tokens)[::-1]:
+        session.encode(history.part(max(0, end - decoder.segment_tokens), end))
         session.keep(max(0, session.num_columns - decoder.memory_tokens), session.num_columns)
-
-
-def _padded_left(
-    prompts: Sequence[NDArray[np.int64]], longest: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    tokens_BT = torch.zeros(len(prompts), longest, dtype=torch.int64)
-    given_BT = torch.zeros(len(prompts), longest, dtype=torch.bool)
-    for lane, prompt in enumerate(prompts):
-        tokens_BT[lane, longest - len(prompt) :] = torch.from_numpy(prompt)
-        given_BT[lane, longest - len(prompt) :] = True
-    return tokens_BT.to(device), given_BT.to(device)

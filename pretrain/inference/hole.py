@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.errors import UserError
+from pretrain.inference.context import Context
 from pretrain.inference.continuation import read_history
 from pretrain.inference.session import Decoder, DecodingSession
 from pretrain.inference.written import check_positions
@@ -57,11 +58,10 @@ class Hole:
             num_columns = max(num_columns + decoder.memory_tokens, decoder.memory_tokens + segment_tokens)
         lanes, device = len(place_tokens), decoder.model.device
         self.session = DecodingSession(decoder, lanes, num_columns)
-        before_BT = torch.from_numpy(sides.prefix[:history]).to(device).expand(lanes, -1)
-        read_history(self.session, decoder, before_BT, torch.ones_like(before_BT, dtype=torch.bool))
+        context = _laid_out(sides.prefix, shown.suffix, place_tokens, device)
+        read_history(self.session, decoder, context.part(0, history))
         self.first_column = self.session.num_columns + len(shown.prefix)
-        tokens_BT, given_BT = _laid_out(shown, place_tokens)
-        self.session.encode(tokens_BT.to(device), given_BT.to(device))
+        self.session.encode(context.part(history, context.num_columns))
         if lanes_each > 1:
             self.session.repeat_lanes(lanes_each)
         self._column = self.first_column
@@ -88,15 +88,19 @@ def _in_sight(sides: Sides, place_tokens: int, segment_tokens: int) -> Sides:
     return Sides(sides.prefix[max(0, len(sides.prefix) - room) :], suffix)
 
 
-def _laid_out(shown: Sides, place_tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Tokens [B, T], and where they are given."""
-    start, length = len(shown.prefix), len(shown.suffix)
+def _laid_out(
+    prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
+) -> Context:
+    """Prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
+    start, length = len(prefix), len(suffix)
     shape = (len(place_tokens), start + max(place_tokens) + length)
     tokens_BT, given_BT = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
-    tokens_BT[:, :start] = torch.from_numpy(shown.prefix)
+    tokens_BT[:, :start] = torch.from_numpy(prefix)
     given_BT[:, :start] = True
     for lane, place in enumerate(place_tokens):
         after = slice(start + place, start + place + length)
-        tokens_BT[lane, after] = torch.from_numpy(shown.suffix)
+        tokens_BT[lane, after] = torch.from_numpy(suffix)
         given_BT[lane, after] = True
-    return tokens_BT, given_BT
+    before_BT = torch.zeros_like(given_BT)
+    before_BT[:, : min(1, start)] = True
+    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))

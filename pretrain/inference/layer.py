@@ -63,6 +63,12 @@ class DecodingLayer:
         self.output = FrozenLinear(attention.output.weight)
         self.feed_forward = _frozen(block.feed_forward, activation)
         self.from_content_to_distance_NH = distance_bias_NH - content_bias_NH
+        self.other_document_NH: Tensor | None = None
+        if attention.segments is not None:
+            # The score of a key in the row's own document is left away from all keys: softmax takes it out again.
+            same_NH, other_NH = attention.segments.key_2NH.unbind(0)
+            self.other_document_NH = other_NH - same_NH
+            self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
 
     def content(self, rows_BTD: Tensor, cache: LayerCache, reach: Reach) -> None:
         """Only write the keys and values of content rows: nobody reads the last layer's content stream."""
@@ -75,8 +81,7 @@ class DecodingLayer:
         num_content = reach.num_content
         if num_content:
             self._write(key_BQNH[:, :num_content], value_BQNH[:, :num_content], cache, reach)
-        placed_BQNH = self.positions.placed(query_BQNH, reach.position_BQ)
-        mixed_BQE = self._attend(placed_BQNH, cache, reach)
+        mixed_BQE = self._attend(query_BQNH, cache, reach)
         return self._finish(rows_BQD, mixed_BQE)
 
     def predicted(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
@@ -102,7 +107,7 @@ class DecodingLayer:
 
     def _attend(self, query_BQNH: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
         lanes, rows = query_BQNH.shape[:2]
-        query_NBQH = query_BQNH.permute(2, 0, 1, 3)
+        query_NBQH = self.positions.placed(query_BQNH, reach.position_BQ).permute(2, 0, 1, 3)
         key_NBKH = cache.key_NBCH[:, :, : reach.num_keys]
         value_NBKH = cache.value_NBCH[:, :, : reach.num_keys]
         score_NBQK = query_NBQH @ key_NBKH.transpose(-1, -2)
@@ -111,6 +116,8 @@ class DecodingLayer:
             score_NBQK = score_NBQK + reach.by_distance(
                 distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
             )
+        if reach.other_document_BQK is not None:
+            score_NBQK = score_NBQK + self._of_other_document(query_BQNH) * reach.other_document_BQK
         if reach.hidden_BQK is not None:
             score_NBQK = score_NBQK + reach.hidden_BQK.to(score_NBQK.dtype)
         weight_NBQK = functional.softmax(score_NBQK, dim=-1)
@@ -120,6 +127,12 @@ class DecodingLayer:
         if cache.distances.values_RH is not None:
             mixed_NBQH = mixed_NBQH + reach.distance_values(weight_NBQK, cache.distances.values_RH)
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
+
+    def _of_other_document(self, query_BQNH: Tensor) -> Tensor:
+        """What a key of another document scores more than one of the row's own, [N, B, Q, 1]."""
+        assert self.other_document_NH is not None
+        document_BQNH = query_BQNH + self.from_content_to_document_NH
+        return torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)[..., None]
 
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block

@@ -26,8 +26,9 @@ def complete_tokens(
 ) -> list[Generated]:
     """`num_samples` continuations of every prompt, those of a prompt in a row.
 
-    Prompts whose segments are full at the same token are decoded side by side, the others after them. What a lane gets does not depend on the others. Raises UserError for a prompt without tokens and for one that is
-    too long for absolute positions.
+    Prompts whose segments are full at the same token are decoded side by side, the others after them. What a lane
+    gets does not depend on the others. Raises UserError for a prompt without tokens, and for one that is too long
+    for absolute positions.
     """
     check_prompts(prompts, max_new_tokens)
     found: dict[int, Generated] = {}

@@ -22,6 +22,8 @@ class Reach:
     `first_column` is set where the rows of all lanes stand in the same successive columns, `column_BQ` where they
     stand anywhere. `hidden_BQK` is added to scores (0, or the lowest number for a key out of sight; Q may be 1 when
     all rows see the same); None when every row sees every key. `sees_any_BQ1` is None when every row sees some.
+    `other_document_BQK` tells keys of another document than the row's (Q as before); None when there are none or the
+    model does not compare documents.
     """
 
     span: DistanceSpan
@@ -32,25 +34,22 @@ class Reach:
     sees_any_BQ1: Tensor | None
     first_column: int | None
     column_BQ: Tensor | None
+    other_document_BQK: Tensor | None
 
     def predicted(self) -> "Reach":
         """The reach of the predicted rows alone."""
         if self.num_content == 0:
             return self
         first = self.num_content
-        hidden_BQK, sees_any_BQ1 = self.hidden_BQK, self.sees_any_BQ1
-        if hidden_BQK is not None and hidden_BQK.shape[1] > 1:
-            hidden_BQK = hidden_BQK[:, first:]
-        if sees_any_BQ1 is not None and sees_any_BQ1.shape[1] > 1:
-            sees_any_BQ1 = sees_any_BQ1[:, first:]
         return replace(
             self,
             num_content=0,
             position_BQ=self.position_BQ[:, first:],
-            hidden_BQK=hidden_BQK,
-            sees_any_BQ1=sees_any_BQ1,
+            hidden_BQK=_rows_from(first, self.hidden_BQK),
+            sees_any_BQ1=_rows_from(first, self.sees_any_BQ1),
             first_column=None if self.first_column is None else self.first_column + first,
             column_BQ=None if self.column_BQ is None else self.column_BQ[:, first:],
+            other_document_BQK=_rows_from(first, self.other_document_BQK),
         )
 
     def write(self, cache_NBCH: Tensor, new_NBTH: Tensor) -> None:
@@ -106,3 +105,8 @@ class Reach:
         assert self.column_BQ is not None
         key_K = torch.arange(self.num_keys, device=self.column_BQ.device)
         return self.span.high - (self.column_BQ[:, :, None] - key_K)
+
+
+def _rows_from(first: int, row_BQX: Tensor | None) -> Tensor | None:
+    """What holds for rows [first, Q); one row holds for all."""
+    return row_BQX if row_BQX is None or row_BQX.shape[1] == 1 else row_BQX[:, first:]

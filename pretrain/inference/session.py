@@ -4,10 +4,13 @@ Shapes: B lanes, T new content rows, P predicted rows, Q = T + P rows, C columns
 V vocabulary.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain.inference.context import Context
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
@@ -66,6 +69,9 @@ class DecodingSession:
         self.span = DistanceSpan(low=1 - num_columns, high=num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
+        self._before_BC = torch.zeros_like(self.filled_BC)
+        """Columns of the document before the text; rows are of the text itself, but for those of the context."""
+        self._compares_documents = config.segment_encodings
         self.num_columns = 0
         """Columns in use, filled or not."""
         shape = (config.num_heads, lanes, num_columns, config.head_dim)
@@ -81,18 +87,24 @@ class DecodingSession:
                 for layer in self.layers
             ]
         self._hidden_B1C: Tensor | None = None
+        self._other_document_B1C: Tensor | None = None
 
     @torch.inference_mode()
-    def encode(self, tokens_BT: Tensor, given_BT: Tensor) -> None:
+    def encode(self, context: Context) -> None:
         """Append T columns of context, which sees itself in both directions, and what is in sight before it.
 
-        Columns where `given_BT` is False (padding, a hole) stay empty; their tokens do not matter.
+        Columns where nothing is given (padding, a hole) stay empty.
         """
         first = self.num_columns
-        self.num_columns += tokens_BT.shape[1]
-        self.filled_BC[:, first : self.num_columns] = given_BT
+        self.num_columns += context.num_columns
+        self.filled_BC[:, first : self.num_columns] = context.given_BT
+        self._before_BC[:, first : self.num_columns] = context.before_BT
         self._look_again()
-        self._run(tokens_BT, self._aligned(first, tokens_BT.shape[1], 0))
+        reach = self._aligned(first, context.num_columns, 0)
+        if reach.other_document_BQK is not None:
+            of_row_BT1 = context.before_BT[:, :, None]
+            reach = replace(reach, other_document_BQK=reach.other_document_BQK != of_row_BT1)
+        self._run(context.tokens_BT, reach)
 
     @torch.inference_mode()
     def keep(self, first: int, end: int) -> None:
@@ -108,8 +120,9 @@ class DecodingSession:
             turned_BKNH = layer.positions.placed(kept_BKNH, back_B1.expand(-1, keep))
             cache.key_NBCH[:, :, :keep] = turned_BKNH.permute(2, 0, 1, 3)
             cache.value_NBCH[:, :, :keep] = cache.value_NBCH[:, :, dropped : dropped + keep].clone()
-        self.filled_BC[:, :keep] = self.filled_BC[:, dropped : dropped + keep].clone()
-        self.filled_BC[:, keep:] = False
+        for column_BC in (self.filled_BC, self._before_BC):
+            column_BC[:, :keep] = column_BC[:, dropped : dropped + keep].clone()
+            column_BC[:, keep:] = False
         self.num_columns = keep
         self._look_again()
 
@@ -143,6 +156,7 @@ class DecodingSession:
         """Every lane `times` times, in a row."""
         self.offset_B = self.offset_B.repeat_interleave(times)
         self.filled_BC = self.filled_BC.repeat_interleave(times, dim=0)
+        self._before_BC = self._before_BC.repeat_interleave(times, dim=0)
         self.caches = [
             LayerCache(
                 cache.key_NBCH.repeat_interleave(times, dim=1),
@@ -188,6 +202,7 @@ class DecodingSession:
             visible_BQK.any(dim=-1, keepdim=True),
             None,
             column_BQ,
+            self._other_document_B1K(),
         )
         self.filled_BC.scatter_(1, column_BT, True)
         self._look_again()
@@ -205,8 +220,10 @@ class DecodingSession:
             self._hidden_B1C[:, :, column] = 0.0
 
     def _look_again(self) -> None:
-        """Work out anew which columns are hidden; nothing is added to scores where none are."""
-        self._hidden_B1C = None
+        """Work out anew which columns are hidden or of another document; scores stay as they are where none is."""
+        self._hidden_B1C = self._other_document_B1C = None
+        if self._compares_documents and bool(self._before_BC.any()):
+            self._other_document_B1C = self._before_BC[:, None]
         if not bool(self.filled_BC[:, : self.num_columns].all()):
             lowest = torch.finfo(self.model.dtype).min
             hidden_BC = torch.zeros(
@@ -231,7 +248,14 @@ class DecodingSession:
             sees_any_B11,
             first_column,
             None,
+            self._other_document_B1K(),
         )
+
+    def _other_document_B1K(self) -> Tensor | None:
+        """Which columns are of another document than the text; None where none is, or where nothing compares them."""
+        if self._other_document_B1C is None:
+            return None
+        return self._other_document_B1C[:, :, : self.num_columns]
 
     def _run(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
         """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""

@@ -9,8 +9,10 @@ from torch import Tensor
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.continuation import Continuation
 from pretrain.inference.hole import Hole, Sides
-from pretrain.inference.left_to_right import complete_by_beam
+from pretrain.inference.infilling import fill_known_length
+from pretrain.inference.left_to_right import complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY
+from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.config import PositionsConfig
@@ -39,12 +41,18 @@ def without_cache(
     position: list[int],
     predicted: list[tuple[int, int]],
     memory: SegmentMemory | None = None,
+    document: list[int] | None = None,
 ) -> tuple[Tensor, SegmentMemory]:
-    """Logits [P, V] for (position, rank) pairs from the whole text at once; everything is of one group."""
+    """Logits [P, V] for (position, rank) pairs from the whole text at once; everything is of one group.
+
+    `document` is of every token; those predicted are of document 1.
+    """
     extent = max(position + [place for place, _ in predicted]) + 1
-    content = Places(row(position), row(rank), torch.zeros_like(row(rank)), None, extent)
+    documents = None if document is None else row(document)
+    content = Places(row(position), row(rank), torch.zeros_like(row(rank)), documents, extent)
     places, ranks = row([place for place, _ in predicted]), row([one for _, one in predicted])
-    targets = Places(places, ranks, torch.zeros_like(ranks), None, extent)
+    of_text = None if document is None else torch.ones_like(ranks)
+    targets = Places(places, ranks, torch.zeros_like(ranks), of_text, extent)
     output = model(row(tokens), content, targets, memory)
     return output.logits_BPV[0], output.memory
 
@@ -84,21 +92,35 @@ Part = tuple[int, int, int]
 """First and end of a segment in the text, and how many of its tokens are context."""
 
 
-def in_segments(model: TwoStreamTransformer, text: NDArray[np.int64], parts: list[Part]) -> Tensor:
-    """Logits of all tokens behind the contexts; what two segments share is the context of the second."""
+def in_segments(
+    model: TwoStreamTransformer, text: NDArray[np.int64], parts: list[Part], eod_first: bool = False
+) -> Tensor:
+    """Logits of all tokens behind the contexts; what two segments share is the context of the second.
+
+    With `eod_first` the first token is of another document than the others.
+    """
+    document = [0] + [1] * (len(text) - 1) if eod_first else None
     memory, wanted = None, []
     for number, (first, end, num_context) in enumerate(parts):
         length = end - first
         rank = [0] * num_context + list(range(1, length - num_context + 1))
         predicted = [(place, place - num_context + 1) for place in range(num_context, length)]
+        of_part = document and document[first:end]
+        places = list(range(length))
         logits, _ = without_cache(
-            model, text[first:end], rank, list(range(length)), predicted or [(0, 0)], memory
+            model, text[first:end], rank, places, predicted or [(0, 0)], memory, of_part
         )
         wanted.append(logits[: len(predicted)])
         if number + 1 < len(parts):
             kept = parts[number + 1][0] - first
             _, memory = without_cache(
-                model, text[first : first + kept], rank[:kept], list(range(kept)), [(0, 0)], memory
+                model,
+                text[first : first + kept],
+                rank[:kept],
+                places[:kept],
+                [(0, 0)],
+                memory,
+                of_part and of_part[:kept],
             )
     return torch.cat(wanted)
 
@@ -259,23 +281,100 @@ def test_a_hole_in_nothing_sees_nothing() -> None:
     torch.testing.assert_close(found_V, wanted_TV[0], rtol=0, atol=FP64_TOLERANCE)
 
 
-def test_segment_encodings_are_nothing_within_one_document() -> None:
-    """All keys get the same score more, which the softmax takes out again, so decoding leaves it away."""
-    model = small_model(segment_encodings=True)
-    prompt, new = random_tokens(1, 5), random_tokens(2, 3)
+# A model that tells documents apart: every decoded text begins with the <eod> of the document before it.
+EOD = 1
+
+
+def behind_eod(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[EOD], tokens])
+
+
+@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
+@pytest.mark.parametrize("lengths", [(0,), (0, 3)])
+def test_completions_are_as_likely_as_they_score_when_documents_are_told_apart(
+    positions: PositionsConfig, lengths: tuple[int, ...]
+) -> None:
+    model = small_model(positions, segment_encodings=True)
+    prompts = [random_tokens(20 + length, length) % (VOCAB - 2) + 2 for length in lengths]
+    decoder, rules = Decoder(model, SEGMENT), TokenRules(never=(EOD,))
+    found = complete_tokens(decoder, [behind_eod(prompt) for prompt in prompts], 6, GREEDY, rules)
+    beams = complete_by_beam(decoder, [behind_eod(prompt) for prompt in prompts], 6, 3, rules)
+    for prompt, one, row in zip(prompts, found, beams, strict=True):
+        for generated in (one, *row):
+            text = np.concatenate([prompt, generated.tokens]).astype(np.int64)
+            order = np.arange(len(prompt), len(text))
+            scored = score_chosen(model, text, order, EOD, SEGMENT)
+            assert generated.log_likelihood == pytest.approx(scored.log_likelihood, abs=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
+def test_fillings_are_as_likely_as_they_score_when_documents_are_told_apart(
+    positions: PositionsConfig,
+) -> None:
+    model = small_model(positions, segment_encodings=True)
+    prefix, suffix = (random_tokens(seed, 3) % (VOCAB - 2) + 2 for seed in (31, 32))
+    decoder, rules, sides = (
+        Decoder(model, SEGMENT),
+        TokenRules(never=(EOD,)),
+        Sides(behind_eod(prefix), suffix),
+    )
+    known = fill_known_length(decoder, sides, 4, GREEDY, rules)[0]
+    surest = fill_any_order(decoder, sides, 4, GREEDY, rules, at_once=2)
+    for tokens, log_likelihood, order in (
+        (known.tokens, known.log_likelihood, range(4)),
+        (surest.tokens, surest.log_likelihood, surest.order),
+    ):
+        text = np.concatenate([prefix, tokens, suffix]).astype(np.int64)
+        scored = score_chosen(model, text, 3 + np.array(order), EOD, SEGMENT)
+        assert log_likelihood == pytest.approx(scored.log_likelihood, abs=FP64_TOLERANCE)
+
+
+@torch.inference_mode()
+def with_documents(
+    model: TwoStreamTransformer, tokens: NDArray[np.int64], rank: list[int], predicted: list[int]
+) -> Tensor:
+    """Logits [P, V] of a text that fits a segment; its first token is of another document."""
+    document = row([0] + [1] * (len(tokens) - 1))
+    content = Places.in_order(row(rank), torch.zeros_like(document), document)
+    return model(row(tokens), content, content.at(row(predicted))).logits_BPV[0]
+
+
+@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
+def test_the_eod_behind_a_text_belongs_to_the_text(positions: PositionsConfig) -> None:
+    model = small_model(positions, segment_encodings=True)
+    prefix, suffix, hole = behind_eod(random_tokens(33, 2)), np.array([5, EOD]), random_tokens(34, 4)
+    text = Hole(Decoder(model, SEGMENT), Sides(prefix, suffix), [4])
+    found = [text.first()] + [text.following(torch.tensor([token])) for token in hole[:-1]]
+    wanted_TV = with_documents(
+        model, np.concatenate([prefix, hole, suffix]), [0, 0, 0, 1, 2, 3, 4, 0, 0], [3, 4, 5, 6]
+    )
+    torch.testing.assert_close(torch.cat(found), wanted_TV, rtol=0, atol=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+@pytest.mark.parametrize(("memory_tokens", "num_prompt"), [(20, 3), (20, 18), (10, 18), (3, 18)])
+def test_memory_keeps_which_document_a_token_is_of(
+    positions: PositionsConfig, memory_tokens: int, num_prompt: int
+) -> None:
+    """The first token stays in sight through one or several ends of segments, or drops out."""
+    model = small_model(positions, memory_tokens=memory_tokens, segment_encodings=True)
+    prompt, new = behind_eod(random_tokens(35, num_prompt - 1)), random_tokens(36, 20)
     found_TV = continued(model, [prompt], [new])[0]
-    zeros = row([0] * 8)
-    content = Places.in_order(row([0] * 5 + [1, 2, 3]), zeros, zeros)
-    with torch.inference_mode():
-        output = model(row(np.concatenate([prompt, new])), content, content.at(row([5, 6, 7])))
-    torch.testing.assert_close(found_TV, output.logits_BPV[0], rtol=0, atol=FP64_TOLERANCE)
+    parts: list[Part] = {
+        (20, 3): [(0, 12, 3), (12, 23, 0)],
+        (20, 18): [(0, 12, 12), (12, 24, 6), (24, 36, 0), (36, 38, 0)],
+        (10, 18): [(0, 12, 12), (12, 24, 6), (24, 36, 0), (36, 38, 0)],
+        (3, 18): [(0, 12, 12), (12, 24, 6), (18, 30, 6), (24, 36, 6), (30, 38, 6)],
+    }[memory_tokens, num_prompt]
+    wanted_TV = in_segments(model, np.concatenate([prompt, new]), parts, eod_first=True)
+    torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.02)])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_lower_precision_stays_close(dtype: torch.dtype, tolerance: float, norm: str) -> None:
     """Relative to the size of the logits, as the uncached model in the same precision would."""
-    model = small_model(norm=norm)
+    model = small_model(norm=norm, segment_encodings=True)
     prompt, new = random_tokens(1, 5), random_tokens(2, 6)
     exact_TV = continued(model, [prompt], [new])[0]
     found_TV = continued(model.to(dtype), [prompt], [new])[0].double()

@@ -1,0 +1,56 @@
+"""What is given before tokens are chosen, laid out in columns.
+
+Shapes: B lanes, T columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Context:
+    """tokens_BT are int64, the others bool, all [B, T].
+
+    given: whether there is a token; not in padding and not in a hole, where `tokens_BT` does not matter.
+    before: whether it belongs to the document before the text, as the `<eod>` does that every text begins behind.
+    """
+
+    tokens_BT: Tensor
+    given_BT: Tensor
+    before_BT: Tensor
+
+    @property
+    def num_columns(self) -> int:
+        """T."""
+        return self.tokens_BT.shape[1]
+
+    def part(self, first: int, end: int) -> "Context":
+        """Columns [first, end)."""
+        return Context(
+            self.tokens_BT[:, first:end], self.given_BT[:, first:end], self.before_BT[:, first:end]
+        )
+
+    @classmethod
+    def of_text(cls, tokens_BT: Tensor) -> "Context":
+        """Tokens of the text itself, without a gap."""
+        given_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
+        return cls(tokens_BT, given_BT, torch.zeros_like(given_BT))
+
+    @classmethod
+    def of_prompts(cls, prompts: Sequence[NDArray[np.int64]], device: torch.device) -> "Context":
+        """Prompts that end in the same column; the first token of each belongs to the document before."""
+        longest = max(map(len, prompts))
+        tokens_BT = torch.zeros(len(prompts), longest, dtype=torch.int64)
+        given_BT = torch.zeros(len(prompts), longest, dtype=torch.bool)
+        before_BT = torch.zeros_like(given_BT)
+        for lane, prompt in enumerate(prompts):
+            first = longest - len(prompt)
+            tokens_BT[lane, first:] = torch.from_numpy(prompt)
+            given_BT[lane, first:] = True
+            before_BT[lane, first : first + 1] = True
+        return cls(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))
