@@ -36,7 +36,7 @@ class FrozenLinear:
 
 def _packed(weight_OI: Tensor) -> Tensor | None:
     """The weights in oneDNN's layout, as PyTorch's own compiler packs frozen ones; None where it cannot."""
-    if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     if weight_OI.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return None

@@ -50,7 +50,8 @@ class TwoStreamAttention(nn.Module):
         # One product for both: in bfloat16 the gradients of two would be rounded before they are added.
         weight_ED = torch.cat([self.key.weight, self.value.weight])
         key_parts, value_parts = [], []
-        position_parts = keys.position_BX.split([memory_BMD.shape[1], content_BLD.shape[1]], dim=1)
+        memory_tokens = memory_BMD.shape[1]
+        position_parts = keys.position_BX[:, :memory_tokens], keys.position_BX[:, memory_tokens:]
         # Apart, because nobody wants the memory's gradient.
         for part_BXD, position_BX in zip((memory_BMD, content_BLD), position_parts, strict=True):
             key_BXD, value_BXD = functional.linear(part_BXD, weight_ED).chunk(2, dim=-1)
@@ -89,7 +90,7 @@ class TwoStreamAttention(nn.Module):
         return Queries(content_NBQH, distance_NBQH, document_NBQ2)
 
     def _heads(self, flat_BXD: Tensor) -> Tensor:
-        return flat_BXD.unflatten(-1, (self.num_heads, self.head_dim))
+        return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, self.head_dim)
 
 
 def _heads_first(heads_BXNH: Tensor) -> Tensor:
