@@ -46,10 +46,7 @@ class Hole:
         self, decoder: Decoder, sides: Sides, place_tokens: Sequence[int], lanes_each: int = 1
     ) -> None:
         longest, segment_tokens = max(place_tokens), decoder.segment_tokens
-        if longest >= segment_tokens:
-            raise UserError(
-                f"a hole of {longest} tokens does not fit the model's segments of {segment_tokens}: ask for fewer"
-            )
+        check_place(decoder, longest)
         check_positions(decoder, len(sides.prefix) + longest + len(sides.suffix))
         shown = _in_sight(sides, longest, segment_tokens)
         history = len(sides.prefix) - len(shown.prefix)
@@ -78,6 +75,15 @@ class Hole:
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i go on from the tokens of lane `lane_B[i]`, whose place is as long."""
         self.session.select_lanes(lane_B, self.first_column)
+
+
+def check_place(decoder: Decoder, place_tokens: int) -> None:
+    """Raise UserError for a place that leaves nothing of a segment for the text around it."""
+    if place_tokens >= decoder.segment_tokens:
+        raise UserError(
+            f"a hole of {place_tokens} tokens does not fit the model's segments of {decoder.segment_tokens}: "
+            "ask for fewer"
+        )
 
 
 def _in_sight(sides: Sides, place_tokens: int, segment_tokens: int) -> Sides:

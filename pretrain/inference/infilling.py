@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
 from pretrain.inference.generation import Generated, generate
-from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.hole import Hole, Sides, check_place
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
@@ -31,7 +31,9 @@ def fill_known_length(
     text = Hole(decoder, sides, [length], beam or num_samples)
     if beam:
         return beam_search(text, [length], beam, rules)[0][:num_samples]
-    uniform_BT = uniforms_of_lanes(sampling, [sides.context()], num_samples, length, decoder.model.device)
+    uniform_BT = uniforms_of_lanes(
+        sampling, [sides.context()], range(num_samples), length, decoder.model.device
+    )
     return generate(text, [length] * num_samples, sampling, rules, uniform_BT)
 
 
@@ -54,6 +56,7 @@ def fill_unknown_length(
     if max_tokens < 1:
         raise UserError(f"a hole must have at least 1 token, got {max_tokens}")
     assert rules.end is not None
+    check_place(decoder, max_tokens + 1)
     places = place_lengths(max_tokens)
     lanes_each = beam or num_samples
     text = Hole(decoder, sides, places, lanes_each)
@@ -65,7 +68,7 @@ def fill_unknown_length(
         ]
     limits = [place - 1 for place in places for _ in range(num_samples)]
     uniform_BT = uniforms_of_lanes(
-        sampling, [sides.context()] * len(places), num_samples, max(places), decoder.model.device
+        sampling, [sides.context()] * len(places), range(num_samples), max(places), decoder.model.device
     )
     lanes = generate(text, limits, sampling, rules, uniform_BT, must_end=True)
     return [max(lanes[sample::num_samples], key=_mean) for sample in range(num_samples)]

@@ -36,6 +36,9 @@ from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, build_model
 
+_MAX_SAMPLES = 1 << 20
+_MAX_SIDE_BY_SIDE = 1024
+
 OnText = Callable[[int, str], None]
 """Told (number of the completion, new text) as soon as text is certain."""
 
@@ -109,24 +112,27 @@ class PermutationLM:
         """Go on from every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
 
         `num_samples` completions per prompt, those of a prompt in a row; with `beam` the best of a beam that wide,
-        each cut at its first stop string (`sampling` and `on_text` play no part). `max_lanes` are decoded side by
-        side. A stop string is not part of the text. Raises UserError for an empty prompt, and for one that is too
-        long for absolute positions.
+        each cut at its first stop string (`sampling` and `on_text` play no part). At most `max_lanes` completions are
+        decoded side by side, or one beam where that is wider. A stop string is not part of the text. Raises
+        UserError for an empty prompt, and for one that is too long for absolute positions.
         """
         texts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
         check_prompts(texts, max_new_tokens)
         check_counts(num_samples, beam)
         rows = [self._opened(text) for text in texts]
         completions: list[Completion] = []
-        per_batch = max(1, max_lanes // (beam or num_samples))
-        for first in range(0, len(rows), per_batch):
-            batch = rows[first : first + per_batch]
+        rows_each = max(1, max_lanes // (beam or num_samples))
+        samples_each = min(num_samples, max(1, max_lanes))
+        for first in range(0, len(rows), rows_each):
+            batch = rows[first : first + rows_each]
             if beam:
                 found = complete_by_beam(self.decoder, batch, max_new_tokens, beam, self._document_rules)
                 completions += [self._completion(one, stop) for row in found for one in row[:num_samples]]
-            else:
+                continue
+            for first_sample in range(0, num_samples, samples_each):
+                samples = range(first_sample, min(first_sample + samples_each, num_samples))
                 told = _numbered(on_text, len(completions))
-                completions += self._streamed(batch, max_new_tokens, sampling, num_samples, stop, told)
+                completions += self._streamed(batch, max_new_tokens, sampling, samples, stop, told)
         return completions
 
     def infill(
@@ -208,6 +214,10 @@ class PermutationLM:
         at_once: int,
     ) -> list[Generated]:
         check_counts(num_samples, beam)
+        if num_samples > _MAX_SIDE_BY_SIDE:
+            raise UserError(
+                f"a hole can be filled {_MAX_SIDE_BY_SIDE} times at once, got {num_samples}: ask for fewer"
+            )
         rules = TokenRules(_specials_but("<end_hole>"), self.tokenizer.special_id("<end_hole>"))
         if order == "left_to_right" and at_once == 1:
             if length is None:
@@ -243,12 +253,12 @@ class PermutationLM:
         batch: Sequence[NDArray[np.int64]],
         max_new_tokens: int,
         sampling: Sampling,
-        num_samples: int,
+        samples: range,
         stop: Sequence[str | bytes],
         told: OnText,
     ) -> list[Completion]:
         streams = [
-            TextStream(self.tokenizer, stop, partial(told, lane)) for lane in range(len(batch) * num_samples)
+            TextStream(self.tokenizer, stop, partial(told, lane)) for lane in range(len(batch) * len(samples))
         ]
         generated = complete_tokens(
             self.decoder,
@@ -256,7 +266,8 @@ class PermutationLM:
             max_new_tokens,
             sampling,
             self._document_rules,
-            num_samples=num_samples,
+            num_samples=len(samples),
+            first_sample=samples.start,
             watch=lambda lane, token: streams[lane].add(token),
         )
         for stream in streams:
@@ -287,6 +298,10 @@ def check_counts(num_samples: int, beam: int | None) -> None:
     """Raise UserError for numbers of results that make no sense."""
     if num_samples < 1:
         raise UserError(f"the number of samples must be at least 1, got {num_samples}")
+    if num_samples > _MAX_SAMPLES:
+        raise UserError(f"the number of samples must be at most {_MAX_SAMPLES}, got {num_samples}")
+    if beam is not None and beam > _MAX_SIDE_BY_SIDE:
+        raise UserError(f"a beam must be at most {_MAX_SIDE_BY_SIDE} texts wide, got {beam}")
     if beam is not None and beam < num_samples:
         raise UserError(f"a beam of {beam} cannot give {num_samples} results: make it wider or ask for fewer")
 

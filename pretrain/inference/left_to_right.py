@@ -13,6 +13,8 @@ from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
 
+MAX_NEW_TOKENS = 1 << 20
+
 
 def complete_tokens(
     decoder: Decoder,
@@ -22,9 +24,10 @@ def complete_tokens(
     rules: TokenRules,
     *,
     num_samples: int = 1,
+    first_sample: int = 0,
     watch: Watch | None = None,
 ) -> list[Generated]:
-    """`num_samples` continuations of every prompt, those of a prompt in a row.
+    """Samples `first_sample` to `first_sample + num_samples` of every prompt, those of a prompt in a row.
 
     Prompts whose segments are full at the same token are decoded side by side, the others after them. What a lane
     gets does not depend on the others. Raises UserError for a prompt without tokens, and for one that is too long
@@ -36,7 +39,8 @@ def complete_tokens(
         together = [prompts[number] for number in group]
         lanes = [number * num_samples + sample for number in group for sample in range(num_samples)]
         text = Continuation(decoder, together, max_new_tokens, num_samples)
-        uniform_BT = uniforms_of_lanes(sampling, together, num_samples, max_new_tokens, decoder.model.device)
+        samples = range(first_sample, first_sample + num_samples)
+        uniform_BT = uniforms_of_lanes(sampling, together, samples, max_new_tokens, decoder.model.device)
         generated = generate(
             text,
             [max_new_tokens] * len(lanes),
@@ -74,5 +78,7 @@ def check_prompts(prompts: Sequence[Sized], max_new_tokens: int) -> None:
     """Raise UserError for what cannot be completed."""
     if max_new_tokens < 1:
         raise UserError(f"the number of new tokens must be at least 1, got {max_new_tokens}")
+    if max_new_tokens > MAX_NEW_TOKENS:
+        raise UserError(f"the number of new tokens must be at most {MAX_NEW_TOKENS}, got {max_new_tokens}")
     if not prompts or not all(map(len, prompts)):
         raise UserError("the prompt is empty: give at least one character to go on from")

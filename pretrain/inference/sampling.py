@@ -89,18 +89,14 @@ def uniforms(seed: int, context: NDArray[np.int64], sample: int, num_steps: int)
 def uniforms_of_lanes(
     sampling: Sampling,
     contexts: Sequence[NDArray[np.int64]],
-    lanes_each: int,
+    samples: Sequence[int],
     num_steps: int,
     device: torch.device,
 ) -> Tensor | None:
-    """[B, T]: `lanes_each` samples of every context in a row; None where nothing is drawn."""
+    """[B, T]: the numbered samples of every context in a row; None where nothing is drawn."""
     if sampling.greedy:
         return None
-    rows = [
-        uniforms(sampling.seed, context, sample, num_steps)
-        for context in contexts
-        for sample in range(lanes_each)
-    ]
+    rows = [uniforms(sampling.seed, context, sample, num_steps) for context in contexts for sample in samples]
     return torch.stack(rows).to(device)
 
 

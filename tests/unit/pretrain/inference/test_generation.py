@@ -261,3 +261,25 @@ def test_what_cannot_be_done_is_said() -> None:
             complete_tokens(placed, [array(*[1] * 12)], 5, GREEDY, ANYTHING)
         with pytest.raises(UserError, match="can place 16"):
             fill_known_length(placed, Sides(array(*[1] * 6), array(*[1] * 6)), 5, GREEDY, ANYTHING)
+
+
+def test_what_is_too_much_is_refused_before_anything_is_made_for_it() -> None:
+    """A list or a tensor for so many tokens would not fit any memory."""
+    decoder, sides = Decoder(small_model(), SEGMENT), Sides(array(1), array(2))
+    sampling, rules, too_many = Sampling(1.0), TokenRules(end=4), 10**15
+    with pytest.raises(UserError, match="new tokens must be at most 1048576, got 1000000000000000"):
+        complete_tokens(decoder, [array(1)], too_many, sampling, rules)
+    with pytest.raises(UserError, match="at most 1048576"):
+        complete_by_beam(decoder, [array(1)], too_many, 2, rules)
+    for fill in (fill_known_length, fill_unknown_length, fill_any_order):
+        with pytest.raises(UserError, match="does not fit the model's segments of 16"):
+            fill(decoder, sides, too_many, sampling, rules)
+
+
+def test_samples_are_the_same_in_several_batches() -> None:
+    decoder, sampling = Decoder(small_model(), SEGMENT), Sampling(1.0)
+    whole = complete_tokens(decoder, [array(1), array(2)], 5, sampling, ANYTHING, num_samples=3)
+    later = complete_tokens(
+        decoder, [array(1), array(2)], 5, sampling, ANYTHING, num_samples=2, first_sample=1
+    )
+    assert later == [whole[1], whole[2], whole[4], whole[5]]

@@ -20,6 +20,7 @@ from pretrain.hf.exporting import export_to_hf
 from pretrain.inference.folders import find_model_folder
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import Sampling
+from pretrain.inference.session import DecodingSession
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
@@ -221,8 +222,36 @@ def test_completions_come_in_the_order_of_prompts_whatever_the_batch(lm: Permuta
     sampling = Sampling(0.9, seed=1)
     together = lm.complete(prompts, max_new_tokens=12, sampling=sampling, num_samples=2)
     narrow = lm.complete(prompts, max_new_tokens=12, sampling=sampling, num_samples=2, max_lanes=1)
-    assert [one.text for one in together] == [one.text for one in narrow]
+    for other in (
+        narrow,
+        lm.complete(prompts, max_new_tokens=12, sampling=sampling, num_samples=2, max_lanes=5),
+    ):
+        assert [one.text for one in together] == [one.text for one in other]
     assert [one.data for one in together] == [one.data for one in narrow]
+
+
+def test_no_more_lanes_than_allowed_are_decoded_side_by_side(
+    lm: PermutationLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: list[int] = []
+    whole = lm.complete(["x", "def f("], max_new_tokens=4, sampling=Sampling(0.9), num_samples=5)
+    advance = DecodingSession.repeat_lanes
+
+    def repeat(session: DecodingSession, times: int) -> None:
+        advance(session, times)
+        lanes.append(len(session.offset_B))
+
+    monkeypatch.setattr(DecodingSession, "repeat_lanes", repeat)
+    told = [""] * 10
+
+    def show(number: int, text: str) -> None:
+        told[number] += text
+
+    found = lm.complete(
+        ["x", "def f("], max_new_tokens=4, sampling=Sampling(0.9), num_samples=5, max_lanes=3, on_text=show
+    )
+    assert [one.text for one in found] == [one.text for one in whole] == told
+    assert lanes == [3, 2, 3, 2]
 
 
 def test_streamed_text_is_the_completions_text(lm: PermutationLM) -> None:
@@ -305,6 +334,12 @@ def test_bad_requests_are_told(lm: PermutationLM) -> None:
             lm.complete(prompts)
     with pytest.raises(UserError, match="number of samples"):
         lm.complete("a", num_samples=0)
+    with pytest.raises(UserError, match="number of samples must be at most 1048576"):
+        lm.complete("a", num_samples=10**12)
+    with pytest.raises(UserError, match="a beam must be at most 1024 texts wide"):
+        lm.complete("a", beam=10**12)
+    with pytest.raises(UserError, match="a hole can be filled 1024 times at once"):
+        lm.infill("a", "b", length=2, num_samples=10**6)
     with pytest.raises(UserError, match="a beam of 2 cannot give 3"):
         lm.complete("a", beam=2, num_samples=3)
     with pytest.raises(UserError, match="needs a hole of known length"):
