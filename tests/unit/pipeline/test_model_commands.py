@@ -137,6 +137,15 @@ def test_a_completion_ends_before_a_stop_text(model: Path) -> None:
     assert stopped == whole.split(whole[5:6])[0]
 
 
+def test_a_stop_text_may_be_any_bytes(model: Path) -> None:
+    options = ("--max-tokens", 60, "--temperature", 3, "--seed", 1)
+    whole = permcode("complete", model, "def", *options).stdout_bytes
+    byte = next(bytes([value]) for value in whole if value >= 128)
+    found = permcode("complete", model, "def", *options, "--stop", os.fsdecode(byte))
+    assert found.exit_code == 0
+    assert found.stdout_bytes == whole.split(byte)[0]
+
+
 def test_a_beam_writes_the_best_texts_it_finds(model: Path, file: Path) -> None:
     lm = PermutationLM.from_run(model)
     best = lm.complete("def", max_new_tokens=5, beam=3, num_samples=2)
@@ -274,6 +283,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*COMPLETE, "x", "--beam", 2, "--num", 3), "a beam holds as many texts as it is wide"),
         ((*COMPLETE, "x", "--top-p", 0), "top-p must be above 0"),
         (("complete", "{short_model}", "x " * 30), "can place 24"),
+        ((*COMPLETE, "x", "--max-tokens", 10**12), "new tokens must be at most 1048576"),
         ((*COMPLETE, "x", "--num", 2, "--temperature", 0), "would be the same text 2 times"),
         ((*COMPLETE, "x", "--temperature", "inf"), "temperature must be 0"),
         (("infill", "/no/such", "{file}", "--at", "1:1"), "/no/such is no folder"),
@@ -288,6 +298,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*INFILL, "--at", "1,1"), "--at 1,1: give LINE:COL"),
         ((*INFILL, "--at", "1:1", "--length", 3, "--max-tokens", 3), "give one"),
         ((*INFILL, "--at", "1:1", "--length", 64), "a hole of 64 tokens does not fit"),
+        ((*INFILL, "--at", "1:1", "--max-tokens", 10**12), "a hole of 1000000000001 tokens does not fit"),
         ((*INFILL, "--at", "1:1", "--order", "most_certain"), "need a hole of known length"),
         ((*INFILL, "--at", "1:1", "--at-once", 2), "need a hole of known length"),
         ((*INFILL, "--at", "1:1", "--length", 3, "--at-once", 2, "--beam", 2), "--beam searches from left"),
