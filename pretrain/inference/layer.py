@@ -39,6 +39,16 @@ class _RowNorm:
         return functional.layer_norm(rows_BQD, self.shape, self.weight_D, self.bias_D, self.epsilon)
 
 
+def attention_dtype(weight: Tensor) -> torch.dtype:
+    """The type keys, values and scores are kept in, for weights like this one.
+
+    float32 for bfloat16 on a CPU, where batched products of bfloat16 copy all keys and values first.
+    """
+    if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
+        return torch.float32
+    return weight.dtype
+
+
 class DecodingLayer:
     """The weights of a `Block`, arranged for decoding; what it computes is what the block computes.
 
@@ -59,6 +69,7 @@ class DecodingLayer:
         weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
         bias_E = torch.cat([content_bias_NH.flatten(), weight_ED.new_zeros(2 * content_bias_NH.numel())])
         self.dtype = weight_ED.dtype
+        self.attention_dtype = attention_dtype(weight_ED)
         self.projection = FrozenLinear(weight_ED, bias_E)
         self.output = FrozenLinear(attention.output.weight)
         self.feed_forward = _frozen(block.feed_forward, activation)
@@ -67,7 +78,7 @@ class DecodingLayer:
         if attention.segments is not None:
             # The score of a key in the row's own document is left away from all keys: softmax takes it out again.
             same_NH, other_NH = attention.segments.key_2NH.unbind(0)
-            self.other_document_NH = other_NH - same_NH
+            self.other_document_NH = (other_NH - same_NH).to(self.attention_dtype)
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
 
     def content(self, rows_BTD: Tensor, cache: LayerCache, reach: Reach) -> None:
@@ -96,6 +107,7 @@ class DecodingLayer:
         if self.block.pre_norm:
             rows_BQD = self.attention_norm(rows_BQD)
         fused_BQE = self.projection(rows_BQD.to(self.dtype))
+        fused_BQE = fused_BQE.to(self.attention_dtype)
         fused_BQ3NH = fused_BQE.view(*rows_BQD.shape[:2], 3, self.num_heads, self.head_dim)
         query_BQNH, key_BQNH, value_BQNH = fused_BQ3NH.unbind(2)
         return query_BQNH, key_BQNH, value_BQNH
@@ -136,7 +148,7 @@ class DecodingLayer:
 
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block
-        attended_BQD = self.output(mixed_BQE)
+        attended_BQD = self.output(mixed_BQE.to(self.dtype))
         rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
         entering_BQD = self.feed_forward_norm(rows_BQD) if block.pre_norm else rows_BQD
         update_BQD = self.feed_forward(entering_BQD.to(self.dtype))

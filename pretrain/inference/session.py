@@ -80,9 +80,9 @@ class DecodingSession:
             self.caches = [
                 LayerCache(
                     # Zeros, because a weight of zero times what was never written must be zero.
-                    torch.zeros(shape, dtype=model.dtype, device=device),
-                    torch.zeros(shape, dtype=model.dtype, device=device),
-                    layer.block.attention.distances(self.span, table_RD),
+                    torch.zeros(shape, dtype=layer.attention_dtype, device=device),
+                    torch.zeros(shape, dtype=layer.attention_dtype, device=device),
+                    layer.block.attention.distances(self.span, table_RD).to(layer.attention_dtype),
                 )
                 for layer in self.layers
             ]

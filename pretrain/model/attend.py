@@ -19,6 +19,14 @@ class Distances:
     keys_NRH: Tensor | None
     values_RH: Tensor | None
 
+    def to(self, dtype: torch.dtype) -> "Distances":
+        """The same in another type."""
+        keys_NRH, values_RH = self.keys_NRH, self.values_RH
+        return Distances(
+            None if keys_NRH is None else keys_NRH.to(dtype),
+            None if values_RH is None else values_RH.to(dtype),
+        )
+
 
 @dataclass(frozen=True)
 class Queries:
