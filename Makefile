@@ -38,7 +38,7 @@ check: $(STAMP) ## ruff and mypy --strict
 bench: $(STAMP) ## how the share of predicted tokens changes a training step's cost
 	$(BIN)/python -m benchmarks.pretrain_step
 
-bench-model: $(STAMP) ## the model beside Hugging Face's XLNet and GPT-2: step, gradients, memory, generation (25 minutes; QUICK=1: 2)
+bench-model: $(STAMP) ## the model beside Hugging Face's XLNet and GPT-2: step, gradients, memory, generation (half an hour; QUICK=1 for a taste)
 	rm -rf runs/bench-model
 	$(BIN)/python -m benchmarks.model_step $(if $(QUICK),--quick)
 	$(BIN)/python -m benchmarks.model_gradients $(if $(QUICK),--quick)
