@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_cross_entropy
 from pretrain.model.places import Places
+from pretrain.model.precision import at_least_float32
 
 
 def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> Places:
@@ -22,5 +23,4 @@ def prediction_loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
     logits_XV, wanted_X = logits_BPV.flatten(0, 1), wanted_BP.flatten()
     if cross_entropy_fusable(logits_XV):
         return fused_cross_entropy(logits_XV, wanted_X)
-    exact_XV = logits_XV if logits_XV.dtype == torch.float64 else logits_XV.float()
-    return functional.cross_entropy(exact_XV, wanted_X)
+    return functional.cross_entropy(at_least_float32(logits_XV), wanted_X)

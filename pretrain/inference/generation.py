@@ -12,6 +12,7 @@ from torch import Tensor
 from pretrain.inference.sampling import Sampling
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
+from pretrain.model.precision import at_least_float32
 
 Watch = Callable[[int, int], bool]
 """Told (lane, token) of every new token but the one that ends a text; True ends the lane."""
@@ -109,5 +110,5 @@ def _judge(lanes: list[_Lane], token_B: Tensor, step: int, rules: TokenRules, wa
 
 def log_probability(logits_XV: Tensor, token_X: Tensor) -> Tensor:
     """Natural logarithm [X] of the probability the scores give to tokens, float32 at least."""
-    logits_XV = logits_XV.to(torch.promote_types(logits_XV.dtype, torch.float32))
+    logits_XV = at_least_float32(logits_XV)
     return logits_XV.gather(-1, token_X[:, None])[:, 0] - logits_XV.logsumexp(dim=-1)

@@ -16,6 +16,7 @@ from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block
 from pretrain.model.feed_forward import FeedForward, SwiGLU
+from pretrain.model.precision import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,8 @@ class _RowNorm:
     """A LayerNorm whose weights are kept in the type of the rows, float32 at least."""
 
     def __init__(self, norm: nn.LayerNorm) -> None:
-        row_type = torch.promote_types(norm.weight.dtype, torch.float32)
         self.shape, self.epsilon = norm.normalized_shape, norm.eps
-        self.weight_D, self.bias_D = norm.weight.to(row_type), norm.bias.to(row_type)
+        self.weight_D, self.bias_D = at_least_float32(norm.weight), at_least_float32(norm.bias)
 
     def __call__(self, rows_BQD: Tensor) -> Tensor:
         return functional.layer_norm(rows_BQD, self.shape, self.weight_D, self.bias_D, self.epsilon)

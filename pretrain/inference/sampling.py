@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes
+from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed, keyed_generator
 
 
@@ -44,11 +45,9 @@ class Sampling:
 
     def probabilities(self, logits_XV: Tensor) -> Tensor:
         """The distribution [X, V] that tokens are drawn from; greedy is all on the most likely (the first of ties)."""
+        logits_XV = at_least_float32(logits_XV)
         if self.greedy:
-            return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(
-                _at_least_float32(logits_XV)
-            )
-        logits_XV = logits_XV.to(_at_least_float32(logits_XV))
+            return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(logits_XV.dtype)
         # Without the maximum and what rounds to zero, the smallest temperatures would make inf / inf or 0 / 0.
         below_best_XV = logits_XV - logits_XV.amax(dim=-1, keepdim=True)
         scaled_XV = below_best_XV / max(self.temperature, torch.finfo(logits_XV.dtype).tiny)
@@ -106,7 +105,3 @@ def _nucleus(probability_XV: Tensor, top_p: float) -> Tensor:
     before_XV = sorted_XV.cumsum(dim=-1) - sorted_XV
     kept_XV = torch.zeros_like(probability_XV).scatter_(-1, token_XV, sorted_XV * (before_XV < top_p))
     return kept_XV / kept_XV.sum(dim=-1, keepdim=True)
-
-
-def _at_least_float32(logits_XV: Tensor) -> torch.dtype:
-    return torch.promote_types(logits_XV.dtype, torch.float32)

@@ -16,6 +16,7 @@ from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.block import Block
 from pretrain.model.places import DistanceSpan
+from pretrain.model.precision import at_least_float32
 from pretrain.model.transformer import TwoStreamTransformer
 
 
@@ -275,7 +276,7 @@ class DecodingSession:
         rows_BQD = model.query_start_D.expand(lanes, num_rows - reach.num_content, -1)
         if tokens_BT is not None:
             rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
-        rows_BQD = rows_BQD.to(torch.promote_types(rows_BQD.dtype, torch.float32))
+        rows_BQD = at_least_float32(rows_BQD)
         # Padding stands before the first position; where it stands does not matter, for nobody sees it.
         added_BQD = model.input_positions.vectors(reach.position_BQ.clamp(min=0), extent=0)
         return rows_BQD if added_BQD is None else rows_BQD + added_BQD.to(rows_BQD.dtype)

@@ -1,16 +1,15 @@
 """One layer: attention and a feed-forward network, residual and normalised.
 
-Shapes: B lanes, Q rows of either stream, K keys, D model.
+Shapes: B lanes, L segment, M memory, Q rows of either stream, D model, R distances.
 """
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.model.attend import Distances
 from pretrain.model.attention import TwoStreamAttention
 from pretrain.model.config import ModelConfig
 from pretrain.model.feed_forward import feed_forward
-from pretrain.model.places import Places, Sight
+from pretrain.model.places import Sight
 
 
 class Norm(nn.LayerNorm):
@@ -37,17 +36,21 @@ class Block(nn.Module):
         self.feed_forward_norm = Norm(config.model_dim, eps=config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
 
-    def keys_values(self, memory_BMD: Tensor, content_BLD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
-        """Keys and values [N, B, K, H] of the layer's input at [memory; content]."""
-        memory_BMD = self._entering(self.attention_norm, memory_BMD)
-        return self.attention.keys_values(memory_BMD, self._entering(self.attention_norm, content_BLD), keys)
-
     def forward(
-        self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
+        self,
+        rows_BQD: Tensor,
+        content_BLD: Tensor,
+        memory_BMD: Tensor,
+        table_RD: Tensor | None,
+        sight: Sight,
     ) -> Tensor:
-        """The rows one layer up."""
-        entering_BQD = self._entering(self.attention_norm, rows_BQD)
-        attended_BQD = self.attention(entering_BQD, key_NBKH, value_NBKH, distances, sight)
+        """The rows one layer up; keys and values are made of the layer's input at [memory; content]."""
+        rows, content, memory = (
+            self._entering(self.attention_norm, part_BXD) for part_BXD in (rows_BQD, content_BLD, memory_BMD)
+        )
+        key_NBKH, value_NBKH = self.attention.keys_values(memory, content, sight.keys)
+        distances = self.attention.distances(sight.span, table_RD)
+        attended_BQD = self.attention(rows, key_NBKH, value_NBKH, distances, sight)
         rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
         update_BQD = self.feed_forward(self._entering(self.feed_forward_norm, rows_BQD))
         return self._add(self.feed_forward_norm, rows_BQD, update_BQD)

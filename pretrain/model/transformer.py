@@ -18,6 +18,7 @@ from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import DistanceSpan, Places, Sight, join
 from pretrain.model.positions.choice import input_positions
 from pretrain.model.positions.transformer_xl import sinusoid_table
+from pretrain.model.precision import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,7 @@ class TwoStreamTransformer(nn.Module):
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0])
         length = tokens_BL.shape[1]
-        keys = join(memory.places(with_documents=content.document_BX is not None), content)
-        sight = Sight.of_streams(content, targets, keys, self.span(content.extent, memory.memory_tokens))
+        sight = _sight(content, targets, memory)
         rows_BQD = torch.cat([self.content_rows(tokens_BL, content), self.query_rows(targets)], dim=1)
         table_RD = self.distance_table(sight.span)
         inputs_BLD: list[Tensor] = []
@@ -103,9 +103,8 @@ class TwoStreamTransformer(nn.Module):
         would make of the content stream feeds no loss.
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0]).without_past()
-        keys = join(memory.places(with_documents=content.document_BX is not None), content)
         nothing = content.at(torch.zeros_like(tokens_BL[:, :0]))
-        sight = Sight.of_streams(content, nothing, keys, self.span(content.extent, memory.memory_tokens))
+        sight = _sight(content, nothing, memory)
         table_RD = self.distance_table(sight.span)
         inputs_BLD = [self.content_rows(tokens_BL, content)]
         for number, block in enumerate(list(self.blocks)[:-1]):
@@ -115,26 +114,13 @@ class TwoStreamTransformer(nn.Module):
             )
         return inputs_BLD
 
-    def _layer(
-        self,
-        block: nn.Module,
-        rows_BQD: Tensor,
-        content_BLD: Tensor,
-        memory_BMD: Tensor,
-        table_RD: Tensor | None,
-        sight: Sight,
-    ) -> Tensor:
-        assert isinstance(block, Block)
+    def _layer(self, block: nn.Module, *inputs: Tensor | Sight | None) -> Tensor:
+        """What the block makes of its inputs, computed again in the backward pass if that is wanted."""
         if self.activation_checkpointing and self.training:
-            advanced: Tensor = checkpoint(
-                advance, block, rows_BQD, content_BLD, memory_BMD, table_RD, sight, use_reentrant=False
-            )
-            return advanced
-        return advance(block, rows_BQD, content_BLD, memory_BMD, table_RD, sight)
-
-    def span(self, extent: int, memory_tokens: int) -> DistanceSpan:
-        """The distances between positions below `extent` and these and the memory's."""
-        return DistanceSpan.of_segment(extent, memory_tokens)
+            rows_BQD: Tensor = checkpoint(block, *inputs, use_reentrant=False)
+        else:
+            rows_BQD = block(*inputs)
+        return rows_BQD
 
     def distance_table(self, span: DistanceSpan) -> Tensor | None:
         """Sinusoids [R, D] of the span's distances, which Transformer-XL positions are made of; None for others."""
@@ -146,11 +132,15 @@ class TwoStreamTransformer(nn.Module):
 
     def content_rows(self, tokens_BL: Tensor, content: Places) -> Tensor:
         """The content stream [B, L, D] below the first layer."""
-        return self._entering(functional.embedding(tokens_BL, widened(self.embedding.weight)), content)
+        return self._entering(
+            functional.embedding(tokens_BL, at_least_float32(self.embedding.weight)), content
+        )
 
     def query_rows(self, targets: Places) -> Tensor:
         """The query stream [B, P, D] below the first layer."""
-        return self._entering(widened(self.query_start_D).expand(*targets.rank_BX.shape, -1), targets)
+        return self._entering(
+            at_least_float32(self.query_start_D).expand(*targets.rank_BX.shape, -1), targets
+        )
 
     def _entering(self, rows_BXD: Tensor, places: Places) -> Tensor:
         added_BXD = self.input_positions.vectors(places.position_BX, places.extent)
@@ -166,21 +156,7 @@ class TwoStreamTransformer(nn.Module):
         return functional.linear(rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
 
 
-def widened(parameter: Tensor) -> Tensor:
-    """The parameter in float32 at least: what reads it adds up its gradient in that type."""
-    return parameter.float() if parameter.dtype.itemsize < torch.float32.itemsize else parameter
-
-
-def advance(
-    block: Block,
-    rows_BQD: Tensor,
-    content_BLD: Tensor,
-    memory_BMD: Tensor,
-    table_RD: Tensor | None,
-    sight: Sight,
-) -> Tensor:
-    """Rows one layer up, with keys and values over [memory; content]."""
-    key_NBKH, value_NBKH = block.keys_values(memory_BMD, content_BLD, sight.keys)
-    distances = block.attention.distances(sight.span, table_RD)
-    advanced: Tensor = block(rows_BQD, key_NBKH, value_NBKH, distances, sight)
-    return advanced
+def _sight(content: Places, targets: Places, memory: SegmentMemory) -> Sight:
+    keys = join(memory.places(with_documents=content.document_BX is not None), content)
+    span = DistanceSpan.of_segment(content.extent, memory.memory_tokens)
+    return Sight.of_streams(content, targets, keys, span)

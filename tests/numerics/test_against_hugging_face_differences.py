@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.places import UNFILLED_GROUP, DistanceSpan
 from tests.numerics.hugging_face_twins import (
     VOCAB,
     Case,
@@ -110,7 +110,7 @@ def test_the_table_of_distances_is_rounded_before_the_sine_there_and_after_it_he
     table = theirs.transformer.relative_positional_encoding(600, 900)[1:, 0].double()
     with exact_sinusoids():
         exact = theirs.double().transformer.relative_positional_encoding(600, 900)[1:, 0]
-    mine = ours.distance_table(ours.span(600, memory_tokens=300))
+    mine = ours.distance_table(DistanceSpan.of_segment(600, memory_tokens=300))
     assert mine is not None
     assert (table - exact).abs().max() > 1e-5
     assert (mine.double() - exact).abs().max() < 1e-7
