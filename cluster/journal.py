@@ -29,6 +29,10 @@ class JournalRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     text: str = ""
     level: Level = "info"
+    name: str = ""
+    """Of an event that programs look for, such as "start" or "commit"."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What programs need to know of a step or a named event; JSON values."""
 
 
 class Journal:
@@ -43,14 +47,16 @@ class Journal:
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end_torn_line()
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+    def step(self, step: int, metrics: Mapping[str, float], facts: Mapping[str, Any] | None = None) -> None:
         """Record the metrics of one optimizer step (or of an evaluation after it)."""
         values = {name: float(value) for name, value in metrics.items()}
-        self._append({"kind": "step", "time_s": time.time(), "step": step, "metrics": values})
+        record = {"kind": "step", "time_s": time.time(), "step": step, "metrics": values}
+        self._append(record | ({"facts": dict(facts)} if facts else {}))
 
-    def event(self, text: str, level: Level = "info") -> None:
-        """Record something a reader of the run should know."""
-        self._append({"kind": "event", "time_s": time.time(), "text": text, "level": level})
+    def event(self, text: str, level: Level = "info", name: str = "", **facts: Any) -> None:
+        """Record something a reader of the run should know; `name` and `facts` are for programs."""
+        record = {"kind": "event", "time_s": time.time(), "text": text, "level": level}
+        self._append(record | ({"name": name, "facts": facts} if name else {}))
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.storage import fsync_folder, read_json, sha256_file, write_bytes, write_json
-from pretrain.engine import EngineState
+from pretrain.engine.build import EngineState
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.weights import ModelDescription
 

@@ -13,6 +13,9 @@ from pretrain.schedule import ScheduleConfig
 class OptimizerConfig(Config):
     """AdamW with gradients clipped to a global norm."""
 
+    layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Learning rate of a layer as a share of the rate of the layer above it; the head has the full rate."""
+
     weight_decay: NonNegativeFloat = 0.01
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
@@ -21,10 +24,34 @@ class OptimizerConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """When a checkpoint is committed and how many are kept."""
+    """When a checkpoint is committed and which are kept: the newest, some milestones, the best."""
 
     every_steps: PositiveInt = 100
     keep: PositiveInt = 2
+    """The newest ones."""
+    keep_every_steps: NonNegativeInt = 0
+    """Those whose step is a multiple of this are never dropped; 0 keeps none for that."""
+    keep_best: bool = True
+    """The one with the fewest validation bits per byte is not dropped."""
+
+
+class HealthConfig(Config):
+    """What is done about steps that go wrong and workers that hang."""
+
+    max_skipped_steps: PositiveInt = 5
+    """Steps in a row whose loss or gradient is not finite (they are not applied) before the run stops."""
+    spikes: Literal["off", "warn", "rewind"] = "warn"
+    """A loss far above the recent ones: said, or undone by going on from the last commit behind its data."""
+    spike_window_steps: int = Field(default=100, ge=10)
+    spike_threshold: PositiveFloat = 8.0
+    """In robust deviations (median absolute deviation) above the window's median."""
+    spike_patience_steps: PositiveInt = 3
+    """Steps in a row above the threshold that make a spike."""
+    max_rewinds: NonNegativeInt = 3
+    hang_timeout_s: PositiveFloat = 1800.0
+    """A worker without progress for this long is hanging: stacks are written and the workers end."""
+    straggler_every_steps: PositiveInt = 100
+    """How often the workers' own times are compared."""
 
 
 class ValidationConfig(Config):
@@ -46,6 +73,7 @@ class PretrainConfig(Config):
     schedule: ScheduleConfig = ScheduleConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
+    health: HealthConfig = HealthConfig()
     num_steps: PositiveInt
     lanes: int = Field(default=16, gt=0, le=1_048_576)
     """L: parallel streams of the corpus, over all workers; must be a multiple of workers times micro batch."""
@@ -53,7 +81,15 @@ class PretrainConfig(Config):
     """Lanes per forward pass on one worker."""
     segment_tokens: int = Field(default=256, gt=0, le=MAX_TEXT_TOKENS)
     num_workers: PositiveInt = 2
-    zero_stage: Literal[1, 2] = 2
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in CPU memory and update there (ZeRO 1 to 3)."""
+    offload_parameters: bool = False
+    """Keep parameters in CPU memory (ZeRO 3)."""
+    deterministic: bool = False
+    """The same bits whatever the number of workers: gradients are summed in one fixed tree (ZeRO 0 to 2)."""
+    threads_per_worker: PositiveInt | None = None
+    """CPU threads of a worker; None leaves it to PyTorch, and is one thread when `deterministic`."""
     precision: Literal["bf16", "fp32"] = "bf16"
     activation_checkpointing: bool = False
     """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, more time."""

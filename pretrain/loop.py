@@ -13,7 +13,7 @@ from data_prep.prepared import PreparedCorpus, open_prepared
 from pretrain import checkpoint
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
-from pretrain.engine import build_engine, gather_masters, gather_state, restore_state
+from pretrain.engine.build import build_engine, gather_masters, gather_state, restore_state
 from pretrain.evaluate import ValidationText, model_bits, ngram_bits
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.orders.mixture import OrderMixture

@@ -12,7 +12,7 @@ from cluster.errors import UserError
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
-from pretrain.engine import set_learning_rate
+from pretrain.engine.build import set_learning_rate
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
 from pretrain import checkpoint
-from pretrain.engine import EngineState
+from pretrain.engine.build import EngineState
 from pretrain.weights import ModelDescription, load_pretrained, save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 

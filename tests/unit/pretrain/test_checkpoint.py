@@ -9,7 +9,7 @@ import torch
 
 from cluster.errors import UserError
 from pretrain import checkpoint
-from pretrain.engine import EngineState
+from pretrain.engine.build import EngineState
 from pretrain.model.memory import SegmentMemory
 
 RUN = "run-fingerprint"

@@ -15,7 +15,7 @@ from cluster.storage import read_json, sha256_file, write_json
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.prepared import PreparedCorpus
 from pretrain import checkpoint
-from pretrain.engine import EngineState
+from pretrain.engine.build import EngineState
 from pretrain.hf.exporting import export_to_hf
 from pretrain.inference.folders import find_model_folder
 from pretrain.inference.language_model import PermutationLM

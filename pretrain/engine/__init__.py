@@ -1,0 +1,1 @@
+"""The DeepSpeed engine: its construction, one update, and its state by parameter name."""
