@@ -1,0 +1,1 @@
+"""Runs that go wrong: losses that jump, workers that hang or lag, requests to stop."""

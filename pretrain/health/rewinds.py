@@ -1,0 +1,67 @@
+"""Rewinds: which data a run passes over, and which commits a rewind has made void.
+
+`rewinds.json` in the run's folder is written before anything else of a rewind happens, so a kill anywhere in it is
+finished by the next start: a commit knows how many rewinds it has seen, and one that lies behind the target of a
+rewind it has not seen is void.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster.storage import read_json, write_json
+
+_NAME = "rewinds.json"
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """From the state after `from_step` back to the one after `to_step`, from then on without some data."""
+
+    from_step: int
+    to_step: int
+    skipped_from_cursor: int
+    skipped_to_cursor: int
+    """Half-open: data steps [from, to) are read no more."""
+    cause: str
+
+
+@dataclass(frozen=True)
+class Rewinds:
+    """All rewinds of a run, in the order in which they happened."""
+
+    rewinds: tuple[Rewind, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rewinds)
+
+    def next_cursor(self, cursor: int) -> int:
+        """The data step to read after `cursor`."""
+        return self.first_from(cursor + 1)
+
+    def first_from(self, cursor: int) -> int:
+        """The first data step from `cursor` on that is not passed over."""
+        for rewind in sorted(self.rewinds, key=lambda rewind: rewind.skipped_from_cursor):
+            if rewind.skipped_from_cursor <= cursor < rewind.skipped_to_cursor:
+                cursor = rewind.skipped_to_cursor
+        return cursor
+
+    def is_void(self, step: int, rewinds_seen: int) -> bool:
+        """Whether a commit of `step`, made after `rewinds_seen` rewinds, has been gone back behind."""
+        return any(step > rewind.to_step for rewind in self.rewinds[rewinds_seen:])
+
+    def with_one_more(self, rewind: Rewind) -> "Rewinds":
+        """These and `rewind`."""
+        return Rewinds((*self.rewinds, rewind))
+
+
+def read_rewinds(folder: Path) -> Rewinds:
+    """Those of the run in `folder`; UserError when the file is damaged."""
+    path = folder / _NAME
+    entries: Sequence[dict[str, object]] = read_json(path) if path.exists() else []
+    return Rewinds(tuple(Rewind(**entry) for entry in entries))  # type: ignore[arg-type]
+
+
+def write_rewinds(folder: Path, rewinds: Rewinds) -> None:
+    """Make them last."""
+    write_json(folder / _NAME, [asdict(rewind) for rewind in rewinds.rewinds])

@@ -1,0 +1,44 @@
+"""Requests to stop a run after the step in progress: a signal to a worker, or a file in the run's folder.
+
+Ray's workers get no signal when somebody stops the command that started them; that command makes the file.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+STOP_NAME = "stop"
+
+
+class StopRequest:
+    """Whether this worker was asked to stop; cheap enough to look at in every step."""
+
+    def __init__(self, folder: Path, looks_for_file: bool) -> None:
+        self._file = folder / STOP_NAME
+        self._looks_for_file = looks_for_file
+        self._was_signalled = False
+
+    def is_made(self) -> bool:
+        """By either way; one worker looks for the file, all hear of it in the step's exchange."""
+        return self._was_signalled or (self._looks_for_file and self._file.exists())
+
+    def signalled(self, _signal: int, _frame: FrameType | None) -> None:
+        """A signal handler."""
+        self._was_signalled = True
+
+
+@contextmanager
+def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
+    """Listen until the block ends; SIGTERM is heard where Python allows it, in a process's main thread."""
+    request = StopRequest(folder, looks_for_file)
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = signal.signal(signal.SIGTERM, request.signalled)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGTERM, before)

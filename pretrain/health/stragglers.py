@@ -1,0 +1,46 @@
+"""Which worker lags: each worker's own time per step, compared now and then.
+
+A worker's own time is what it spends before it first waits for the others: reading its batch and the forward
+passes. In a step all workers take as long as the slowest, so nothing else tells them apart.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+_LAGS_FROM = 1.3
+"""Times the median of all workers."""
+
+
+@dataclass(frozen=True)
+class OwnTimes:
+    """Median own seconds per step of every worker, by rank."""
+
+    seconds_W: tuple[float, ...]
+
+    def laggards(self) -> list[int]:
+        """Ranks that take much longer than the middle one."""
+        middle_s = statistics.median(self.seconds_W)
+        return [rank for rank, own_s in enumerate(self.seconds_W) if own_s > _LAGS_FROM * middle_s]
+
+
+@dataclass
+class OwnTime:
+    """Collects this worker's own seconds per step."""
+
+    device: torch.device
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, own_s: float) -> None:
+        """One step's."""
+        self.seconds.append(own_s)
+
+    def compare(self) -> OwnTimes:
+        """All workers' medians since the last comparison; collective."""
+        mine = torch.tensor([statistics.median(self.seconds)], dtype=torch.float64, device=self.device)
+        self.seconds = []
+        all_W = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(all_W, mine)
+        return OwnTimes(tuple(float(own) for own in all_W))

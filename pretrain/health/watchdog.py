@@ -1,0 +1,117 @@
+"""A watchdog per worker: when nobody gets on, it says who hangs, writes all stacks and ends the worker.
+
+A thread of every worker writes down where the worker is (`progress/rank-00000.json`). A worker that has not got on for
+`hang_timeout_s` writes the stacks of its threads to `hang/rank-00000.txt`, and the first to notice names the one that
+is furthest behind in `hang.json`: the others wait for it in a collective. A frozen process writes nothing any more,
+and so is furthest behind, too.
+"""
+
+import faulthandler
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+from cluster.storage import read_json, write_json
+
+HANG_NAME = "hang.json"
+EXIT_HANGING = 75
+"""EX_TEMPFAIL: the same command may well go on."""
+
+_PHASES = ("start", "read", "compute", "exchange", "evaluate", "save")
+_LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a worker is, as last written down."""
+
+    rank: int
+    step: int
+    phase: str
+    host: str
+    pid: int
+    written_s: float
+    """Seconds since the epoch."""
+
+    def place(self) -> tuple[int, int]:
+        """Grows as the worker gets on."""
+        return self.step, _PHASES.index(self.phase)
+
+
+class Watchdog:
+    """Watches the worker that makes it; `at` is called wherever the worker gets on."""
+
+    def __init__(self, folder: Path, rank: int, world_size: int, hang_timeout_s: float) -> None:
+        self._folder, self._rank, self._world_size = folder, rank, world_size
+        self._hang_timeout_s = hang_timeout_s
+        self._interval_s = min(_MOST_INTERVAL_S, max(_LEAST_INTERVAL_S, hang_timeout_s / 8))
+        self._place = (0, "start")
+        self._since_s = time.monotonic()
+        self._ended = threading.Event()
+        (folder / "progress").mkdir(parents=True, exist_ok=True)
+        self._progress_path(rank).unlink(missing_ok=True)  # of an earlier attempt
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def at(self, step: int, phase: str) -> None:
+        """The worker has got to `phase` of `step`."""
+        self._place, self._since_s = (step, phase), time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._write_progress()
+            if time.monotonic() - self._since_s > self._hang_timeout_s:
+                self._end_hanging_worker()
+
+    def _write_progress(self) -> None:
+        step, phase = self._place
+        progress = Progress(self._rank, step, phase, socket.gethostname(), os.getpid(), time.time())
+        path = self._progress_path(self._rank)
+        temporary = path.with_suffix(".tmp")
+        try:
+            temporary.write_text(json.dumps(asdict(progress)))
+            temporary.replace(path)
+        except OSError:  # a full disk must not end a run that gets on
+            return
+
+    def _end_hanging_worker(self) -> None:
+        (self._folder / "hang").mkdir(exist_ok=True)
+        with (self._folder / "hang" / f"rank-{self._rank:05d}.txt").open("w") as file:
+            faulthandler.dump_traceback(file)
+        if not (self._folder / HANG_NAME).exists():
+            write_json(self._folder / HANG_NAME, {"text": self._verdict()})
+        # The others, a moment later in their intervals, shall write their stacks before they lose this one.
+        time.sleep(2 * self._interval_s)
+        os._exit(EXIT_HANGING)
+
+    def _verdict(self) -> str:
+        known = [progress for rank in range(self._world_size) if (progress := self._read_progress(rank))]
+        last = min(known, key=Progress.place)
+        silent_s = time.time() - last.written_s
+        frozen = f", silent for {silent_s:.0f} s" if silent_s > 3 * self._interval_s else ""
+        return (
+            f"worker {last.rank} (process {last.pid} on {last.host}) hangs at step {last.step + 1} "
+            f"({last.phase}{frozen}): nobody got on for {self._hang_timeout_s:g} s; "
+            f"stacks of all workers are in {self._folder / 'hang'}"
+        )
+
+    def _read_progress(self, rank: int) -> Progress | None:
+        try:
+            return Progress(**read_json(self._progress_path(rank)))
+        except (OSError, UserError, TypeError):
+            return None
+
+    def _progress_path(self, rank: int) -> Path:
+        return self._folder / "progress" / f"rank-{rank:05d}.json"

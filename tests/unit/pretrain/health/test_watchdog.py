@@ -1,0 +1,83 @@
+"""Real workers that hang, are frozen, or get on."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pretrain.health.watchdog import EXIT_HANGING, HANG_NAME
+
+_WORKER = """
+import sys, time
+from pathlib import Path
+from pretrain.health.watchdog import Watchdog
+
+folder, rank, hangs_in, hangs_at = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+
+def read_forever():
+    while True:
+        time.sleep(0.05)
+
+with Watchdog(folder, rank, 2, hang_timeout_s=0.8) as watchdog:
+    for step in range(int(sys.argv[5])):
+        for phase in ("read", "compute", "exchange"):
+            watchdog.at(step, phase)
+            if step == hangs_at and phase == hangs_in:
+                print("hangs", flush=True)
+                read_forever()
+        time.sleep(0.03)
+"""
+
+
+def start(folder: Path, rank: int, phase: str, step: int, num_steps: int = 30) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", _WORKER, str(folder), str(rank), phase, str(step), str(num_steps)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4])
+
+
+def verdict(folder: Path) -> str:
+    text: str = json.loads((folder / HANG_NAME).read_text())["text"]
+    return text
+
+
+def test_the_worker_that_the_others_wait_for_is_named_with_stacks_of_all(tmp_path: Path) -> None:
+    """Worker 1 reads for ever; worker 0 waits for it in the exchange of the same step."""
+    workers = [start(tmp_path, 0, "exchange", 5), start(tmp_path, 1, "read", 5)]
+    codes = [worker.wait(timeout=30) for worker in workers]
+    [worker.stdout.close() for worker in workers if worker.stdout]
+    assert codes == [EXIT_HANGING, EXIT_HANGING]
+    assert verdict(tmp_path).startswith(f"worker 1 (process {workers[1].pid} on ")
+    assert "hangs at step 6 (read)" in verdict(tmp_path)
+    assert "read_forever" in (tmp_path / "hang" / "rank-00001.txt").read_text()
+    assert (tmp_path / "hang" / "rank-00000.txt").stat().st_size > 0
+
+
+def test_a_frozen_worker_is_named_though_it_can_say_nothing(tmp_path: Path) -> None:
+    frozen = start(tmp_path, 1, "none", 0, num_steps=10_000)
+    deadline_s = time.monotonic() + 30
+    while not (tmp_path / "progress" / "rank-00001.json").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    frozen.send_signal(signal.SIGSTOP)
+    workers = [start(tmp_path, 0, "compute", 20, num_steps=10_000), frozen]
+    try:
+        assert workers[0].wait(timeout=30) == EXIT_HANGING
+    finally:
+        workers[1].kill()
+        workers[1].wait()
+        [worker.stdout.close() for worker in workers if worker.stdout]
+    assert verdict(tmp_path).startswith(f"worker 1 (process {workers[1].pid} on ")
+    assert "silent for" in verdict(tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
+    worker = start(tmp_path, rank, "none", 0)
+    assert worker.wait(timeout=30) == 0
+    assert worker.stdout is not None
+    worker.stdout.close()
+    assert not (tmp_path / HANG_NAME).exists()
+    assert json.loads((tmp_path / "progress" / f"rank-{rank:05d}.json").read_text())["rank"] == rank
