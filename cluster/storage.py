@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cluster.errors import UserError
+from cluster.fault_points import fault_point
 
 _HASH_CHUNK_BYTES = 1 << 20
 _LOCK_POLL_S = 0.2
@@ -80,11 +81,16 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("wb") as file:
+            fault_point("file.opened")
             yield file
             file.flush()
+            fault_point("file.written")
             os.fsync(file.fileno())
+        fault_point("file.synced")
         os.replace(temporary, path)
+        fault_point("file.renamed")
         fsync_folder(path.parent)
+        fault_point("file.durable")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(

@@ -1,0 +1,73 @@
+"""Places where a test may let a process be killed: around every write, fsync and rename that matters.
+
+In ordinary use a fault point does nothing. With `PERMCODE_FAULT=NAME:COUNT` (or `NAME:COUNT:RANK`) in its
+environment a process kills itself, as `kill -9` would, when it comes to that point for the COUNT-th time (and is of
+that rank). With `PERMCODE_FAULT_LOG=FILE` it appends one line per point it comes to; each line is a value for
+PERMCODE_FAULT that kills there.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+
+FAULT_POINTS = (
+    # Every file written whole or not at all (cluster.storage.atomic_file).
+    "file.opened",
+    "file.written",
+    "file.synced",
+    "file.renamed",
+    "file.durable",
+    # A commit (pretrain/checkpoint/): on every rank ...
+    "commit.begun",
+    "commit.folder_made",
+    "commit.tensors_opened",
+    "commit.tensors_torn",
+    "commit.tensors_written",
+    "commit.tensors_synced",
+    "commit.part_left",
+    # ... and on rank 0, when the parts of all ranks are there.
+    "commit.parts_found",
+    "commit.listed",
+    "commit.folder_synced",
+    "commit.damaged_moved",
+    "commit.renamed",
+    "commit.published",
+    "commit.old_moved",
+    "commit.old_removed",
+)
+"""All of them, by the order in which a process comes to them."""
+
+_lock = threading.Lock()
+_reached: Counter[str] = Counter()
+
+
+def fault_point(name: str) -> None:
+    """Die here if the environment says so; costs two look-ups otherwise. Any thread may call it."""
+    wanted, log = os.environ.get("PERMCODE_FAULT"), os.environ.get("PERMCODE_FAULT_LOG")
+    if not wanted and not log:
+        return
+    rank = os.environ.get("RANK", "0")
+    with _lock:
+        _reached[name] += 1
+        count = _reached[name]
+    if log:
+        _append(log, f"{name}:{count}:{rank}\n")
+    if wanted and _is_here(wanted, name, count, rank):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_here(wanted: str, name: str, count: int, rank: str) -> bool:
+    """Raises ValueError for a name that is no fault point: a test that never kills would prove nothing."""
+    wanted_name, wanted_count, *wanted_rank = wanted.split(":")
+    if wanted_name not in FAULT_POINTS:
+        raise ValueError(f"PERMCODE_FAULT={wanted}: no such fault point")
+    return wanted_name == name and int(wanted_count) == count and wanted_rank in ([], [rank])
+
+
+def _append(path: str, line: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
