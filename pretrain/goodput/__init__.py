@@ -1,0 +1,1 @@
+"""Where the wall time of a run went, from its journal and its heartbeat, over all restarts."""

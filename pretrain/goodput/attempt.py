@@ -1,0 +1,28 @@
+"""What an attempt leaves of itself from its first moment on, so that its time can be accounted for."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.heartbeat import Heartbeat, process_started_s
+from cluster.journal import Journal
+
+HEARTBEAT_NAME = "heartbeat"
+
+
+@contextmanager
+def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
+    """Write that an attempt begins, and beat in `folder` while the block runs.
+
+    For the only writer of the run, and before all that takes time: an attempt that is killed in it shows, too.
+    """
+    with Heartbeat(folder / HEARTBEAT_NAME) as heartbeat:
+        journal.event(
+            f"process {os.getpid()} on {socket.gethostname()} takes the run up",
+            name="attempt",
+            process_started_s=process_started_s(),
+            previous_beat_s=heartbeat.previous_beat_s,
+        )
+        yield

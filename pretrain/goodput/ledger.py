@@ -1,0 +1,173 @@
+"""The goodput ledger: every second since the first process began, put down once.
+
+The journal is read in the order it was written. A mark stands where accounting has come to; records move it to their
+own time, and what it passes over goes to the parts that the record tells. So no second is counted twice or left out,
+whatever was killed when.
+
+A step that was recorded before counts as it was first made; what making it again takes is lost work. A rewind makes
+the records behind the step that it goes back to lost work.
+
+Clocks are set back, and attempts run on machines whose clocks differ: where a record is older than the mark, all later
+times are taken as so much later, so no span is negative.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from cluster.heartbeat import STALE_S
+from cluster.journal import JournalRecord
+from pretrain.goodput.accounts import Goodput, Parts, sum_of
+
+Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
+_MEASURED = ("save_s", "data_s", "evaluation_s", "compute_s")
+"""Facts of a step's record, and fields of `Parts`."""
+
+
+def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: float) -> Goodput:
+    """Account for a run up to its end, or up to `now_s` where it has not ended.
+
+    `last_beat_s` is that of the run's heartbeat: a run with a fresh one is at work until `now_s`, another one was until
+    its last. All times are seconds since the epoch. A journal without records gives zeros.
+    """
+    ledger = _Ledger()
+    for record in records:
+        ledger.take(record)
+    ledger.close(last_beat_s, now_s)
+    return Goodput(
+        parts=sum_of([*ledger.spans, *ledger.steps.values()]),
+        wall_s=ledger.mark_s - ledger.first_s,
+        num_attempts=ledger.num_attempts,
+        unexplained_s=ledger.unexplained_s,
+    )
+
+
+class _Ledger:
+    """What is known at the mark."""
+
+    def __init__(self) -> None:
+        self.phase: Phase = "down"
+        self.spans: list[Parts] = []
+        self.steps: dict[int, Parts] = {}
+        """The steps that count, by number: a rewind can take these back."""
+        self.last_step = 0
+        """The highest of them."""
+        self.first_s = self.mark_s = 0.0
+        self.clock_lag_s = 0.0
+        """By how much clocks were set back until the mark."""
+        self.num_attempts = 0
+        self.unexplained_s = 0.0
+        self._at_step = 0
+        """The last step of this attempt."""
+        self._is_again = False
+        """Whether that had been recorded before."""
+
+    def take(self, record: JournalRecord) -> None:
+        """Move the mark to `record`, if it is of a kind that says how time was spent."""
+        facts = record.facts
+        if record.kind == "step" and record.step is not None:
+            self._take_step(record.step, self._time_of(record), facts)
+        elif record.name == "attempt" or (record.name == "start" and self.phase != "starting"):
+            self._begin(self._time_of(record), facts)
+        elif record.name == "commit" and facts.get("reason") in ("stop", "end"):
+            # Nothing follows that could tell how long the last save of an attempt took.
+            self._charge("save_s", min(self.mark_s + facts.get("stall_s", 0.0), self._time_of(record)))
+        elif record.name == "rewind":
+            self._rewind(self._time_of(record), facts["to_step"])
+        elif record.name in ("stop", "end"):
+            self._end(self._time_of(record), "finished" if record.name == "end" else "stopped")
+        if record.name == "start":
+            self._charge("startup_s", self._time_of(record))
+            self.phase = "started"
+            self._at_step = facts.get("step", 0)
+
+    def close(self, last_beat_s: float | None, now_s: float) -> None:
+        """Move the mark to the run's end, or to now if it has none."""
+        if self.num_attempts == 0 or self.phase == "finished":
+            return
+        end_s = now_s + self.clock_lag_s
+        if last_beat_s is not None and now_s - last_beat_s < STALE_S:
+            self._charge_phase(end_s, is_alive=True)
+        elif last_beat_s is not None:
+            self._charge_phase(last_beat_s + self.clock_lag_s, is_alive=False)
+        self._charge("down_s", end_s)
+
+    def _begin(self, written_s: float, facts: dict[str, Any]) -> None:
+        """A new attempt: what the one before did until its last beat, then nothing until this process began."""
+        began_s = min(facts.get("process_started_s", written_s) + self.clock_lag_s, written_s)
+        if self.num_attempts == 0:
+            self.first_s = self.mark_s = began_s
+        if (last_beat_s := facts.get("previous_beat_s")) is not None:
+            self._charge_phase(min(last_beat_s + self.clock_lag_s, written_s), is_alive=False)
+        self._charge("down_s", began_s)
+        self.phase = "starting"
+        self.num_attempts += 1
+        self._at_step = -1
+
+    def _take_step(self, step: int, written_s: float, facts: dict[str, Any]) -> None:
+        if self.num_attempts == 0:
+            self._begin(written_s, {})
+        if self.phase != "stepping":
+            # An attempt starts, or goes back, until its first step begins.
+            began_s = min(facts.get("began_s", self.mark_s) + self.clock_lag_s, written_s)
+            self._charge("lost_s" if self.phase == "rewinding" else "startup_s", began_s)
+            self.phase = "stepping"
+        if step != self._at_step:
+            self._at_step, self._is_again = step, step <= self.last_step
+        span = self._split(written_s - self.mark_s, facts)
+        self.mark_s = written_s
+        if self._is_again:
+            self.spans.append(Parts(lost_s=span.total_s))
+            return
+        # An evaluation may come after its step in a record of its own.
+        self.steps[step] = sum_of([span, self.steps.get(step, Parts())])
+        self.last_step = step
+
+    def _split(self, span_s: float, facts: dict[str, Any]) -> Parts:
+        """What was measured, cut to the span; what is left over is compute."""
+        measured = {name: facts.get(name, 0.0) for name in _MEASURED}
+        self.unexplained_s += abs(span_s - sum(measured.values()))
+        left_s, parts = span_s, {}
+        for name in ("save_s", "data_s", "evaluation_s"):
+            parts[name] = min(measured[name], left_s)
+            left_s -= parts[name]
+        return Parts(compute_s=left_s, **parts)
+
+    def _rewind(self, written_s: float, to_step: int) -> None:
+        self._charge("lost_s", written_s)
+        for step in [step for step in self.steps if step > to_step]:
+            self.spans.append(Parts(lost_s=self.steps.pop(step).total_s))
+        self.last_step = min(self.last_step, to_step)
+        self._at_step = to_step
+        self.phase = "rewinding"
+
+    def _end(self, written_s: float, phase: Phase) -> None:
+        """A stopped attempt made its commit since the last step, a finished one evaluated as well."""
+        if self.phase == "starting":
+            self._charge("startup_s", written_s)
+        self._charge("evaluation_s" if phase == "finished" else "save_s", written_s)
+        self.phase = phase
+
+    def _charge_phase(self, until_s: float, is_alive: bool) -> None:
+        """What an attempt did after the last that it told: the step in the works, thrown away with a dead one."""
+        if self.phase == "starting":
+            self._charge("startup_s", until_s)
+        elif self.phase in ("started", "stepping"):
+            is_new = is_alive and self._at_step >= self.last_step
+            self._charge("compute_s" if is_new else "lost_s", until_s)
+        elif self.phase == "rewinding":
+            self._charge("lost_s", until_s)
+
+    def _charge(self, part: str, until_s: float) -> None:
+        """Move the mark to `until_s` and put the time down as `part`; never backwards."""
+        if until_s > self.mark_s:
+            self.spans.append(Parts(**{part: until_s - self.mark_s}))
+            self.mark_s = until_s
+
+    def _time_of(self, record: JournalRecord) -> float:
+        """When it was written, on a clock that nobody sets back."""
+        written_s = record.time_s + self.clock_lag_s
+        if written_s >= self.mark_s:
+            return written_s
+        measured_s = sum(record.facts.get(name, 0.0) for name in _MEASURED)
+        self.clock_lag_s += self.mark_s + measured_s - written_s
+        return self.mark_s + measured_s
