@@ -20,7 +20,7 @@ from pretrain.goodput.accounts import Goodput, Parts, sum_of
 
 Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
 _MEASURED = ("save_s", "data_s", "evaluation_s", "compute_s")
-"""Facts of a step's record, and fields of `Parts`."""
+"""Facts of records of a step, a stop and the end: how the time since the record before was spent; fields of `Parts`."""
 
 
 def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: float) -> Goodput:
@@ -68,13 +68,10 @@ class _Ledger:
             self._take_step(record.step, self._time_of(record), facts)
         elif record.name == "attempt" or (record.name == "start" and self.phase != "starting"):
             self._begin(self._time_of(record), facts)
-        elif record.name == "commit" and facts.get("reason") in ("stop", "end"):
-            # Nothing follows that could tell how long the last save of an attempt took.
-            self._charge("save_s", min(self.mark_s + facts.get("stall_s", 0.0), self._time_of(record)))
         elif record.name == "rewind":
             self._rewind(self._time_of(record), facts["to_step"])
         elif record.name in ("stop", "end"):
-            self._end(self._time_of(record), "finished" if record.name == "end" else "stopped")
+            self._end(self._time_of(record), facts, "finished" if record.name == "end" else "stopped")
         if record.name == "start":
             self._charge("startup_s", self._time_of(record))
             self.phase = "started"
@@ -140,11 +137,12 @@ class _Ledger:
         self._at_step = to_step
         self.phase = "rewinding"
 
-    def _end(self, written_s: float, phase: Phase) -> None:
-        """A stopped attempt made its commit since the last step, a finished one evaluated as well."""
+    def _end(self, written_s: float, facts: dict[str, Any], phase: Phase) -> None:
+        """The attempt's last save, and the evaluation of a finished run."""
         if self.phase == "starting":
             self._charge("startup_s", written_s)
-        self._charge("evaluation_s" if phase == "finished" else "save_s", written_s)
+        self.spans.append(self._split(written_s - self.mark_s, facts))
+        self.mark_s = written_s
         self.phase = phase
 
     def _charge_phase(self, until_s: float, is_alive: bool) -> None:

@@ -140,7 +140,5 @@ class SimulatedRun:
 
     def _end(self, name: str, step: int, evaluation_s: int) -> None:
         stall_s = self.spend("save_s", self.draw.randrange(3))
-        self.event("commit", step=step, reason=name, stall_s=stall_s)
         self.commit = step
-        self.spend("evaluation_s", evaluation_s)
-        self.event(name, step=step)
+        self.event(name, step=step, save_s=stall_s, evaluation_s=self.spend("evaluation_s", evaluation_s))

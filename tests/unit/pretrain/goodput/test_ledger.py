@@ -142,10 +142,10 @@ def test_an_evaluation_in_a_record_of_its_own_belongs_to_its_step() -> None:
 
 
 def test_a_run_that_has_ended_takes_no_more_time() -> None:
-    ended = [event("commit", 22.0, reason="end", stall_s=0.5), event("end", 25.0, step=1)]
-    found = goodput([*BEGINNING, *ended], 25.4, 1e9)
+    ended = event("end", 25.0, step=1, save_s=0.5, evaluation_s=4.0)
+    found = goodput([*BEGINNING, ended], 25.4, 1e9)
     assert found.wall_s == 25.0
-    assert (found.parts.save_s, found.parts.evaluation_s) == (0.5, 4.5)
+    assert (found.parts.save_s, found.parts.evaluation_s, found.parts.compute_s) == (0.5, 4.0, 9.5)
 
 
 def test_without_records_there_is_no_time() -> None:
