@@ -18,6 +18,8 @@ FAULT_POINTS = (
     "file.synced",
     "file.renamed",
     "file.durable",
+    # A step's record is in the journal (pretrain/recorder.py).
+    "step.recorded",
     # A commit (pretrain/checkpoint/): on every rank ...
     "commit.begun",
     "commit.folder_made",

@@ -1,4 +1,4 @@
-"""Commits: everything that makes the next step, whole or not there.
+"""Commits of format 2, written until the loop uses `CommitWriter`.
 
 `checkpoints/step-00000100/` holds
 

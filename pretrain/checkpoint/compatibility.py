@@ -1,0 +1,188 @@
+"""Whether a run may go on from a commit under the config it is now given."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.errors import UserError
+from cluster.storage import read_json
+from pretrain.config import PretrainConfig
+
+IDENTITY_NAME = "config.json"
+
+
+class Rule(Enum):
+    """What becomes of a run whose setting is changed between two starts."""
+
+    FREE = "the result is the same"
+    ACCEPTED = "the run is another one from there on: only with --accept KEY"
+    NEVER = "what the commit holds does not fit any more"
+
+
+RULES: dict[str, Rule] = {
+    "num_workers": Rule.FREE,
+    "zero_stage": Rule.FREE,
+    "offload_optimizer": Rule.FREE,
+    "offload_parameters": Rule.FREE,
+    "activation_checkpointing": Rule.FREE,
+    "compile": Rule.FREE,
+    "threads_per_worker": Rule.FREE,
+    "max_worker_restarts": Rule.FREE,
+    "checkpoint": Rule.FREE,
+    "validation": Rule.FREE,
+    "health": Rule.FREE,
+    "num_steps": Rule.ACCEPTED,
+    "schedule": Rule.ACCEPTED,
+    "optimizer": Rule.ACCEPTED,
+    "precision": Rule.ACCEPTED,
+    "deterministic": Rule.ACCEPTED,
+    "objective": Rule.ACCEPTED,
+    "micro_batch_lanes": Rule.ACCEPTED,
+    "model.dropout": Rule.ACCEPTED,
+    "model.attention_dropout": Rule.ACCEPTED,
+    "corpus": Rule.ACCEPTED,
+    "model": Rule.NEVER,
+    "lanes": Rule.NEVER,
+    "segment_tokens": Rule.NEVER,
+    "seed": Rule.NEVER,
+    "tokenizer": Rule.NEVER,
+}
+"""By dotted key; a rule holds for all keys below it that have none of their own. What has no rule may never change."""
+
+_WHY_NEVER = {
+    "model": "the weights are of the other shape",
+    "lanes": "the memory and the place in the corpus belong to lanes",
+    "segment_tokens": "the place in the corpus is counted in segments",
+    "seed": "orders, dropout and the order of the corpus come from it",
+    "tokenizer": "the weights know the other tokens",
+}
+_ACCEPTED_CORPUS = "lanes read other tokens from here on, some perhaps again or never"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What makes a run this one and not another; config.json of a commit."""
+
+    config: PretrainConfig
+    seed: int
+    corpus: str
+    """SHA-256 of the manifest."""
+    tokenizer: str
+    """SHA-256 of tokenizer.json."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {"pretrain": self.config.model_dump(mode="json")} | self._others()
+
+    @classmethod
+    def read(cls, commit: Path) -> "RunIdentity":
+        """Of a commit's folder. Raises UserError when it is not there or this permcode does not know its keys."""
+        path = commit / IDENTITY_NAME
+        try:
+            stored = read_json(path)
+            config = PretrainConfig.model_validate(stored["pretrain"])
+            return cls(config, int(stored["seed"]), str(stored["corpus"]), str(stored["tokenizer"]))
+        except FileNotFoundError:
+            raise UserError(
+                f"{commit} was made by an older permcode: its model can be used, but training cannot go on from it; "
+                "use another --out"
+            ) from None
+        except (KeyError, TypeError, ValueError, ValidationError):
+            raise UserError(
+                f"{path} is not a config this permcode knows: go on with the version that made it, or use another --out"
+            ) from None
+
+    def settings(self) -> dict[str, Any]:
+        """Every value by its dotted key."""
+        return dict(_flat(self.config.model_dump(mode="json"))) | self._others()
+
+    def _others(self) -> dict[str, Any]:
+        return {"seed": self.seed, "corpus": self.corpus, "tokenizer": self.tokenizer}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that is not what it was."""
+
+    key: str
+    saved: Any
+    now: Any
+
+    @property
+    def rule(self) -> Rule:
+        """What is to become of it."""
+        return rule_of(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.key} was {_short(self.saved)} and is now {_short(self.now)}"
+
+
+def rule_of(key: str) -> Rule:
+    """The rule of a dotted key or of the nearest one above it."""
+    for above in _with_parents(key):
+        if above in RULES:
+            return RULES[above]
+    return Rule.NEVER
+
+
+def differences(saved: RunIdentity, now: RunIdentity) -> list[Change]:
+    """Every setting that differs, by key."""
+    old, new = saved.settings(), now.settings()
+    keys = sorted(old.keys() | new.keys())
+    return [Change(key, old.get(key), new.get(key)) for key in keys if _is_other(old.get(key), new.get(key))]
+
+
+def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[str]) -> list[Change]:
+    """The changes that were `accepted`, to be told; a key accepts all below it.
+
+    Raises UserError that names every other change that is not free, with both values.
+    """
+    changes = [change for change in differences(saved, now) if change.rule is not Rule.FREE]
+    never = [change for change in changes if change.rule is Rule.NEVER]
+    if never:
+        told = "; ".join(f"{change} ({_why_never(change.key)})" for change in never)
+        raise UserError(f"this run cannot go on: {told}: set back what changed, or use another --out")
+    refused = [change for change in changes if not accepted.intersection(_with_parents(change.key))]
+    if refused:
+        told = "; ".join(_with_consequence(change) for change in refused)
+        flags = " ".join(f"--accept {change.key}" for change in refused)
+        raise UserError(
+            f"this run was begun with other settings: {told}: set back what changed, or go on with {flags}"
+        )
+    return changes
+
+
+def _with_consequence(change: Change) -> str:
+    return f"{change} ({_ACCEPTED_CORPUS})" if change.key == "corpus" else str(change)
+
+
+def _why_never(key: str) -> str:
+    return next((_WHY_NEVER[above] for above in _with_parents(key) if above in _WHY_NEVER), "it is new here")
+
+
+def _with_parents(key: str) -> Iterator[str]:
+    """`a.b.c`, `a.b`, `a`."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _flat(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner
+
+
+def _is_other(old: Any, new: Any) -> bool:
+    return type(old) is not type(new) or bool(old != new)
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 24 else f"{text[:12]}..."

@@ -1,0 +1,201 @@
+"""Commits written in the background: the step loop waits only for the copy of its state."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cluster.errors import UserError, first_line
+from cluster.fault_points import fault_point
+from cluster.journal import Level
+from pretrain.checkpoint.finding import remove_commit
+from pretrain.checkpoint.listing import step_folders, step_name, step_of
+from pretrain.checkpoint.parts import RankFiles, SaveError, gather_parts
+from pretrain.checkpoint.publishing import abandon, publish, temporary_folder
+from pretrain.checkpoint.retention import doomed_commits
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.config import CheckpointConfig
+
+OnEvent = Callable[[str, Level, str, dict[str, Any]], None]
+"""Told text, level, name and facts for the journal, from a thread of rank 0."""
+
+_PART_TIMEOUT_S = 1800.0
+_LONG_WAIT_S = 1.0
+"""For the commit before: worth a warning."""
+_OTHERS_TIMEOUT_S = 10.0
+"""How long rank 0 waits for the others' files when its own could not be written and there will be no commit."""
+
+
+@dataclass(frozen=True)
+class _Save:
+    """One commit in the making, as this rank sees it."""
+
+    snapshot: Snapshot
+    static: StaticFiles | None
+    reason: str
+    temporary: Path
+    final: Path
+    stall_s: float
+    began_s: float
+    """On the monotonic clock."""
+
+
+class CommitWriter:
+    """Writes this rank's part of every commit in one background thread; rank 0's makes it a commit.
+
+    What goes wrong with a disk (full, gone, slow) is told as an event; training goes on and the commits before it
+    stand. Ranks learn of each other through files alone, so nothing collective runs beside the step loop.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Path,
+        rank: int,
+        world_size: int,
+        keep: CheckpointConfig,
+        on_event: OnEvent,
+        *,
+        resumed_step: int = 0,
+        part_timeout_s: float = _PART_TIMEOUT_S,
+    ) -> None:
+        """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged."""
+        self._checkpoints = checkpoints
+        self._rank, self._world_size = rank, world_size
+        self._keep, self._on_event = keep, on_event
+        self._part_timeout_s = part_timeout_s
+        self._sound_steps = {resumed_step}
+        """Of commits known to be whole, the older ones from before the start left aside."""
+        steps = {step_of(folder) or 0 for folder in step_folders(checkpoints)}
+        self._damaged_steps = {step for step in steps if step > resumed_step}
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def begin(
+        self, snapshot: Snapshot, token: str, static: StaticFiles | None, reason: str, copy_s: float = 0.0
+    ) -> float:
+        """Start writing a commit and return the seconds waited for the one before it.
+
+        Every rank calls it for the same step with the same `token`, which no other attempt at this run ever had;
+        rank 0 gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "commit"; `copy_s`,
+        how long the step loop stood still while the snapshot was made, goes into its stall.
+        """
+        fault_point("commit.begun")
+        began_s = time.monotonic()
+        self.wait()
+        waited_s = time.monotonic() - began_s
+        if waited_s >= _LONG_WAIT_S and self._rank == 0:
+            self._tell_wait(snapshot.step, waited_s)
+        snapshot = replace(snapshot, memory=snapshot.memory.to(torch.device("cpu")))
+        stall_s = copy_s + time.monotonic() - began_s
+        temporary = temporary_folder(self._checkpoints, snapshot.step, token)
+        final = self._checkpoints / step_name(snapshot.step)
+        save = _Save(snapshot, static, reason, temporary, final, stall_s, time.monotonic())
+        self._thread = threading.Thread(target=self._run, args=(save,), name="commit", daemon=True)
+        self._thread.start()
+        return waited_s
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is being written here any more; False when that is not so after `timeout_s`.
+
+        On rank 0 the commit is then there, unless an event said why it is not.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                return False
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return True
+
+    def _run(self, save: _Save) -> None:
+        """The thread. What is nobody's disk but a mistake of ours is raised where the loop next comes by."""
+        try:
+            problem = self._write_own(save)
+            if self._rank == 0:
+                self._make_commit(save, problem)
+        except Exception as error:
+            self._error = error
+
+    def _write_own(self, save: _Save) -> str | None:
+        """This rank's files; what hindered it, told to rank 0 as well."""
+        files = RankFiles(save.temporary, self._rank)
+        try:
+            files.write(save.snapshot, save.static)
+        except (OSError, UserError) as error:
+            files.tell_failure(first_line(error))
+            return first_line(error)
+        except Exception as error:
+            files.tell_failure(first_line(error))
+            raise
+        return None
+
+    def _make_commit(self, save: _Save, own_problem: str | None) -> None:
+        step = save.snapshot.step
+        try:
+            timeout_s = _OTHERS_TIMEOUT_S if own_problem else self._part_timeout_s
+            files = gather_parts(save.temporary, self._world_size, timeout_s, own_problem)
+            if save.final.exists() and step in self._sound_steps:
+                abandon(save.temporary)  # The same state again, as at the end of a run that just saved.
+                return
+            listing = publish(save.temporary, save.final, step, files, self._world_size)
+        except (OSError, UserError, SaveError) as error:
+            abandon(save.temporary)
+            self._tell_failure(save, first_line(error))
+            return
+        self._sound_steps.add(step)
+        self._damaged_steps.discard(step)
+        self._tell_commit(save, listing.size_bytes)
+        self._drop_old(step)
+
+    def _tell_commit(self, save: _Save, size_bytes: int) -> None:
+        write_s = time.monotonic() - save.began_s
+        self._on_event(
+            f"checkpoint {save.final.name}: {size_bytes / 1e6:.1f} MB written in {write_s:.1f} s",
+            "info",
+            "commit",
+            {
+                "step": save.snapshot.step,
+                "cursor": save.snapshot.cursor,
+                "stall_s": save.stall_s,
+                "write_s": write_s,
+                "bytes": size_bytes,
+                "reason": save.reason,
+            },
+        )
+
+    def _tell_failure(self, save: _Save, problem: str) -> None:
+        self._on_event(
+            f"checkpoint {save.final.name} could not be written ({problem}): training goes on, earlier checkpoints "
+            "stand, the next is tried when it is due",
+            "warning",
+            "commit_failed",
+            {"step": save.snapshot.step, "cursor": save.snapshot.cursor, "problem": problem},
+        )
+
+    def _tell_wait(self, step: int, waited_s: float) -> None:
+        self._on_event(
+            f"step {step} waited {waited_s:.1f} s for the checkpoint before it to be written: raise "
+            "checkpoint.every_steps or use a faster disk",
+            "warning",
+            "commit_waited",
+            {"step": step, "waited_s": waited_s},
+        )
+
+    def _drop_old(self, newest_step: int) -> None:
+        damaged = frozenset(self._damaged_steps)
+        for folder in doomed_commits(self._checkpoints, self._keep, newest_step, damaged):
+            try:
+                remove_commit(folder)
+            except OSError as error:
+                self._on_event(
+                    f"checkpoint {folder.name} could not be removed ({first_line(error)}): remove it by hand",
+                    "warning",
+                    "commit_kept",
+                    {"step": step_of(folder), "problem": first_line(error)},
+                )

@@ -1,0 +1,114 @@
+"""Commits for tests, written as ranks of any number would: here each rank's writer lives in the same process."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cluster.journal import Level
+from pretrain.checkpoint.compatibility import RunIdentity
+from pretrain.checkpoint.listing import step_name
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.checkpoint.writer import CommitWriter, OnEvent
+from pretrain.config import CheckpointConfig, PretrainConfig
+from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece
+from pretrain.model.config import ModelConfig
+from pretrain.model.memory import SegmentMemory
+from pretrain.weights import ModelDescription
+
+IDENTITY = RunIdentity(PretrainConfig(num_steps=1000), seed=0, corpus="c" * 64, tokenizer="t" * 64)
+STATIC = StaticFiles(IDENTITY, ModelDescription(ModelConfig(), 512, 256), tokenizer=b"{}")
+
+
+def weights_of(step: int) -> dict[str, Tensor]:
+    """Small weights that say of which step they are."""
+    generator = torch.Generator().manual_seed(step)
+    shapes = {"embedding": (7, 4), "norm.bias": (5,), "block.weight": (3, 2, 2), "scale": (1,)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def pieces_of(weights: Mapping[str, Tensor], rank: int, world_size: int, adam_steps: int) -> EnginePieces:
+    """What a rank holds when all parameters stand in one line that is cut into equal parts, as ZeRO cuts them."""
+    total = sum(weight.numel() for weight in weights.values())
+    low, high = (total * number // world_size for number in (rank, rank + 1))
+    first, pieces = 0, []
+    for name, weight in weights.items():
+        start, end = max(low - first, 0), min(high - first, weight.numel())
+        if start < end:
+            values = weight.detach().reshape(-1)[start:end].clone()
+            pieces.append(Piece(name, tuple(weight.shape), start, values))
+        first += weight.numel()
+    moments = {
+        kind: tuple(Piece(piece.name, piece.shape, piece.start, piece.values_X * factor) for piece in pieces)
+        for kind, factor in zip(MOMENTS, (0.5, 0.25), strict=True)
+    }
+    return EnginePieces(tuple(pieces), moments, adam_steps)
+
+
+def memory_of(lanes: range, step: int) -> SegmentMemory:
+    """Memory in which every lane says which it is and of which step."""
+    lane_B11 = torch.tensor(list(lanes)).reshape(-1, 1, 1)
+    layer_BMD = (lane_B11 + step / 8 + torch.zeros(len(lanes), 3, 4)).to(torch.bfloat16)
+    group_BM = lane_B11[:, :, 0] * 100 + torch.arange(3)
+    return SegmentMemory((layer_BMD, layer_BMD + 1), group_BM, group_BM + 1)
+
+
+def snapshot_of(
+    step: int,
+    rank: int = 0,
+    world_size: int = 1,
+    num_lanes: int = 4,
+    weights: Mapping[str, Tensor] | None = None,
+    state: dict[str, Any] | None = None,
+) -> Snapshot:
+    """A rank's share of the state after `step` steps."""
+    lanes = range(num_lanes * rank // world_size, num_lanes * (rank + 1) // world_size)
+    pieces = pieces_of(weights or weights_of(step), rank, world_size, step)
+    return Snapshot(step, step + 2, pieces, memory_of(lanes, step), lanes.start, state or {"seed": 0})
+
+
+def write_commit(
+    checkpoints: Path,
+    step: int,
+    *,
+    world_size: int = 1,
+    static: StaticFiles = STATIC,
+    weights: Mapping[str, Tensor] | None = None,
+    state: dict[str, Any] | None = None,
+    keep: CheckpointConfig | None = None,
+    num_lanes: int = 4,
+) -> Path:
+    """The commit of a step, by `world_size` ranks; nothing may go wrong."""
+    for writer, rank in begin_commit(
+        checkpoints, step, fail_on_warning, world_size, static, weights, state, keep, num_lanes
+    ):
+        assert writer.wait(60), f"rank {rank} does not come to an end"
+    return checkpoints / step_name(step)
+
+
+def begin_commit(
+    checkpoints: Path,
+    step: int,
+    on_event: OnEvent,
+    world_size: int,
+    static: StaticFiles,
+    weights: Mapping[str, Tensor] | None,
+    state: dict[str, Any] | None,
+    keep: CheckpointConfig | None,
+    num_lanes: int,
+) -> list[tuple[CommitWriter, int]]:
+    """The writers of all ranks with their ranks, at work."""
+    writers = []
+    for rank in reversed(range(world_size)):
+        writer = CommitWriter(checkpoints, rank, world_size, keep or CheckpointConfig(keep=100), on_event)
+        snapshot = snapshot_of(step, rank, world_size, num_lanes, weights, state)
+        writer.begin(snapshot, f"attempt-{step}", static if rank == 0 else None, "cadence")
+        writers.append((writer, rank))
+    return writers
+
+
+def fail_on_warning(text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
+    """For what goes well."""
+    assert level == "info", text
