@@ -1,5 +1,6 @@
 """What lies beside the shards: the index of each tar and the manifest over all."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,7 +8,7 @@ from pydantic import ValidationError
 
 from cluster.config import Config
 from cluster.errors import UserError
-from cluster.storage import fingerprint, read_json, write_json
+from cluster.storage import fingerprint, write_json
 
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -105,10 +106,22 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest. UserError when it is missing or damaged, or of another format."""
     path = folder / MANIFEST_NAME
-    advice = f"remove {folder} and run prep again"
     if not path.is_file():
-        raise UserError(f"{folder} has no {MANIFEST_NAME}: it is not a finished prep folder; run prep first")
-    content: Any = read_json(path)
+        raise no_manifest(str(folder))
+    return parse_manifest(path.read_bytes(), str(path), f"remove {folder} and run prep again")
+
+
+def no_manifest(location: str) -> UserError:
+    """What is said of a folder without a manifest."""
+    return UserError(f"{location} has no {MANIFEST_NAME}: it is not a finished prep folder; run prep first")
+
+
+def parse_manifest(data: bytes, path: str, advice: str) -> Manifest:
+    """The manifest whose file at `path` holds `data`. UserError, with `advice`, when it is damaged."""
+    try:
+        content: Any = json.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged (not JSON): {advice}") from error
     expected = content.pop("sha256", None) if isinstance(content, dict) else None
     if fingerprint(content) != expected:
         raise UserError(f"{path} is damaged (its checksum differs): {advice}")

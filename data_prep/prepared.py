@@ -1,7 +1,9 @@
-"""Read a finished prep folder. Needs no Ray."""
+"""Read a finished prep folder, here or behind a URL. Needs no Ray."""
 
 import io
 import json
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,7 @@ from cluster.storage import sha256_bytes, sha256_file
 from data_prep.documents import DocumentMeta
 from data_prep.manifest import (
     DOCS_MEMBER,
+    MANIFEST_NAME,
     META_MEMBER,
     TOKENIZER_NAME,
     TOKENS_MEMBER,
@@ -23,18 +26,23 @@ from data_prep.manifest import (
     Member,
     Shard,
     ShardIndex,
-    read_manifest,
+    no_manifest,
+    parse_manifest,
 )
+from data_prep.prepared_files import LocalFiles, PreparedFiles, files_at
 from data_prep.tokenizer import CodeTokenizer, TokenArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """One block, as the index knows it; `shard` is the tar's name without suffix."""
+    """One block, as the index knows it: bytes [offset, offset + num_bytes) of the tar whose name without suffix
+    is `shard`."""
 
     shard: str
     source: str
     key: str
+    offset: int
+    num_bytes: int
     num_tokens: int
     num_docs: int
     num_text_bytes: int
@@ -45,46 +53,87 @@ class BlockEntry:
 class Block:
     """Whole documents, one after the other; those of a repository stand together.
 
-    `tokens` [num_tokens] is a read-only view of the mapped file, `doc_starts` [num_docs] the position of
-    each document's first token.
+    `tokens` [num_tokens] is a read-only view of the mapped file, or of what was fetched, `doc_starts` [num_docs]
+    the position of each document's first token. `meta` is JSON that is parsed when it is first asked for.
     """
 
     tokens: TokenArray
     doc_starts: NDArray[np.int64]
-    docs: list[DocumentMeta]
+    meta: NDArray[np.uint8]
+
+    @cached_property
+    def docs(self) -> list[DocumentMeta]:
+        """What is known of each document."""
+        return [DocumentMeta(**document) for document in self._documents]
+
+    @cached_property
+    def group_starts(self) -> NDArray[np.int64]:
+        """Positions in `tokens` at which another repository begins; the first is 0."""
+        keys = [(document["source"], document["repository"]) for document in self._documents]
+        first = [index for index, key in enumerate(keys) if index == 0 or key != keys[index - 1]]
+        return self.doc_starts[first]
 
     def document_tokens(self, i: int) -> TokenArray:
         """Tokens of document `i`, the end-of-document token at the end included."""
         end = self.doc_starts[i + 1] if i + 1 < len(self.doc_starts) else len(self.tokens)
         return self.tokens[self.doc_starts[i] : end]
 
+    @property
+    def _documents(self) -> list[dict[str, Any]]:
+        documents: list[dict[str, Any]] = json.loads(self.meta.tobytes())["documents"]
+        return documents
 
-def open_prepared(folder: Path) -> "PreparedCorpus":
-    """Open a finished prep folder; checks the manifest and every index.
+
+def open_prepared(location: Path | str) -> "PreparedCorpus":
+    """Open a finished prep folder, given as a path or a URL that fsspec opens; checks the manifest and every index.
 
     UserError when the folder is not finished or one of these files is missing or damaged.
     """
-    return PreparedCorpus(folder)
+    return PreparedCorpus(location)
 
 
 class PreparedCorpus:
-    """Blocks by split, in a fixed order; each block's checksums are verified when it is first read."""
+    """Blocks by split, in a fixed order; a block's checksums are verified whenever it is read.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manifest: Manifest = read_manifest(folder)
+    Several threads may read. Nothing that was read is kept here.
+    """
+
+    def __init__(self, location: Path | str) -> None:
+        self._files: PreparedFiles = files_at(location)
+        self.location = self._files.location
+        """The folder's path, or its URL without a slash at the end."""
+        manifest = _manifest_bytes(self._files)
+        self.manifest_sha256 = sha256_bytes(manifest)
+        """Of the manifest's file: everything else in the folder hangs on it."""
+        self.manifest: Manifest = _manifest(manifest, self._files)
         self._shards = {shard.name: shard for shards in self.manifest.splits.values() for shard in shards}
+        indexes = _read_indexes(self._files, list(self._shards.values()))
         self._blocks = {
-            split: [entry for shard in shards for entry in _read_index(folder, shard)]
+            split: [entry for shard in shards for entry in indexes[shard.name]]
             for split, shards in self.manifest.splits.items()
         }
-        self._mapped: dict[str, NDArray[np.uint8]] = {}
-        self._verified: set[str] = set()
+
+    @property
+    def folder(self) -> Path:
+        """The folder on this machine. UserError when it is behind a URL."""
+        if not isinstance(self._files, LocalFiles):
+            raise UserError(f"{self.location} is not on this machine: copy the prep folder here for this")
+        return self._files.folder
+
+    @property
+    def num_readers(self) -> int:
+        """So many threads may read blocks at once, and it helps."""
+        return self._files.num_readers
 
     @cached_property
     def tokenizer(self) -> CodeTokenizer:
         """The tokenizer the shards were written with. UserError when its file is damaged."""
-        return CodeTokenizer.load(self.folder / TOKENIZER_NAME, self.manifest.tokenizer_sha256)
+        path = f"{self.location}/{TOKENIZER_NAME}"
+        try:
+            data = self._files.read(TOKENIZER_NAME)
+        except FileNotFoundError:
+            raise UserError(f"tokenizer {path} is missing: {self._files.advice}") from None
+        return CodeTokenizer.of_bytes(data, path, self.manifest.tokenizer_sha256)
 
     def ledger(self, columns: list[str] | None = None) -> Any:
         """What became of every file, as a pyarrow table of `ledger.LEDGER_SCHEMA`, or these columns of it.
@@ -108,65 +157,88 @@ class PreparedCorpus:
         return list(self._blocks[split])
 
     def read_block(self, entry: BlockEntry) -> Block:
-        """Map a block. UserError naming the tar and the block when a byte of it differs from the index."""
-        members = {
-            name: self._member_bytes(entry, name) for name in (TOKENS_MEMBER, DOCS_MEMBER, META_MEMBER)
-        }
-        self._verified.add(entry.key)
-        meta: list[dict[str, Any]] = json.loads(members[META_MEMBER].tobytes())["documents"]
-        return Block(
-            tokens=_array_in(members[TOKENS_MEMBER]),
-            doc_starts=_array_in(members[DOCS_MEMBER]),
-            docs=[DocumentMeta(**document) for document in meta],
+        """Map a block, or fetch it. UserError naming the tar and the block when a byte differs from the index."""
+        for _ in range(self._files.num_tries):
+            data = self._range(entry)
+            members = {
+                name: data[member.offset - entry.offset :][: member.num_bytes]
+                for name, member in entry.members.items()
+            }
+            damaged = [
+                name for name in members if sha256_bytes(members[name].data) != entry.members[name].sha256
+            ]
+            if not damaged:
+                return Block(
+                    tokens=_array_in(members[TOKENS_MEMBER]),
+                    doc_starts=np.asarray(_array_in(members[DOCS_MEMBER]), np.int64),
+                    meta=members[META_MEMBER],
+                )
+        raise UserError(
+            f"{self.location}/{_tar_name(entry.shard)} is damaged in block {entry.key} ({damaged[0]}): "
+            f"{self._files.advice}"
         )
 
-    def _member_bytes(self, entry: BlockEntry, name: str) -> NDArray[np.uint8]:
-        member = entry.members[name]
-        data = self._map(entry.shard)[member.offset : member.offset + member.num_bytes]
-        if entry.key not in self._verified and sha256_bytes(data.data) != member.sha256:
-            raise UserError(
-                f"{_tar_path(self.folder, entry.shard)} is damaged in block {entry.key} ({name}): "
-                f"remove {self.folder} and run prep again"
-            )
-        return data
+    def mark(self, entry: BlockEntry) -> Hashable:
+        """Changes when the block's tar does, if that could change a block that was read before."""
+        return self._files.mark(_tar_name(entry.shard))
 
-    def _map(self, shard: str) -> NDArray[np.uint8]:
-        if shard not in self._mapped:
-            path = _tar_path(self.folder, shard)
-            expected_bytes = self._shards[shard].tar_bytes
-            if not path.is_file() or path.stat().st_size != expected_bytes:
-                if read_manifest(self.folder).revision != self.manifest.revision:
-                    raise UserError(
-                        f"{self.folder}: documents were forgotten since it was opened: start the reader again"
-                    )
+    def _range(self, entry: BlockEntry) -> NDArray[np.uint8]:
+        expected_bytes = self._shards[entry.shard].tar_bytes
+        name = _tar_name(entry.shard)
+        try:
+            return self._files.read_range(name, entry.offset, entry.num_bytes, expected_bytes)
+        except FileNotFoundError:
+            if _manifest(_manifest_bytes(self._files), self._files).revision != self.manifest.revision:
                 raise UserError(
-                    f"{path} is missing or cut short (expected {expected_bytes} bytes): "
-                    f"remove {self.folder} and run prep again"
-                )
-            self._mapped[shard] = np.memmap(path, dtype=np.uint8, mode="r")
-        return self._mapped[shard]
+                    f"{self.location}: documents were forgotten since it was opened: start the reader again"
+                ) from None
+            raise UserError(
+                f"{self.location}/{name} is missing or cut short (expected {expected_bytes} bytes) "
+                f"in block {entry.key}: {self._files.advice}"
+            ) from None
 
 
-def _tar_path(folder: Path, shard: str) -> Path:
-    return folder / "shards" / f"{shard}.tar"
+def _tar_name(shard: str) -> str:
+    return f"shards/{shard}.tar"
 
 
-def _read_index(folder: Path, shard: Shard) -> list[BlockEntry]:
-    path = folder / "shards" / f"{shard.name}.index.json"
+def _manifest_bytes(files: PreparedFiles) -> bytes:
     try:
-        data = path.read_bytes()
+        return files.read(MANIFEST_NAME)
+    except FileNotFoundError:
+        raise no_manifest(files.location) from None
+
+
+def _manifest(data: bytes, files: PreparedFiles) -> Manifest:
+    return parse_manifest(data, f"{files.location}/{MANIFEST_NAME}", files.advice)
+
+
+def _read_indexes(files: PreparedFiles, shards: list[Shard]) -> dict[str, list[BlockEntry]]:
+    """By shard; a server is asked for several at once."""
+    with ThreadPoolExecutor(files.num_readers) as pool:
+        indexes = pool.map(lambda shard: _read_index(files, shard), shards)
+        return {shard.name: index for shard, index in zip(shards, indexes, strict=True)}
+
+
+def _read_index(files: PreparedFiles, shard: Shard) -> list[BlockEntry]:
+    name = f"shards/{shard.name}.index.json"
+    path = f"{files.location}/{name}"
+    try:
+        data = files.read(name)
         if sha256_bytes(data) != shard.index_sha256:
             raise ValueError("its SHA-256 differs from the manifest's")
         index = ShardIndex.model_validate_json(data)
     except FileNotFoundError:
-        raise UserError(f"index {path} is missing: remove {folder} and run prep again") from None
+        raise UserError(f"index {path} is missing: {files.advice}") from None
     except (ValueError, ValidationError) as error:
-        raise UserError(f"index {path} is damaged ({error}): remove {folder} and run prep again") from error
+        raise UserError(f"index {path} is damaged ({error}): {files.advice}") from error
     return [
         BlockEntry(
             shard=shard.name,
             source=shard.source,
             key=block.key,
+            offset=block.offset,
+            num_bytes=block.num_bytes,
             num_tokens=block.num_tokens,
             num_docs=block.num_docs,
             num_text_bytes=block.num_text_bytes,

@@ -18,6 +18,8 @@ from data_prep.tokenizers.opening import open_tokenizer
 # uint16 or uint32, as `token_dtype` says.
 TokenArray = NDArray[np.unsignedinteger[Any]]
 
+_ADVICE = "remove the folder it is in and run prep again"
+
 
 class CodeTokenizer:
     """Byte-level BPE or SentencePiece. Bytes in, ids out and back, exactly, whatever the bytes are.
@@ -41,15 +43,19 @@ class CodeTokenizer:
 
         The fast encoder is checked against the plain one at the first load in a process (0.3 s at most).
         """
-        advice = "remove the folder it is in and run prep again"
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise UserError(f"tokenizer {path} is missing: {advice}") from None
+            raise UserError(f"tokenizer {path} is missing: {_ADVICE}") from None
+        return cls.of_bytes(data, str(path), expected_sha256)
+
+    @classmethod
+    def of_bytes(cls, data: bytes, path: str, expected_sha256: str | None = None) -> "CodeTokenizer":
+        """As `load`, of a file whose content was read from `path`."""
         digest = sha256_bytes(data)
         if expected_sha256 is not None and digest != expected_sha256:
             raise UserError(
-                f"tokenizer {path} is damaged (its SHA-256 differs from the manifest's): {advice}"
+                f"tokenizer {path} is damaged (its SHA-256 differs from the manifest's): {_ADVICE}"
             )
         try:
             return cls(open_tokenizer(data, digest), digest)
@@ -59,7 +65,7 @@ class CodeTokenizer:
                 "use a model that was trained on what permcode prep made"
             ) from None
         except Exception as error:  # the libraries raise bare Exception for every parse error
-            raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {advice}") from error
+            raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {_ADVICE}") from error
 
     @property
     def encoder_name(self) -> str:

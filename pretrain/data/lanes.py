@@ -3,26 +3,35 @@
 The blocks of an epoch stand in an order that is a pure function of (seed, epoch). The concatenated stream is cut
 into L equal slices; lane l at step t of the epoch reads tokens [t*S, (t+1)*S) of its slice. What does not fill a
 whole step of all lanes is left out of that epoch.
+
+Shapes: T steps, B lanes, L segment.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from data_prep.prepared import Block, BlockEntry, PreparedCorpus
-from pretrain.randomness import keyed_generator
+from data_prep.prepared import BlockEntry, PreparedCorpus
+from data_prep.tokenizer import TokenArray
+from pretrain.data.blocks import OpenBlocks
+from pretrain.data.corpora import MixedBlocks, WeightedCorpus
+from pretrain.data.epochs import Epoch, EpochPlan, NoWholeStep
+from pretrain.data.window import LaneBatch, LaneWindow
 
-_NUMBERS_PER_BLOCK = 1 << 20
-"""Of groups and of documents; a block has fewer of each."""
+_NUMBERS_PER_READING = 1 << 20
+"""Of groups and of documents; a block has fewer of each, or the next power of two is taken."""
+_SPARE_BLOCKS = 16
 
 
 @dataclass(frozen=True)
 class LaneSegment:
-    """S consecutive tokens of one lane, the document group and the document of each; int64 [S].
+    """L consecutive tokens of one lane, the document group and the document of each; int64 [L].
 
-    Numbers of groups and documents are of one run: no two epochs or blocks share one.
+    Numbers of groups and documents are of one run: no two readings of a block share one.
     """
 
     tokens_L: NDArray[np.int64]
@@ -32,104 +41,158 @@ class LaneSegment:
 
 @dataclass(frozen=True)
 class BlockRange:
-    """`num_tokens` tokens of a block, from position `start` on; `number` is the block's in its split."""
+    """`num_tokens` tokens of a block, from position `start` on; `number` is the block's in its split of all corpora.
+
+    `corpus_number` is the number of its corpus, `reading` another one each time the run reads the block.
+    """
 
     number: int
     block: BlockEntry
     start: int
     num_tokens: int
-
-
-@dataclass(frozen=True)
-class _OpenBlock:
-    """A block's tokens and where its documents and its document groups (runs of one repository) start."""
-
-    tokens: NDArray[np.unsignedinteger]
-    group_starts: NDArray[np.int64]
-    document_starts: NDArray[np.int64]
+    corpus_number: int = 0
+    reading: int = 0
 
 
 class LaneReader:
-    """Reads any lane at any step; holds no position. Blocks are opened once, verified, and memory-mapped."""
+    """Reads any lanes at any step; holds no position. Blocks are verified whenever they are opened.
+
+    Weights count in the shuffled order only; without `shuffle` every block comes once an epoch, in the order of the
+    corpora. Threads may share a reader. UserError when an epoch has fewer tokens than one step.
+    """
 
     def __init__(
         self,
-        corpus: PreparedCorpus,
+        corpus: PreparedCorpus | Sequence[WeightedCorpus],
         split: str,
         lanes: int,
         segment_tokens: int,
         seed: int,
         shuffle: bool = True,
     ) -> None:
-        self._corpus = corpus
-        self._entries: list[BlockEntry] = corpus.blocks(split)
-        self._seed, self._shuffle = seed, shuffle
+        corpora = [WeightedCorpus(corpus)] if isinstance(corpus, PreparedCorpus) else corpus
+        self._blocks = MixedBlocks(corpora, split)
+        self._open_blocks = OpenBlocks(self._blocks)
         self.lanes, self.segment_tokens = lanes, segment_tokens
-        self.num_tokens = sum(entry.num_tokens for entry in self._entries)
-        self.steps_per_epoch = self.num_tokens // (lanes * segment_tokens)
-        if self.steps_per_epoch == 0:
+        weights_N = self._blocks.weights_N if shuffle else np.ones(len(self._blocks))
+        self._epochs = EpochPlan(
+            self._blocks.sizes_N, weights_N, self._blocks.sources_N, lanes * segment_tokens, seed, shuffle
+        )
+        self.num_tokens = self._epochs.num_tokens(0)
+        """Of the first epoch; with weights that are not whole, others have a few more or less."""
+        try:
+            self.steps_per_epoch = self._epochs.epoch_of(0).num_steps
+        except NoWholeStep:
+            where = ", ".join(part.corpus.location for part in corpora)
             raise UserError(
-                f"{corpus.folder}: split '{split}' has {self.num_tokens} tokens, fewer than one step of "
+                f"{where}: split '{split}' has {self.num_tokens} tokens, fewer than one step of "
                 f"{lanes} lanes x {segment_tokens} tokens: use a larger corpus, fewer lanes or shorter segments"
-            )
-        self._open_blocks: dict[int, _OpenBlock] = {}
-        self._epoch_starts: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+            ) from None
+        self._numbers_per_reading = max(_NUMBERS_PER_READING, 1 << self._blocks.max_documents.bit_length())
 
     def segment(self, step: int, lane: int) -> LaneSegment:
         """What lane `lane` reads at step `step` (0-based, counted over all epochs)."""
-        epoch = step // self.steps_per_epoch
-        tokens_parts, group_parts, document_parts = [], [], []
-        for place in self.places(step, lane):
-            block = self._open(place.number)
-            index = np.arange(place.start, place.start + place.num_tokens)
-            first_number = (epoch * len(self._entries) + place.number) * _NUMBERS_PER_BLOCK
-            tokens_parts.append(block.tokens[place.start : place.start + place.num_tokens].astype(np.int64))
-            group_parts.append(first_number + np.searchsorted(block.group_starts, index, side="right"))
-            document_parts.append(first_number + np.searchsorted(block.document_starts, index, side="right"))
-        return LaneSegment(*map(np.concatenate, (tokens_parts, group_parts, document_parts)))
+        batch = self.batch(step, range(lane, lane + 1))
+        return LaneSegment(batch.tokens_BL[0], batch.group_BL[0], batch.document_BL[0])
+
+    def batch(self, step: int, lanes: range) -> LaneBatch:
+        """What `lanes` read at step `step`."""
+        return self.window(step, 1, lanes).batch(step)
+
+    def window(self, step: int, num_steps: int, lanes: range) -> LaneWindow:
+        """What `lanes` read in `num_steps` steps from step `step` on, or in fewer where the epoch ends.
+
+        UserError naming the tar and the block that cannot be read.
+        """
+        epoch = self._epochs.epoch_of(step)
+        num_steps = min(num_steps, epoch.end_step - step)
+        ranges_B = [self._ranges(epoch, step, num_steps, lane) for lane in lanes]
+        numbers = [part.number for ranges in ranges_B for part in ranges]
+        self._open_blocks.keep(len(numbers) + len(lanes) + _SPARE_BLOCKS)
+        self._open_blocks.request(numbers)
+        shape = num_steps, len(lanes), self.segment_tokens
+        window = LaneWindow(step, lanes, *(np.empty(shape, np.int64) for _ in range(3)))
+        for place, ranges in enumerate(ranges_B):
+            self._fill(window, place, ranges)
+        return window
+
+    def open_ahead(self, step: int, lanes: range) -> None:
+        """Begin to open, of each lane, the block after the one that it reads before step `step`."""
+        epoch = self._epochs.epoch_of(step - 1)
+        self._open_blocks.request([self._following_block(epoch, step - 1, lane) for lane in lanes])
 
     def places(self, step: int, lane: int) -> list[BlockRange]:
         """Where the tokens of `segment` lie, in order; opens no block."""
-        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
-        order, starts = self._epoch_order(epoch)
-        begin = (lane * self.steps_per_epoch + step_in_epoch) * self.segment_tokens
-        end = begin + self.segment_tokens
-        place = int(np.searchsorted(starts, begin, side="right")) - 1
-        found = []
-        while begin < end:
-            number = int(order[place])
-            entry = self._entries[number]
-            offset = begin - int(starts[place])
-            take = min(end - begin, entry.num_tokens - offset)
-            found.append(BlockRange(number, entry, offset, take))
-            begin, place = begin + take, place + 1
+        return self._ranges(self._epochs.epoch_of(step), step, 1, lane)
+
+    def documents(self, step: int, lane: int) -> list[str]:
+        """Ids of the documents that `segment` has tokens of, in order."""
+        found: list[str] = []
+        for part in self.places(step, lane):
+            block = self._open_blocks.read(part.number)
+            first, last = np.searchsorted(
+                block.doc_starts, (part.start, part.start + part.num_tokens - 1), "right"
+            )
+            found += [document.id for document in block.docs[first - 1 : last]]
         return found
 
     def lane_tokens(self, lane: int, num_steps: int) -> NDArray[np.int64]:
         """Everything lane `lane` reads in steps [0, num_steps), at most one epoch."""
-        steps = range(min(num_steps, self.steps_per_epoch))
-        return np.concatenate([self.segment(step, lane).tokens_L for step in steps])
+        epoch = self._epochs.epoch_of(0)
+        ranges = self._ranges(epoch, 0, min(num_steps, epoch.num_steps), lane)
+        parts = [self._open_blocks.block(r.number).tokens[r.start : r.start + r.num_tokens] for r in ranges]
+        return np.concatenate(parts).astype(np.int64)
 
-    def _epoch_order(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if epoch not in self._epoch_starts:
-            order = np.arange(len(self._entries))
-            if self._shuffle:
-                order = keyed_generator(self._seed, "block order", epoch).permutation(len(self._entries))
-            sizes = np.array([self._entries[number].num_tokens for number in order], dtype=np.int64)
-            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            self._epoch_starts = {epoch: (order, starts)}
-        return self._epoch_starts[epoch]
+    def _ranges(self, epoch: Epoch, step: int, num_steps: int, lane: int) -> list[BlockRange]:
+        begin = self._position(epoch, step, lane)
+        end = begin + num_steps * self.segment_tokens
+        place = epoch.place(begin)
+        found = []
+        while begin < end:
+            number = int(epoch.blocks_R[place])
+            corpus_number, _, entry = self._blocks.find(number)
+            start = begin - int(epoch.starts_R[place])
+            num_tokens = min(end - begin, entry.num_tokens - start)
+            reading = int(epoch.readings_R[place])
+            found.append(BlockRange(number, entry, start, num_tokens, corpus_number, reading))
+            begin, place = begin + num_tokens, place + 1
+        return found
 
-    def _open(self, number: int) -> _OpenBlock:
-        if number not in self._open_blocks:
-            block = self._corpus.read_block(self._entries[number])
-            document_starts = np.asarray(block.doc_starts, dtype=np.int64)
-            self._open_blocks[number] = _OpenBlock(block.tokens, _group_starts(block), document_starts)
-        return self._open_blocks[number]
+    def _position(self, epoch: Epoch, step: int, lane: int) -> int:
+        """Where lane `lane` is in the epoch's stream before step `step`."""
+        return (lane * epoch.num_steps + step - epoch.first_step) * self.segment_tokens
+
+    def _following_block(self, epoch: Epoch, step: int, lane: int) -> int:
+        place = epoch.place(self._position(epoch, step, lane)) + 1
+        if place < len(epoch.starts_R) and epoch.starts_R[place] < self._position(
+            epoch, epoch.end_step, lane
+        ):
+            return int(epoch.blocks_R[place])
+        following = self._epochs.epoch_of(epoch.end_step)
+        return int(following.blocks_R[following.place(self._position(following, epoch.end_step, lane))])
+
+    def _fill(self, window: LaneWindow, place: int, ranges: Sequence[BlockRange]) -> None:
+        shape = -1, self.segment_tokens
+        tokens, groups, documents = zip(*map(self._arrays, ranges), strict=True)
+        window.tokens_TBL[:, place] = _joined(tokens).reshape(shape)
+        window.group_TBL[:, place] = _joined(groups).reshape(shape)
+        window.document_TBL[:, place] = _joined(documents).reshape(shape)
+
+    def _arrays(self, part: BlockRange) -> tuple[TokenArray, NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens, groups and documents of a range."""
+        block, end = self._open_blocks.block(part.number), part.start + part.num_tokens
+        first_number = part.reading * self._numbers_per_reading
+        groups = first_number + _numbers(block.group_starts, part.start, end)
+        documents = first_number + _numbers(block.document_starts, part.start, end)
+        return block.tokens[part.start : end], groups, documents
 
 
-def _group_starts(block: Block) -> NDArray[np.int64]:
-    """Token offsets in the block at which another repository begins."""
-    keys = [(document.source, document.repository) for document in block.docs]
-    first = [index for index, key in enumerate(keys) if index == 0 or key != keys[index - 1]]
-    return np.asarray(block.doc_starts, dtype=np.int64)[first]
+def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _numbers(starts: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
+    """For each position of [begin, end) how many of the sorted `starts` are not after it."""
+    first, last = np.searchsorted(starts, (begin, end - 1), side="right")
+    bounds = np.concatenate([[begin], starts[first:last], [end]])
+    return np.repeat(np.arange(first, last + 1), np.diff(bounds))

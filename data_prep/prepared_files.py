@@ -1,0 +1,123 @@
+"""Where the bytes of a prepared folder come from: the file system, or a server that fsspec knows."""
+
+import errno
+import os
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.errors import UserError, first_line
+from data_prep.sources.patience import patiently
+from data_prep.sources.remote import filesystem, is_remote, local_path, retried
+
+_MAX_CONNECTIONS = 16
+
+
+class PreparedFiles(Protocol):
+    """The files of one prepared folder; `advice` is what to do when one of them is missing or damaged."""
+
+    location: str
+    advice: str
+    num_readers: int
+    """So many threads may read at once, and it helps."""
+    num_tries: int
+    """So often a range is read before its checksum is believed to be wrong."""
+
+    def read(self, name: str) -> bytes:
+        """A whole small file. FileNotFoundError when there is none."""
+        ...
+
+    def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
+        """`num_bytes` of a file that has `file_bytes`. FileNotFoundError when it is missing or has fewer or more."""
+        ...
+
+    def mark(self, name: str) -> Hashable:
+        """Changes when a file does that `read_range` read, as far as that can touch what was read."""
+        ...
+
+
+class LocalFiles:
+    """A folder of this machine, or on a file system it has mounted; ranges are mapped, not copied."""
+
+    num_readers = 2
+    num_tries = 1
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.location = str(folder)
+        self.advice = f"remove {folder} and run prep again"
+
+    def read(self, name: str) -> bytes:
+        try:
+            return patiently(lambda: (self.folder / name).read_bytes())
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from error
+
+    def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
+        path = self.folder / name
+        # A mapping beyond the file's end would kill the process when it is read.
+        if not path.is_file() or patiently(path.stat).st_size != file_bytes:
+            raise FileNotFoundError(errno.ENOENT, "missing or cut short", str(path))
+        return patiently(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
+
+    def mark(self, name: str) -> Hashable:
+        try:
+            status = patiently((self.folder / name).stat)
+        except OSError as error:
+            return error.errno
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class RemoteFiles:
+    """A folder behind a URL; every read is one request, tried again while it fails for passing reasons."""
+
+    num_readers = _MAX_CONNECTIONS
+    num_tries = 2
+
+    def __init__(self, url: str) -> None:
+        self.location = url.rstrip("/")
+        self.advice = f"copy the finished prep folder to {self.location} again"
+
+    def read(self, name: str) -> bytes:
+        return self._fetch(name, None, None)
+
+    def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
+        data = self._fetch(name, offset, offset + num_bytes)
+        if len(data) > num_bytes:
+            raise UserError(
+                f"{self.location}/{name}: its server sends whole files only, not ranges of them: "
+                "use another server, or a local copy"
+            )
+        if len(data) < num_bytes:
+            raise FileNotFoundError(errno.ENOENT, "missing or cut short", f"{self.location}/{name}")
+        return np.frombuffer(data, np.uint8)
+
+    def mark(self, name: str) -> Hashable:
+        return None  # what was read is a copy that nobody else can change
+
+    def _fetch(self, name: str, start: int | None, end: int | None) -> bytes:
+        url = f"{self.location}/{name}"
+        system, path = filesystem(url)
+        try:
+            return retried(url, lambda: cast(bytes, system.cat_file(path, start=start, end=end)))
+        except (FileNotFoundError, UserError):
+            raise
+        except Exception as error:
+            raise _unreadable(url, error) from error
+
+
+def _unreadable(url: str, error: Exception) -> UserError:
+    return UserError(
+        f"{url} cannot be read ({type(error).__name__}: {first_line(error)}): check the address and your rights"
+    )
+
+
+def files_at(location: str | Path) -> PreparedFiles:
+    """The files of a prepared folder given as a path or a URL."""
+    text = os.fspath(location)
+    if is_remote(text):
+        return RemoteFiles(text)
+    return LocalFiles(location if isinstance(location, Path) else Path(local_path(text)))

@@ -1,0 +1,89 @@
+"""The blocks that lanes are reading now: opened ahead, verified, and let go when they have not been used for long."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.prepared import Block
+from data_prep.tokenizer import TokenArray
+from pretrain.data.corpora import MixedBlocks
+
+_MAX_READERS = 16
+
+
+@dataclass(frozen=True)
+class OpenBlock:
+    """A block's tokens and where its documents and its document groups (runs of one repository) start."""
+
+    tokens: TokenArray
+    group_starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+    mark: Hashable
+    """Of the tar before it was read; another one means that it must be verified again."""
+
+
+class OpenBlocks:
+    """Blocks by their number in the mixture; at most as many stay open as `keep` last asked for.
+
+    Threads may share it. What cannot be read is a UserError for those who need it, not for those who ask ahead.
+    """
+
+    def __init__(self, blocks: MixedBlocks) -> None:
+        self._blocks = blocks
+        self._pool = ThreadPoolExecutor(min(_MAX_READERS, blocks.num_readers), "blocks")
+        self._opening: OrderedDict[int, Future[OpenBlock]] = OrderedDict()
+        self._max_open = 1
+        self._lock = threading.Lock()
+
+    def keep(self, num_blocks: int) -> None:
+        """Keep at least so many open from now on."""
+        self._max_open = max(self._max_open, num_blocks)
+
+    def request(self, numbers: Iterable[int]) -> None:
+        """Open these in the background, unless they are open."""
+        for number in numbers:
+            self._future(number)
+
+    def block(self, number: int) -> OpenBlock:
+        """The open block, whose tar is what it was when the block was verified."""
+        block = self._opened(number)
+        _, corpus, entry = self._blocks.find(number)
+        if corpus.mark(entry) != block.mark:
+            with self._lock:
+                self._opening.pop(number, None)
+            block = self._opened(number)
+        return block
+
+    def read(self, number: int) -> Block:
+        """The block with its documents; it does not stay open."""
+        _, corpus, entry = self._blocks.find(number)
+        return corpus.read_block(entry)
+
+    def _future(self, number: int) -> Future[OpenBlock]:
+        with self._lock:
+            if number not in self._opening:
+                self._opening[number] = self._pool.submit(self._open, number)
+            self._opening.move_to_end(number)
+            while len(self._opening) > self._max_open:
+                self._opening.popitem(last=False)
+            return self._opening[number]
+
+    def _opened(self, number: int) -> OpenBlock:
+        future = self._future(number)
+        try:
+            return future.result()
+        except BaseException:
+            with self._lock:
+                self._opening.pop(number, None)
+            raise
+
+    def _open(self, number: int) -> OpenBlock:
+        _, corpus, entry = self._blocks.find(number)
+        mark = corpus.mark(entry)
+        block = corpus.read_block(entry)
+        return OpenBlock(block.tokens, block.group_starts, block.doc_starts, mark)

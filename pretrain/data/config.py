@@ -1,0 +1,24 @@
+"""What training reads beside the run's own corpus."""
+
+from pydantic import Field
+
+from cluster.config import Config
+
+MAX_WEIGHT = 1000.0
+
+
+class CorpusConfig(Config):
+    """Another finished prep folder, made with the same tokenizer."""
+
+    location: str
+    """A path, or a URL that fsspec opens."""
+    weight: float = Field(default=1.0, gt=0, le=MAX_WEIGHT)
+    """How many times an epoch reads it, times the weights of its own sources."""
+
+
+class DataConfig(Config):
+    """The corpora that are mixed. Validation reads the run's own alone."""
+
+    own_weight: float = Field(default=1.0, ge=0, le=MAX_WEIGHT)
+    """How many times an epoch reads the run's own corpus; 0 leaves it to validation."""
+    corpora: tuple[CorpusConfig, ...] = ()
