@@ -118,15 +118,25 @@ def build_model(description: ModelDescription, weights: Path) -> TwoStreamTransf
 
     Raises UserError, which names the first tensor that does not fit, when they are of another network.
     """
-    model = TwoStreamTransformer(description.config, description.vocab_size)
     try:
         tensors = load_file(weights)
     except Exception as error:  # safetensors has an exception of its own for every kind of damage
         raise UserError(f"{weights} is damaged (cannot be read): restore it or pretrain again") from error
-    problem = _misfit(dict(model.named_parameters()), tensors)
+    return model_with(description, tensors, weights)
+
+
+def model_with(
+    description: ModelDescription, weights: Mapping[str, Tensor], source: Path
+) -> TwoStreamTransformer:
+    """A network with these weights, which came from `source`.
+
+    Raises UserError, which names the first tensor that does not fit, when they are of another network.
+    """
+    model = TwoStreamTransformer(description.config, description.vocab_size)
+    problem = _misfit(dict(model.named_parameters()), weights)
     if problem is not None:
-        raise UserError(f"{weights} does not fit its config: {problem}; restore the folder or pretrain again")
-    model.load_state_dict(tensors)
+        raise UserError(f"{source} does not fit its config: {problem}; restore the folder or pretrain again")
+    model.load_state_dict(weights)
     return model
 
 

@@ -59,7 +59,7 @@ class CommitWriter:
         keep: CheckpointConfig,
         on_event: OnEvent,
         *,
-        resumed_step: int = 0,
+        resumed_step: int | None = None,
         part_timeout_s: float = _PART_TIMEOUT_S,
     ) -> None:
         """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged."""
@@ -67,10 +67,13 @@ class CommitWriter:
         self._rank, self._world_size = rank, world_size
         self._keep, self._on_event = keep, on_event
         self._part_timeout_s = part_timeout_s
-        self._sound_steps = {resumed_step}
-        """Of commits known to be whole, the older ones from before the start left aside."""
-        steps = {step_of(folder) or 0 for folder in step_folders(checkpoints)}
-        self._damaged_steps = {step for step in steps if step > resumed_step}
+        self._sound_steps: set[int] = set()
+        """Of commits known to be whole."""
+        self._damaged_steps: set[int] = set()
+        if resumed_step is not None:
+            self._sound_steps.add(resumed_step)
+            steps = {step_of(folder) or 0 for folder in step_folders(checkpoints)}
+            self._damaged_steps = {step for step in steps if step > resumed_step}
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 

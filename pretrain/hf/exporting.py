@@ -11,7 +11,6 @@ from pretrain.hf.weight_names import to_xlnet
 from pretrain.hf.whole_folder import whole_folder
 from pretrain.hf.xlnet_config import xlnet_config_json
 from pretrain.inference.folders import ModelFiles, OnDamaged, checked_model
-from pretrain.weights import build_model
 
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
@@ -32,7 +31,7 @@ def export_to_hf(source: Path, out: Path, on_damaged: OnDamaged | None = None) -
         sha256_file(files.tokenizer) if has_ours else None,
         description.segment_tokens,
     )
-    model = build_model(description, files.weights)
+    model = files.build(description)
     with whole_folder(out) as folder:
         write_weights(to_xlnet(dict(model.named_parameters()), model.config, model.vocab_size), folder)
         if has_ours:

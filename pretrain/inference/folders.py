@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import UserError
-from pretrain.weights import ModelDescription, check_model_folder
+from pretrain.checkpoint.finding import newest_valid, problem_of
+from pretrain.checkpoint.reading import load_weights
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.weights import ModelDescription, build_model, check_model_folder, model_with
 
 OnDamaged = Callable[[str], None]
 """Told in one line of each damaged checkpoint that is passed over."""
@@ -17,8 +20,6 @@ class ModelFiles:
 
     folder: Path
     description: Path
-    weights: Path
-    tokenizer: Path
     is_checked: bool = False
     """Whether all files have been compared with their checksums."""
 
@@ -26,6 +27,17 @@ class ModelFiles:
     def is_checkpoint(self) -> bool:
         """Whether training was not over."""
         return self.description.name == "model.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer the model reads."""
+        return self.folder / "tokenizer.json"
+
+    def build(self, description: ModelDescription) -> TwoStreamTransformer:
+        """The network with its weights. Raises UserError when they cannot be read or are of another network."""
+        if self.is_checkpoint:
+            return model_with(description, load_weights(self.folder), self.folder)
+        return build_model(description, self.folder / "model.safetensors")
 
 
 def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> ModelFiles:
@@ -58,8 +70,6 @@ def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[Mode
     if not files.is_checkpoint:
         return files, check_model_folder(files.folder)
     if not files.is_checked:
-        from pretrain.checkpoint import problem_of
-
         problem = problem_of(files.folder)
         if problem is not None:
             raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
@@ -71,9 +81,7 @@ def _model_at(path: Path) -> ModelFiles | None:
         return _commit(path)
     for folder in (path, path / "model", path / "pretrained" / "model"):
         if (folder / "config.json").is_file():
-            return ModelFiles(
-                folder, folder / "config.json", folder / "model.safetensors", folder / "tokenizer.json"
-            )
+            return ModelFiles(folder, folder / "config.json")
     return None
 
 
@@ -83,9 +91,7 @@ def _newest_stage(run: Path) -> ModelFiles | None:
 
 
 def _checkpoint_of(stage: Path, on_damaged: OnDamaged) -> ModelFiles | None:
-    from pretrain.checkpoint import newest_valid
-
-    commit = newest_valid(stage / "checkpoints", on_damaged)
+    commit = newest_valid(stage / "checkpoints", lambda damaged: on_damaged(str(damaged)))
     return None if commit is None else _commit(commit, is_checked=True)
 
 
@@ -112,13 +118,7 @@ def _commit(folder: Path, is_checked: bool = False) -> ModelFiles:
         raise UserError(
             f"checkpoint {folder} does not say what model it is of: use the model of a finished run"
         )
-    return ModelFiles(
-        folder,
-        folder / "model.json",
-        folder / "weights.safetensors",
-        folder / "tokenizer.json",
-        is_checked,
-    )
+    return ModelFiles(folder, folder / "model.json", is_checked)
 
 
 def _newest_first(paths: Iterable[Path]) -> list[Path]:

@@ -34,7 +34,7 @@ from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import ModelDescription, build_model
+from pretrain.weights import ModelDescription
 
 _MAX_SAMPLES = 1 << 20
 _MAX_SIDE_BY_SIDE = 1024
@@ -88,7 +88,7 @@ class PermutationLM:
         """
         files, description = checked_model(Path(folder), on_damaged)
         tokenizer = CodeTokenizer.load(files.tokenizer)
-        network = build_model(description, files.weights)
+        network = files.build(description)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return cls(network, tokenizer, description.segment_tokens)
 

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
-from pretrain import checkpoint
-from pretrain.engine.build import EngineState
+from pretrain.checkpoint.snapshot import StaticFiles
 from pretrain.weights import ModelDescription, load_pretrained, save_model
+from tests.commits import IDENTITY, write_commit
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 
@@ -50,15 +50,12 @@ def test_a_foreign_tokenizer_is_told(run: Path, tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path: Path) -> None:
     model = run / "pretrain-0" / "model"
     network = load_pretrained(model)
-    weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    description = ModelDescription.of(network, 16)
+    static = StaticFiles(IDENTITY, description, (model / "tokenizer.json").read_bytes())
     checkpoints = tmp_path / "training" / "pretrain-0" / "checkpoints"
     for step in (1, 2):
-        folder = checkpoint.temporary_folder(checkpoints, step)
-        folder.mkdir(parents=True)
-        checkpoint.write_engine_state(folder, EngineState(weights, {}, step), step, "run")
-        checkpoint.write_description(folder, ModelDescription.of(network, 16), model / "tokenizer.json")
-        checkpoint.commit(checkpoints, step, keep=2)
-    (checkpoints / "step-00000002" / "weights.safetensors").write_bytes(b"")
+        write_commit(checkpoints, step, static=static, weights=dict(network.named_parameters()))
+    (checkpoints / "step-00000002" / "weights-00000.safetensors").write_bytes(b"")
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("x = 1\n")
     for arguments in (
@@ -70,7 +67,9 @@ def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path:
     ):
         result = permcode(*arguments)
         assert result.exit_code == 0, result.stderr
-        assert result.stderr.startswith("permcode: warning: checkpoint step-00000002: weights.safetensors is")
+        assert result.stderr.startswith(
+            "permcode: warning: checkpoint step-00000002: weights-00000.safetensors is"
+        )
         assert "step-00000002" not in result.stdout
 
 

@@ -14,8 +14,8 @@ from cluster.errors import UserError
 from cluster.storage import read_json, sha256_file, write_json
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.prepared import PreparedCorpus
-from pretrain import checkpoint
-from pretrain.engine.build import EngineState
+from pretrain.checkpoint import finding
+from pretrain.checkpoint.snapshot import StaticFiles
 from pretrain.hf.exporting import export_to_hf
 from pretrain.inference.folders import find_model_folder
 from pretrain.inference.language_model import PermutationLM
@@ -23,9 +23,11 @@ from pretrain.inference.sampling import Sampling
 from pretrain.inference.session import DecodingSession
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, save_model
+from tests import commits
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 SEGMENT = 48
+WEIGHTS = "weights-00000.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +61,10 @@ def run(tmp_path: Path, corpus: PreparedCorpus, network: TwoStreamTransformer) -
 
 
 def write_commit(stage: Path, step: int, network: TwoStreamTransformer, corpus: PreparedCorpus) -> Path:
-    folder = checkpoint.temporary_folder(stage / "checkpoints", step)
-    folder.mkdir(parents=True)
-    weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    checkpoint.write_engine_state(folder, EngineState(weights, {}, step), step, "run")
-    description = ModelDescription.of(network, SEGMENT)
-    checkpoint.write_description(folder, description, corpus.folder / "tokenizer.json")
-    return checkpoint.commit(stage / "checkpoints", step, keep=3)
+    tokenizer = (corpus.folder / "tokenizer.json").read_bytes()
+    static = StaticFiles(commits.IDENTITY, ModelDescription.of(network, SEGMENT), tokenizer)
+    weights = dict(network.named_parameters())
+    return commits.write_commit(stage / "checkpoints", step, world_size=2, static=static, weights=weights)
 
 
 def test_a_model_is_found_from_every_folder_that_has_it(run: Path, lm: PermutationLM) -> None:
@@ -91,11 +90,11 @@ def test_a_run_in_training_gives_its_newest_valid_checkpoint(
         assert loaded.segment_tokens == SEGMENT
         assert loaded.complete("def f(", max_new_tokens=4)[0].text == wanted
     assert find_model_folder(stage).folder == second
-    (second / "weights.safetensors").write_bytes(b"")
+    (second / WEIGHTS).write_bytes(b"")
     told: list[str] = []
     assert find_model_folder(stage, told.append).folder == first
-    assert "weights.safetensors" in told[0]
-    with pytest.raises(UserError, match=r"weights\.safetensors is damaged"):
+    assert WEIGHTS in told[0]
+    with pytest.raises(UserError, match=f"{WEIGHTS} is damaged"):
         PermutationLM.from_run(second)
 
 
@@ -104,12 +103,12 @@ def test_damaged_checkpoints_passed_over_are_told_whoever_asks(
 ) -> None:
     stage = tmp_path / "run" / "pretrain-0123"
     first, second = (write_commit(stage, step, lm.network, corpus) for step in (1, 2))
-    (second / "weights.safetensors").write_bytes(b"")
+    (second / WEIGHTS).write_bytes(b"")
     told: list[str] = []
     PermutationLM.from_run(stage.parent, device="cpu", on_damaged=told.append)
     assert export_to_hf(stage, tmp_path / "hf", told.append).folder == first
     assert len(told) == 2
-    assert all("step-00000002: weights.safetensors is damaged" in text for text in told)
+    assert all(f"step-00000002: {WEIGHTS} is damaged" in text for text in told)
 
 
 def test_a_checkpoint_is_hashed_once(
@@ -122,7 +121,7 @@ def test_a_checkpoint_is_hashed_once(
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr(checkpoint, "sha256_file", sha256)
+    monkeypatch.setattr(finding, "sha256_file", sha256)
     for folder in (tmp_path / "run", commit):
         hashed.clear()
         PermutationLM.from_run(folder, device="cpu")
@@ -134,9 +133,11 @@ def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
 ) -> None:
     old, newer, newest = (tmp_path / "run" / f"pretrain-{number}" for number in range(3))
     wanted = write_commit(old, 1, lm.network, corpus)
-    (write_commit(newer, 1, lm.network, corpus) / "weights.safetensors").write_bytes(b"")
+    (write_commit(newer, 1, lm.network, corpus) / WEIGHTS).write_bytes(b"")
     (write_commit(newest, 1, lm.network, corpus) / "model.json").unlink()
-    (newest / "checkpoints" / "step-00000001" / "COMMIT.json").write_text('{"files": {}}')
+    (newest / "checkpoints" / "step-00000001" / "COMMIT.json").write_text(
+        '{"format": 2, "step": 1, "files": {}}'
+    )
     for number, stage in enumerate((old, newer, newest)):
         os.utime(stage, (number, number))
     told: list[str] = []
