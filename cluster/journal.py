@@ -112,23 +112,6 @@ def read_journal(path: Path) -> list[JournalRecord]:
     return JournalTail(path).new_records()
 
 
-def last_of_each_step(records: list[JournalRecord]) -> list[JournalRecord]:
-    """The step records by step, merged: a resumed run writes some steps again, and its word counts.
-
-    Two records of one step with different metrics (training, then evaluation) become one.
-    """
-    merged: dict[int, JournalRecord] = {}
-    for record in records:
-        if record.kind != "step" or record.step is None:
-            continue
-        earlier = merged.get(record.step)
-        metrics = {**(earlier.metrics if earlier else {}), **record.metrics}
-        merged[record.step] = JournalRecord(
-            kind="step", time_s=record.time_s, step=record.step, metrics=metrics
-        )
-    return [merged[step] for step in sorted(merged)]
-
-
 def _size_bytes(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 

@@ -3,15 +3,17 @@
 import json
 import logging
 import os
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from cluster.errors import UserError, first_line
-from cluster.journal import JournalTail, last_of_each_step
+from cluster.journal_feed import JournalFeed, stored_steps
 
 KEY_TAG = "permcode.key"
+_PARENT_TAG = "mlflow.parentRunId"
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _BATCH_METRICS = 1000
@@ -42,18 +44,25 @@ class Tracking:
 
     def child_run(self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any]) -> str:
         """The id of the run of one stage or task below `parent_run_id`, now RUNNING."""
-        return self._run(name, key, params, tags={"mlflow.parentRunId": parent_run_id})
+        return self._run(name, key, params, tags={_PARENT_TAG: parent_run_id})
 
-    def feed(self, run_id: str, journal_path: Path) -> "JournalFeed":
+    def feed(self, run_id: str, journal_path: Path, spike_patience_steps: int | None = None) -> JournalFeed:
         """A feed of the journal's steps into the run; call its `pump` every few seconds and at the end."""
-        return JournalFeed(self._client, run_id, journal_path)
+        return JournalFeed(self._client, run_id, journal_path, spike_patience_steps)
 
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
         """Metrics without a journal: a stage's summary. Those that the run has at `step` already stay."""
-        fed = _fed_steps(self._client, run_id)
-        for name, value in metrics.items():
-            if fed.get(name, -1) < step:
-                self._client.log_metric(run_id, name, float(value), step=step)
+        from mlflow.entities import Metric
+
+        stored = stored_steps(self._client, run_id)
+        now_ms = round(time.time() * 1000)
+        new = [
+            Metric(name, float(value), timestamp=now_ms, step=step)
+            for name, value in metrics.items()
+            if stored.get(name, -1) < step
+        ]
+        for start in range(0, len(new), _BATCH_METRICS):
+            self._client.log_batch(run_id, metrics=new[start : start + _BATCH_METRICS])
 
     def log_artifact(self, run_id: str, path: Path, subfolder: str | None = None) -> None:
         """Copy a file, or a folder with all it holds, to the run's artifacts, over an earlier copy."""
@@ -65,6 +74,33 @@ class Tracking:
     def finish(self, run_id: str, status: RunStatus) -> None:
         """Set how the run ended."""
         self._client.set_terminated(run_id, status=status)
+
+    def end_dead(self, run_id: str) -> int:
+        """Set the run and all below it that are still RUNNING to KILLED: their process is dead. How many there were.
+
+        For whoever knows that nobody works on the run. A run that the store does not have is none.
+        """
+        if not self._has_run(run_id):
+            return 0
+        waiting, num_ended = [run_id], 0
+        while waiting:
+            parent = waiting.pop()
+            below = self._client.search_runs([self._experiment_id], f"tags.`{_PARENT_TAG}` = '{parent}'")
+            waiting += [str(run.info.run_id) for run in below]
+            if self._client.get_run(parent).info.status == "RUNNING":
+                self.finish(parent, "KILLED")
+                num_ended += 1
+        return num_ended
+
+    def _has_run(self, run_id: str) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return bool(self._client.get_run(run_id).info.lifecycle_stage == "active")
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
 
     def _find_experiment(self, store_uri: str, artifact_root: Path | None, experiment: str) -> str:
         found = self._client.get_experiment_by_name(experiment)
@@ -102,37 +138,6 @@ class Tracking:
             self._client.log_batch(run_id, params=new[start : start + _BATCH_PARAMS])
 
 
-class JournalFeed:
-    """Brings each step of a journal into a run once and in order, also when a feed before it was killed.
-
-    The store says up to which step it has each metric; only later steps are sent. Where a resumed
-    training wrote a step again, its last record counts, unless the step was sent before.
-    """
-
-    def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
-        self._client = client
-        self._run_id = run_id
-        self._tail = JournalTail(journal_path)
-        self._fed_steps = _fed_steps(client, run_id)
-
-    def pump(self) -> int:
-        """Send what the journal has gained; the number of values sent."""
-        from mlflow.entities import Metric
-
-        values = [
-            Metric(name, value, timestamp=round(record.time_s * 1000), step=record.step)
-            for record in last_of_each_step(self._tail.new_records())
-            for name, value in record.metrics.items()
-            if record.step is not None and record.step > self._fed_steps.get(name, -1)
-        ]
-        for start in range(0, len(values), _BATCH_METRICS):
-            # One call is one transaction of the store: all of the batch is there, or nothing.
-            batch = values[start : start + _BATCH_METRICS]
-            self._client.log_batch(self._run_id, metrics=batch)
-            self._fed_steps.update({metric.key: metric.step for metric in batch})
-        return len(values)
-
-
 def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested parameters as MLflow takes them: dotted names, text values cut to the store's limit."""
     flat: dict[str, str] = {}
@@ -143,11 +148,6 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         flat[f"{prefix}{name}"[:_PARAM_NAME_CHARS]] = text[:_PARAM_VALUE_CHARS]
     return flat
-
-
-def _fed_steps(client: Any, run_id: str) -> dict[str, int]:
-    """The highest step that the store has of each metric."""
-    return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
 def _open_client(store_uri: str) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.journal import JournalRecord
+from cluster.lineage import counting_steps
 
 _MAX_POINTS = 600
 
@@ -19,15 +20,11 @@ class Curve:
 def training_curves(records: Sequence[JournalRecord]) -> dict[str, Curve]:
     """A curve per metric, by the metric's name, steps in order, thinned to what a picture can show.
 
-    After a resume a journal has some steps twice: the last record of a step's metric holds.
+    Of steps that a journal has several times, after a resume or a rewind, the record that counts is shown.
     """
-    by_step: dict[int, dict[str, float]] = {}
-    for record in records:
-        if record.kind == "step" and record.step is not None:
-            by_step.setdefault(record.step, {}).update(record.metrics)
     points: dict[str, list[tuple[float, float]]] = {}
     tokens = 0.0
-    for _, metrics in sorted(by_step.items()):
+    for _, metrics in counting_steps(records).items():
         # A validation written without its own token count belongs to the step before it.
         tokens = metrics.get("tokens", tokens)
         for name, value in metrics.items():

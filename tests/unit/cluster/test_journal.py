@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.journal import Journal, JournalTail, last_of_each_step, read_journal
+from cluster.journal import Journal, JournalTail, read_journal
 
 WRITER = """
 import sys
@@ -82,20 +82,6 @@ def test_concurrent_writers_never_mix_lines(tmp_path: Path) -> None:
     assert len(records) == 1500
     for number in range(3):
         assert [r.step for r in records if r.metrics["writer"] == number] == list(range(500))
-
-
-def test_last_word_on_a_step_counts(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
-    journal.step(1, {"loss": 9.0})
-    journal.step(2, {"loss": 8.0})
-    journal.event("resumed")
-    journal.step(1, {"loss": 1.0})
-    journal.step(1, {"val": 5.0})
-    merged = last_of_each_step(read_journal(tmp_path / "j"))
-    assert [(record.step, record.metrics) for record in merged] == [
-        (1, {"loss": 1.0, "val": 5.0}),
-        (2, {"loss": 8.0}),
-    ]
 
 
 @pytest.mark.parametrize("way", ["fresh", "unlinked", "shortened"])

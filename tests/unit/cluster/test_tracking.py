@@ -12,9 +12,9 @@ from cluster.tracking import Tracking, flat_params
 FEEDER = """
 import sys
 from pathlib import Path
-import cluster.tracking
+import cluster.journal_feed
 from cluster.tracking import Tracking
-cluster.tracking._BATCH_METRICS = 7  # many transactions, so that a kill lands between or in them
+cluster.journal_feed._BATCH_METRICS = 7  # many transactions, so that a kill lands between or in them
 out = Path(sys.argv[1])
 tracking = Tracking(f"sqlite:///{out}/mlflow.db", out / "mlartifacts")
 feed = tracking.feed(sys.argv[2], out / "journal.jsonl")
@@ -80,7 +80,7 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
     for step in range(1, 6):
         journal.step(step, {"loss": float(step)})
     assert feed.pump() == 5
-    # Killed at step 8, resumed from 3: steps 4 and 5 were sent, 6 to 8 were not.
+    # Killed at step 8, resumed from 3: what was first recorded of steps 4 to 8 counts, sent or not.
     for step in range(6, 9):
         journal.step(step, {"loss": float(step)})
     for step in range(4, 10):
@@ -89,7 +89,7 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
     resumed_feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
     assert resumed_feed.pump() == 5
     assert resumed_feed.pump() == 0
-    sent = [(step, float(step)) for step in range(1, 6)] + [(step, step + 0.5) for step in range(6, 10)]
+    sent = [(step, float(step)) for step in range(1, 6)] + [(6, 6.0), (7, 7.0), (8, 8.0), (9, 9.5)]
     assert history(tracking, run_id, "loss") == sent
     assert history(tracking, run_id, "val") == [(9, 1.0)]
 

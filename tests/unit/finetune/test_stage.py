@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from cluster.errors import UserError
-from cluster.journal import last_of_each_step, read_journal
+from cluster.journal import read_journal
+from cluster.lineage import counting_steps
 from cluster.ray_session import RayConfig, ray_session
 from cluster.reporter import Reporter
 from data_prep.prepared import PreparedCorpus
@@ -60,17 +61,17 @@ def test_completion_is_done_once_and_a_killed_arm_is_repeated_exactly(
     loaded = load_pretrained(tmp_path / "pretrained" / "model")
     assert loaded.vocab_size == corpus.tokenizer.vocab_size
     journal = tmp_path / "scratch" / "journal.jsonl"
-    steps = last_of_each_step(read_journal(journal))
-    assert [record.step for record in steps] == [1, 2, 3, 4]
-    assert steps[-1].metrics["test_accuracy"] == summary["scratch"]["accuracy"]
+    steps = counting_steps(read_journal(journal))
+    assert list(steps) == [1, 2, 3, 4]
+    assert steps[4]["test_accuracy"] == summary["scratch"]["accuracy"]
 
     # As after a kill: no result yet, a journal of some steps.
     (tmp_path / "scratch" / "result.json").unlink()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if "pretrained" in path.parts}
     assert run_completion(*inputs) == summary
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    repeated = last_of_each_step(read_journal(journal))
-    assert [one.metrics["loss"] for one in repeated] == [one.metrics["loss"] for one in steps]
+    repeated = counting_steps(read_journal(journal))
+    assert [one["loss"] for one in repeated.values()] == [one["loss"] for one in steps.values()]
 
 
 @pytest.mark.usefixtures("_ray")

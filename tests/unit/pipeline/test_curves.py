@@ -13,8 +13,8 @@ def step(number: int, **metrics: float) -> JournalRecord:
     return JournalRecord(kind="step", time_s=0.0, step=number, metrics=metrics)
 
 
-def test_the_last_record_of_a_step_holds() -> None:
-    records = [step(1, loss=3.0, tokens=10), step(2, loss=9.0, tokens=20), step(2, loss=2.0, tokens=20)]
+def test_the_first_record_of_a_step_holds() -> None:
+    records = [step(1, loss=3.0, tokens=10), step(2, loss=2.0, tokens=20), step(2, loss=9.0, tokens=20)]
     curve = training_curves(records)["loss"]
     assert (curve.tokens, curve.values) == ([10, 20], [3.0, 2.0])
 

@@ -1,0 +1,81 @@
+"""Which records of a journal count: each metric of each step once.
+
+A killed training makes steps again that it had recorded; the first record of them counts, the later ones are the same
+work done twice. A rewind makes the steps behind the one that it goes back to void, and they are made anew.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cluster.journal import JournalRecord
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric's value at a step, and when it was recorded (seconds since the epoch)."""
+
+    step: int
+    name: str
+    value: float
+    time_s: float
+
+
+class Lineage:
+    """Takes a journal's records in order and hands out the points that count, those of a metric by rising steps.
+
+    Where rewinds may come, `spike_patience_steps` says how many steps in a row make the spike that brings one. A point
+    is then settled when a commit is behind it and so many steps behind that commit: a rewind goes back to the newest
+    commit before the spike, so it cannot reach the point any more. The end of a run settles everything.
+    """
+
+    def __init__(self, spike_patience_steps: int | None = None) -> None:
+        self._patience_steps = spike_patience_steps
+        self._last_steps: dict[str, int] = {}
+        """Of each metric, in the lineage that holds."""
+        self._waiting: list[Point] = []
+        self._commits: list[int] = []
+        self._has_ended = False
+
+    def take(self, records: Iterable[JournalRecord]) -> None:
+        """Go on with the next records."""
+        for record in records:
+            if record.kind == "step" and record.step is not None:
+                self._take_step(record, record.step)
+            elif record.name == "rewind":
+                self._rewind(int(record.facts["to_step"]))
+            elif record.name == "commit":
+                self._commits.append(int(record.facts["step"]))
+            elif record.name == "end":
+                self._has_ended = True
+
+    def settled(self) -> list[Point]:
+        """The points that became settled since the last call, by time of recording."""
+        if self._patience_steps is None or self._has_ended:
+            settled, self._waiting = self._waiting, []
+            return settled
+        last_safe_commit = max(self._last_steps.values(), default=0) - self._patience_steps
+        safe_step = max((step for step in self._commits if step <= last_safe_commit), default=0)
+        settled = [point for point in self._waiting if point.step <= safe_step]
+        self._waiting = [point for point in self._waiting if point.step > safe_step]
+        return settled
+
+    def _take_step(self, record: JournalRecord, step: int) -> None:
+        for name, value in record.metrics.items():
+            if step > self._last_steps.get(name, -1):
+                self._last_steps[name] = step
+                self._waiting.append(Point(step, name, value, record.time_s))
+
+    def _rewind(self, to_step: int) -> None:
+        self._last_steps = {name: min(step, to_step) for name, step in self._last_steps.items()}
+        self._waiting = [point for point in self._waiting if point.step <= to_step]
+        self._commits = [step for step in self._commits if step <= to_step]
+
+
+def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, float]]:
+    """The metrics that count by step, steps in order, as far as the records go."""
+    lineage = Lineage()
+    lineage.take(records)
+    by_step: dict[int, dict[str, float]] = {}
+    for point in lineage.settled():
+        by_step.setdefault(point.step, {})[point.name] = point.value
+    return dict(sorted(by_step.items()))

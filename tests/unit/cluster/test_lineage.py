@@ -1,0 +1,101 @@
+"""Of all that a journal says about a step, what counts, and from when on nothing can take it back."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.journal import JournalRecord
+from cluster.lineage import Lineage, counting_steps
+
+
+def step(number: int, **metrics: float) -> JournalRecord:
+    return JournalRecord(kind="step", time_s=float(number), step=number, metrics=metrics)
+
+
+def event(name: str, **facts: object) -> JournalRecord:
+    return JournalRecord(kind="event", time_s=0.0, name=name, facts=facts)
+
+
+def test_the_first_word_on_a_metric_of_a_step_counts() -> None:
+    records = [
+        step(1, loss=1.0),
+        step(2, loss=2.0),
+        event("start", step=0),
+        step(1, loss=9.0),
+        step(1, val=5.0),
+        step(2, loss=9.0),
+        step(3, loss=3.0),
+    ]
+    assert counting_steps(records) == {1: {"loss": 1.0, "val": 5.0}, 2: {"loss": 2.0}, 3: {"loss": 3.0}}
+
+
+def test_a_rewind_makes_what_is_behind_its_target_void() -> None:
+    records = [*(step(number, loss=float(number)) for number in range(1, 6)), event("rewind", to_step=2)]
+    again = [step(3, loss=30.0), step(4, loss=40.0)]
+    assert {number: one["loss"] for number, one in counting_steps([*records, *again]).items()} == {
+        1: 1.0,
+        2: 2.0,
+        3: 30.0,
+        4: 40.0,
+    }
+
+
+def test_points_are_held_back_until_no_rewind_can_reach_them() -> None:
+    lineage = Lineage(spike_patience_steps=2)
+    lineage.take([step(number, loss=1.0) for number in range(1, 5)])
+    assert lineage.settled() == []
+    lineage.take([event("commit", step=4), step(5, loss=1.0)])
+    assert lineage.settled() == []
+    lineage.take([step(6, loss=1.0)])
+    assert [point.step for point in lineage.settled()] == [1, 2, 3, 4]
+    assert lineage.settled() == []
+    lineage.take([event("end", step=6)])
+    assert [point.step for point in lineage.settled()] == [5, 6]
+
+
+def test_without_rewinds_points_are_settled_at_once() -> None:
+    lineage = Lineage()
+    lineage.take([step(1, loss=1.0)])
+    assert [(point.name, point.value, point.time_s) for point in lineage.settled()] == [("loss", 1.0, 1.0)]
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    patience_steps=st.integers(1, 4),
+    commit_every=st.integers(1, 6),
+    rewinds=st.booleans(),
+)
+def test_what_was_handed_out_is_what_counts_in_the_end(
+    seed: int, patience_steps: int, commit_every: int, rewinds: bool
+) -> None:
+    """Random kills and spikes: points handed out early are exactly those of the whole journal, each once."""
+    draw = random.Random(seed)
+    records: list[JournalRecord] = []
+    handed_out = []
+    lineage = Lineage(patience_steps if rewinds else None)
+    at, commits, high, seen = 0, [0], 0, 0
+    while at < 25:
+        at += 1
+        records.append(step(at, loss=draw.random()))
+        high = high + 1 if rewinds and draw.random() < 0.4 else 0
+        if high == patience_steps:
+            # To the newest commit before the spike, and no longer.
+            at = max(one for one in commits if one <= at - patience_steps)
+            commits, high = [one for one in commits if one <= at], 0
+            records.append(event("rewind", to_step=at))
+        elif at % commit_every == 0:
+            commits.append(at)
+            records.append(event("commit", step=at))
+        if not rewinds and draw.random() < 0.1:
+            at = commits[-1]
+            records.append(event("start", step=at))
+        if draw.random() < 0.5:
+            lineage.take(records[seen:])
+            seen = len(records)
+            handed_out += lineage.settled()
+    records.append(event("end", step=at))
+    lineage.take(records[seen:])
+    handed_out += lineage.settled()
+    assert [point.step for point in handed_out] == list(range(1, 26))
+    assert {point.step: {"loss": point.value} for point in handed_out} == counting_steps(records)
