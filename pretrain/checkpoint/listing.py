@@ -56,15 +56,14 @@ def read_listing(folder: Path) -> Listing:
 
 
 def _parse(stored: dict[str, Any], folder: Path) -> Listing:
-    number = int(stored["format"])
+    checksum, number = stored.pop("checksum", None), int(stored["format"])
+    if checksum != (None if number == OLDEST_FORMAT else fingerprint(stored)):
+        raise ValueError("the list is not what was written")
     if number > FORMAT:
         raise NewerFormatError(
             f"{folder} was made by a newer permcode (format {number}; this one reads up to {FORMAT}): "
             "go on with that version"
         )
-    checksum = stored.pop("checksum", None)
-    if number != OLDEST_FORMAT and checksum != fingerprint(stored):
-        raise ValueError("the list is not what was written")
     files = {str(name): FileEntry.from_json(entry) for name, entry in stored["files"].items()}
     listing = Listing(number, int(stored["step"]), files)
     if step_of(folder) not in (None, listing.step):

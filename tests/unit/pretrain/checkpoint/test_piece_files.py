@@ -1,0 +1,81 @@
+"""Whole tensors out of pieces, however they were cut; what does not fit together is refused in one line."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cluster.errors import UserError
+from pretrain.checkpoint.piece_files import StoredTensors, write_pieces
+from pretrain.engine.pieces import Piece
+
+WHOLE = {"a.weight": torch.arange(12.0).reshape(3, 4), "b": torch.arange(5.0) + 100}
+
+
+def cut(name: str, *bounds: int, shape: tuple[int, ...] | None = None) -> list[Piece]:
+    """Pieces of WHOLE[name] between neighbouring bounds."""
+    flat, shape = WHOLE[name].reshape(-1), shape or tuple(WHOLE[name].shape)
+    pairs = zip(bounds, bounds[1:], strict=False)
+    return [Piece(name, shape, start, flat[start:end].clone()) for start, end in pairs]
+
+
+def stored(folder: Path, *files: list[Piece]) -> StoredTensors:
+    paths = [folder / f"{number}.safetensors" for number in range(len(files))]
+    for path, pieces in zip(paths, files, strict=True):
+        write_pieces(path, {"": pieces})
+    return StoredTensors(paths)
+
+
+@given(
+    cuts=st.dictionaries(st.sampled_from(sorted(WHOLE)), st.sets(st.integers(0, 12)), min_size=2),
+    owners=st.lists(st.integers(0, 2), min_size=40, max_size=40),
+)
+@settings(max_examples=30, deadline=None)
+def test_any_cut_over_any_files_gives_the_whole_tensors(
+    tmp_path_factory: pytest.TempPathFactory, cuts: dict[str, set[int]], owners: list[int]
+) -> None:
+    files: list[list[Piece]] = [[], [], []]
+    taken = iter(owners)
+    for name, inner in cuts.items():
+        size = WHOLE[name].numel()
+        for piece in cut(name, *sorted({0, size} | {bound for bound in inner if bound < size})):
+            files[next(taken)].append(piece)
+    tensors = stored(tmp_path_factory.mktemp("pieces"), *files)
+    assert tensors.shapes == {name: tuple(whole.shape) for name, whole in WHOLE.items()}
+    for name, whole in WHOLE.items():
+        assert torch.equal(tensors.tensor(name), whole)
+
+
+def test_a_tensor_is_a_copy_of_its_own(tmp_path: Path) -> None:
+    tensors = stored(tmp_path, cut("b", 0, 5))
+    first: Tensor = tensors.tensor("b")
+    first.zero_()
+    assert torch.equal(tensors.tensor("b"), WHOLE["b"])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ([cut("b", 0, 2), cut("b", 3, 5)], "element 2 of b is missing"),
+        ([cut("b", 1, 5)], "element 0 of b is missing"),
+        ([cut("b", 0, 4)], "element 4 of b is missing"),
+        ([cut("b", 0, 3), cut("b", 2, 5)], "element 2 of b is there twice"),
+        ([cut("b", 0, 5), cut("b", 0, 5)], "element 0 of b is there twice"),
+        ([cut("b", 0, 5, shape=(4,))], "element 4 of b is too much"),
+        ([cut("b", 0, 2), cut("b", 2, 5, shape=(5, 1))], r"b has shape \(5, 1\) here and \(5,\) elsewhere"),
+    ],
+)
+def test_pieces_that_do_not_cover_a_tensor_once_are_refused(
+    tmp_path: Path, pieces: list[list[Piece]], told: str
+) -> None:
+    with pytest.raises(UserError, match=told):
+        stored(tmp_path, *pieces)
+
+
+def test_a_file_that_holds_something_else_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"nothing of the kind")
+    with pytest.raises(UserError, match="file is damaged"):
+        StoredTensors([tmp_path / "file"])

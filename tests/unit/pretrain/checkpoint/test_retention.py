@@ -1,0 +1,93 @@
+"""Which commits stay: the newest, the milestones, the best; damaged ones count for nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pretrain.checkpoint.finding import remove_commit
+from pretrain.checkpoint.listing import step_name, step_of
+from pretrain.checkpoint.retention import doomed_commits
+from pretrain.config import CheckpointConfig
+from tests.commits import write_commit
+
+
+def make_commits(checkpoints: Path, bits_per_byte: dict[int, float | None]) -> None:
+    """As far as retention looks at them."""
+    for step, bits in bits_per_byte.items():
+        folder = checkpoints / step_name(step)
+        folder.mkdir()
+        state = "{}" if bits is None else f'{{"validation_bits_per_byte": {bits}}}'
+        (folder / "state.json").write_text(state)
+
+
+def left(checkpoints: Path, keep: CheckpointConfig, newest: int, damaged: frozenset[int]) -> set[int]:
+    doomed = doomed_commits(checkpoints, keep, newest, damaged)
+    assert doomed == sorted(doomed)
+    steps = {step_of(path) or 0 for path in checkpoints.iterdir()}
+    return steps - {step_of(path) or 0 for path in doomed}
+
+
+@pytest.mark.parametrize(
+    ("keep", "damaged", "stay"),
+    [
+        (CheckpointConfig(keep=2, keep_best=False), set(), {50, 60}),
+        (CheckpointConfig(keep=2, keep_best=True), set(), {20, 50, 60}),
+        (CheckpointConfig(keep=1, keep_best=True, keep_every_steps=30), set(), {20, 30, 60}),
+        (CheckpointConfig(keep=2, keep_best=True), {20, 50}, {30, 40, 60}),
+        (CheckpointConfig(keep=9, keep_best=False), {10}, {20, 30, 40, 50, 60}),
+    ],
+)
+def test_the_newest_the_milestones_and_the_best_stay(
+    tmp_path: Path, keep: CheckpointConfig, damaged: set[int], stay: set[int]
+) -> None:
+    make_commits(tmp_path, {10: None, 20: 2.0, 30: 2.25, 40: 2.5, 50: None, 60: 3.0})
+    assert left(tmp_path, keep, 60, frozenset(damaged)) == stay
+
+
+def test_later_commits_are_left_alone_and_count_for_nothing(tmp_path: Path) -> None:
+    make_commits(tmp_path, {10: 2.0, 20: 2.5, 30: 2.75, 40: 1.0})
+    assert left(tmp_path, CheckpointConfig(keep=1), 30, frozenset({40})) == {10, 30, 40}
+
+
+@given(
+    bits=st.dictionaries(
+        st.integers(1, 40), st.none() | st.floats(0.5, 8.0, allow_nan=False), min_size=1, max_size=8
+    ),
+    keep=st.integers(1, 4),
+    every=st.integers(0, 5),
+    keep_best=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_run_always_keeps_what_it_promised(
+    tmp_path_factory: pytest.TempPathFactory,
+    bits: dict[int, float | None],
+    keep: int,
+    every: int,
+    keep_best: bool,
+) -> None:
+    checkpoints = tmp_path_factory.mktemp("checkpoints")
+    make_commits(checkpoints, bits)
+    config = CheckpointConfig(keep=keep, keep_every_steps=every, keep_best=keep_best)
+    stay = left(checkpoints, config, max(bits), frozenset())
+    known = {step: value for step, value in bits.items() if value is not None}
+    wanted = set(sorted(bits)[-keep:])
+    wanted |= {step for step in bits if every and step % every == 0}
+    if keep_best and known:
+        wanted.add(max(step for step in known if known[step] == min(known.values())))
+    assert stay == wanted
+
+
+def test_writers_drop_what_is_doomed(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        write_commit(tmp_path, step, keep=CheckpointConfig(keep=2), state={"seed": 0})
+    assert sorted(os.listdir(tmp_path)) == ["step-00000003", "step-00000004"]
+
+
+def test_removing_goes_on_where_a_kill_interrupted_it(tmp_path: Path) -> None:
+    make_commits(tmp_path, {1: None})
+    (tmp_path / f".{step_name(1)}.old.tmp").mkdir()
+    remove_commit(tmp_path / step_name(1))
+    assert os.listdir(tmp_path) == []
