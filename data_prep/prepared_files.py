@@ -61,11 +61,12 @@ class LocalFiles:
         # A mapping beyond the file's end would kill the process when it is read.
         if not path.is_file() or patiently(path.stat).st_size != file_bytes:
             raise FileNotFoundError(errno.ENOENT, "missing or cut short", str(path))
-        return patiently(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
+        mapped = patiently(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
+        return mapped.view(np.ndarray)  # slices of a memmap are slow to make
 
     def mark(self, name: str) -> Hashable:
         try:
-            status = patiently((self.folder / name).stat)
+            status = patiently(lambda: os.stat(f"{self.location}/{name}"))
         except OSError as error:
             return error.errno
         return status.st_ino, status.st_size, status.st_mtime_ns

@@ -18,13 +18,30 @@ _MAX_READERS = 16
 
 @dataclass(frozen=True)
 class OpenBlock:
-    """A block's tokens and where its documents and its document groups (runs of one repository) start."""
+    """A block's tokens, where each of its D documents starts and the last one ends [D + 1], and the number of each
+    document's group (a run of one repository) [D], counted from 1."""
 
     tokens: TokenArray
-    group_starts: NDArray[np.int64]
-    document_starts: NDArray[np.int64]
+    document_bounds: NDArray[np.int64]
+    group_of_document: NDArray[np.int64]
     mark: Hashable
     """Of the tar before it was read; another one means that it must be verified again."""
+
+    @classmethod
+    def of(cls, block: Block, mark: Hashable) -> "OpenBlock":
+        """What lanes need of a block."""
+        bounds = np.append(block.doc_starts, len(block.tokens))
+        groups = np.searchsorted(block.group_starts, block.doc_starts, side="right")
+        return cls(block.tokens, bounds, groups, mark)
+
+    def numbers(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each token of [begin, end) the number of its group and of its document, counted from 1."""
+        first, last = self.document_bounds.searchsorted((begin, end - 1), side="right")
+        cuts = self.document_bounds[first - 1 : last + 1].copy()
+        cuts[0], cuts[-1] = begin, end
+        num_tokens = cuts[1:] - cuts[:-1]
+        groups = self.group_of_document[first - 1 : last].repeat(num_tokens)
+        return groups, np.arange(first, last + 1).repeat(num_tokens)
 
 
 class OpenBlocks:
@@ -85,5 +102,4 @@ class OpenBlocks:
     def _open(self, number: int) -> OpenBlock:
         _, corpus, entry = self._blocks.find(number)
         mark = corpus.mark(entry)
-        block = corpus.read_block(entry)
-        return OpenBlock(block.tokens, block.group_starts, block.doc_starts, mark)
+        return OpenBlock.of(corpus.read_block(entry), mark)

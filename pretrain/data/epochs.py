@@ -30,14 +30,15 @@ class NoWholeStep(Exception):
 class Epoch:
     """Steps [first_step, first_step + num_steps) of the run.
 
-    It reads block `blocks_R[i]` from position `starts_R[i]` of its stream on, and no two readings of a run share a
-    number of `readings_R`.
+    It reads block `blocks_R[i]`, of `sizes_R[i]` tokens, from position `starts_R[i]` of its stream on. No two
+    readings of a run share a number of `readings_R`.
     """
 
     first_step: int
     num_steps: int
     blocks_R: NDArray[np.int64]
     starts_R: NDArray[np.int64]
+    sizes_R: NDArray[np.int64]
     readings_R: NDArray[np.int64]
 
     @property
@@ -45,9 +46,13 @@ class Epoch:
         """The first step of the next epoch."""
         return self.first_step + self.num_steps
 
-    def place(self, position: int) -> int:
-        """The reading that the stream's token at `position` belongs to."""
-        return int(np.searchsorted(self.starts_R, position, side="right")) - 1
+    def place(self, position: int | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The reading that the stream's token at each position belongs to."""
+        return np.asarray(self.starts_R.searchsorted(position, side="right")) - 1
+
+    def end(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where in the stream each of these readings ends."""
+        return self.starts_R[place] + self.sizes_R[place]
 
 
 class EpochPlan:
@@ -73,7 +78,7 @@ class EpochPlan:
         self._sizes_N, self._step_tokens, self._seed, self._shuffle = sizes_N, step_tokens, seed, shuffle
         self._is_equal = not self._fraction_N.any()
         self._first_steps = [0]
-        self._epochs: dict[int, Epoch] = {}
+        self._epochs: list[Epoch] = []
         self._lock = threading.Lock()
 
     def num_tokens(self, number: int) -> int:
@@ -83,12 +88,13 @@ class EpochPlan:
     def epoch_of(self, step: int) -> Epoch:
         """The epoch that step `step` of the run belongs to. NoWholeStep when all are too short."""
         with self._lock:
+            for epoch in self._epochs:
+                if epoch.first_step <= step < epoch.end_step:
+                    return epoch
             number, first_step = self._place(step)
-            if number not in self._epochs:
-                self._epochs = {**self._epochs, number: self._epoch(number, first_step)}
-                if len(self._epochs) > _KEPT_EPOCHS:
-                    del self._epochs[next(iter(self._epochs))]
-            return self._epochs[number]
+            epoch = self._epoch(number, first_step)
+            self._epochs = [*self._epochs, epoch][-_KEPT_EPOCHS:]
+            return epoch
 
     def _place(self, step: int) -> tuple[int, int]:
         """The number of the step's epoch and that epoch's first step."""
@@ -121,6 +127,7 @@ class EpochPlan:
             num_steps=self._num_steps(number),
             blocks_R=blocks_R[order_R],
             starts_R=np.cumsum(sizes_R) - sizes_R,
+            sizes_R=sizes_R,
             readings_R=int(self._readings_before_N(number).sum()) + order_R,
         )
 

@@ -7,8 +7,10 @@ from cluster.errors import UserError
 from pretrain.data.lanes import LaneReader
 from pretrain.data.window import LaneBatch, LaneWindow
 
-_WINDOW_TOKENS = 1 << 18
-"""Read at once: enough that the work per lane does not show, little enough for a processor's cache."""
+_LANE_TOKENS = 16384
+"""Of each lane, read at once: enough that the work per lane does not show, little enough for a processor's cache."""
+_WINDOW_TOKENS = 1 << 21
+"""Of all lanes at most."""
 
 
 class LaneFeed:
@@ -20,27 +22,27 @@ class LaneFeed:
 
     def __init__(self, reader: LaneReader, lanes: range, first_cursor: int) -> None:
         self._reader, self._lanes = reader, lanes
-        self._window_steps = max(1, _WINDOW_TOKENS // (len(lanes) * reader.segment_tokens))
+        lane_tokens = min(_LANE_TOKENS, _WINDOW_TOKENS // len(lanes))
+        self._memories = [self._memory(max(1, lane_tokens // reader.segment_tokens)) for _ in range(2)]
         self._thread = ThreadPoolExecutor(1, "lanes")
         self._window: LaneWindow | None = None
-        self._ahead_cursor = first_cursor
         self._ahead = self._begin(first_cursor)
+        self._ahead_cursor = first_cursor
 
     def take(self, cursor: int) -> LaneBatch:
         """What the lanes read at `cursor`. UserError naming the tar and the block that cannot be read."""
         started_s = time.perf_counter()
         if self._window is None or cursor not in self._window.steps:
             self._window = self._read(cursor)
+            self._memories.reverse()  # what was used up is filled next
             self._ahead_cursor = self._window.steps.stop
             self._ahead = self._begin(self._ahead_cursor)
-        return self._window.batch(cursor, time.perf_counter() - started_s)
+        wait_s = time.perf_counter() - started_s
+        return self._window.batch(cursor, wait_s)
 
     def close(self) -> None:
         """Read ahead no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _begin(self, cursor: int) -> Future[LaneWindow]:
-        return self._thread.submit(self._read_window, cursor, self._window_steps)
 
     def _read(self, cursor: int) -> LaneWindow:
         if cursor != self._ahead_cursor:
@@ -49,14 +51,20 @@ class LaneFeed:
         try:
             return self._ahead.result()
         except UserError:
-            if self._window_steps == 1:
+            if len(self._memories[0].steps) == 1:
                 raise
-            # The steps before the one that cannot be read are still good.
-            self._window_steps = 1
+            # The steps before the one that cannot be read are still good: from here on step by step.
+            self._memories = [self._memory(1) for _ in range(2)]
             return self._begin(cursor).result()
 
-    def _read_window(self, cursor: int, num_steps: int) -> LaneWindow:
-        window = self._reader.window(cursor, num_steps, self._lanes)
+    def _memory(self, num_steps: int) -> LaneWindow:
+        return LaneWindow.empty(num_steps, self._lanes, self._reader.segment_tokens)
+
+    def _begin(self, cursor: int) -> Future[LaneWindow]:
+        return self._thread.submit(self._read_window, cursor, self._memories[0])
+
+    def _read_window(self, cursor: int, memory: LaneWindow) -> LaneWindow:
+        window = self._reader.window(cursor, memory)
         _ = window.crc_TB  # here, not when a step waits for it
         self._reader.open_ahead(window.steps.stop, self._lanes)
         return window

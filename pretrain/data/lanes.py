@@ -97,21 +97,19 @@ class LaneReader:
 
     def batch(self, step: int, lanes: range) -> LaneBatch:
         """What `lanes` read at step `step`."""
-        return self.window(step, 1, lanes).batch(step)
+        return self.window(step, LaneWindow.empty(1, lanes, self.segment_tokens)).batch(step)
 
-    def window(self, step: int, num_steps: int, lanes: range) -> LaneWindow:
-        """What `lanes` read in `num_steps` steps from step `step` on, or in fewer where the epoch ends.
+    def window(self, step: int, memory: LaneWindow) -> LaneWindow:
+        """What `memory`'s lanes read in as many steps as it has from step `step` on, or fewer where the epoch ends.
 
         UserError naming the tar and the block that cannot be read.
         """
         epoch = self._epochs.epoch_of(step)
-        num_steps = min(num_steps, epoch.end_step - step)
-        ranges_B = [self._ranges(epoch, step, num_steps, lane) for lane in lanes]
+        window = memory.begin(step, min(len(memory.steps), epoch.end_step - step))
+        ranges_B = [self._ranges(epoch, step, len(window.steps), lane) for lane in window.lanes]
         numbers = [part.number for ranges in ranges_B for part in ranges]
-        self._open_blocks.keep(len(numbers) + len(lanes) + _SPARE_BLOCKS)
+        self._open_blocks.keep(len(numbers) + len(window.lanes) + _SPARE_BLOCKS)
         self._open_blocks.request(numbers)
-        shape = num_steps, len(lanes), self.segment_tokens
-        window = LaneWindow(step, lanes, *(np.empty(shape, np.int64) for _ in range(3)))
         for place, ranges in enumerate(ranges_B):
             self._fill(window, place, ranges)
         return window
@@ -119,7 +117,16 @@ class LaneReader:
     def open_ahead(self, step: int, lanes: range) -> None:
         """Begin to open, of each lane, the block after the one that it reads before step `step`."""
         epoch = self._epochs.epoch_of(step - 1)
-        self._open_blocks.request([self._following_block(epoch, step - 1, lane) for lane in lanes])
+        slice_tokens = epoch.num_steps * self.segment_tokens
+        lanes_B = np.arange(lanes.start, lanes.stop)
+        now_B = lanes_B * slice_tokens + (step - 1 - epoch.first_step) * self.segment_tokens
+        following_B = epoch.place(now_B) + 1
+        is_last_B = epoch.end(following_B - 1) >= (lanes_B + 1) * slice_tokens
+        self._open_blocks.request(epoch.blocks_R[following_B[~is_last_B]])
+        if is_last_B.any():
+            epoch = self._epochs.epoch_of(epoch.end_step)
+            first_B = lanes_B[is_last_B] * (epoch.num_steps * self.segment_tokens)
+            self._open_blocks.request(epoch.blocks_R[epoch.place(first_B)])
 
     def places(self, step: int, lane: int) -> list[BlockRange]:
         """Where the tokens of `segment` lie, in order; opens no block."""
@@ -144,9 +151,9 @@ class LaneReader:
         return np.concatenate(parts).astype(np.int64)
 
     def _ranges(self, epoch: Epoch, step: int, num_steps: int, lane: int) -> list[BlockRange]:
-        begin = self._position(epoch, step, lane)
+        begin = (lane * epoch.num_steps + step - epoch.first_step) * self.segment_tokens
         end = begin + num_steps * self.segment_tokens
-        place = epoch.place(begin)
+        place = int(epoch.place(begin))
         found = []
         while begin < end:
             number = int(epoch.blocks_R[place])
@@ -158,41 +165,19 @@ class LaneReader:
             begin, place = begin + num_tokens, place + 1
         return found
 
-    def _position(self, epoch: Epoch, step: int, lane: int) -> int:
-        """Where lane `lane` is in the epoch's stream before step `step`."""
-        return (lane * epoch.num_steps + step - epoch.first_step) * self.segment_tokens
-
-    def _following_block(self, epoch: Epoch, step: int, lane: int) -> int:
-        place = epoch.place(self._position(epoch, step, lane)) + 1
-        if place < len(epoch.starts_R) and epoch.starts_R[place] < self._position(
-            epoch, epoch.end_step, lane
-        ):
-            return int(epoch.blocks_R[place])
-        following = self._epochs.epoch_of(epoch.end_step)
-        return int(following.blocks_R[following.place(self._position(following, epoch.end_step, lane))])
-
     def _fill(self, window: LaneWindow, place: int, ranges: Sequence[BlockRange]) -> None:
-        shape = -1, self.segment_tokens
         tokens, groups, documents = zip(*map(self._arrays, ranges), strict=True)
-        window.tokens_TBL[:, place] = _joined(tokens).reshape(shape)
-        window.group_TBL[:, place] = _joined(groups).reshape(shape)
-        window.document_TBL[:, place] = _joined(documents).reshape(shape)
+        window.fill(place, _joined(tokens), _joined(groups), _joined(documents))
 
     def _arrays(self, part: BlockRange) -> tuple[TokenArray, NDArray[np.int64], NDArray[np.int64]]:
         """Tokens, groups and documents of a range."""
         block, end = self._open_blocks.block(part.number), part.start + part.num_tokens
+        groups, documents = block.numbers(part.start, end)
         first_number = part.reading * self._numbers_per_reading
-        groups = first_number + _numbers(block.group_starts, part.start, end)
-        documents = first_number + _numbers(block.document_starts, part.start, end)
+        groups += first_number
+        documents += first_number
         return block.tokens[part.start : end], groups, documents
 
 
 def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _numbers(starts: NDArray[np.int64], begin: int, end: int) -> NDArray[np.int64]:
-    """For each position of [begin, end) how many of the sorted `starts` are not after it."""
-    first, last = np.searchsorted(starts, (begin, end - 1), side="right")
-    bounds = np.concatenate([[begin], starts[first:last], [end]])
-    return np.repeat(np.arange(first, last + 1), np.diff(bounds))
