@@ -11,7 +11,7 @@ from cluster.journal import Level
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.listing import step_name
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
-from pretrain.checkpoint.writer import CommitWriter, OnEvent
+from pretrain.checkpoint.writer import CommitWriter
 from pretrain.config import CheckpointConfig, PretrainConfig
 from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece
 from pretrain.model.config import ModelConfig
@@ -20,6 +20,7 @@ from pretrain.weights import ModelDescription
 
 IDENTITY = RunIdentity(PretrainConfig(num_steps=1000), seed=0, corpus="c" * 64, tokenizer="t" * 64)
 STATIC = StaticFiles(IDENTITY, ModelDescription(ModelConfig(), 512, 256), tokenizer=b"{}")
+TOKEN = "attempt"
 
 
 def weights_of(step: int) -> dict[str, Tensor]:
@@ -75,38 +76,37 @@ def write_commit(
     *,
     world_size: int = 1,
     static: StaticFiles = STATIC,
-    weights: Mapping[str, Tensor] | None = None,
-    state: dict[str, Any] | None = None,
     keep: CheckpointConfig | None = None,
-    num_lanes: int = 4,
+    **snapshot: Any,
 ) -> Path:
-    """The commit of a step, by `world_size` ranks; nothing may go wrong."""
-    for writer, rank in begin_commit(
-        checkpoints, step, fail_on_warning, world_size, static, weights, state, keep, num_lanes
-    ):
-        assert writer.wait(60), f"rank {rank} does not come to an end"
+    """The commit of a step, by `world_size` ranks; nothing may go wrong. See `snapshot_of` for what may be given."""
+    writers = [
+        CommitWriter(checkpoints, rank, world_size, keep or CheckpointConfig(keep=100), fail_on_warning)
+        for rank in range(world_size)
+    ]
+    begin_all(writers, step, static, **snapshot)
+    for writer in writers:
+        assert writer.wait(60)
     return checkpoints / step_name(step)
 
 
-def begin_commit(
-    checkpoints: Path,
+def begin_all(writers: list[CommitWriter], step: int, static: StaticFiles = STATIC, **snapshot: Any) -> None:
+    """Set the writers of all ranks to work on the commit of a step, the last rank first."""
+    for rank in reversed(range(len(writers))):
+        begin_one(writers[rank], step, rank, len(writers), static, **snapshot)
+
+
+def begin_one(
+    writer: CommitWriter,
     step: int,
-    on_event: OnEvent,
+    rank: int,
     world_size: int,
-    static: StaticFiles,
-    weights: Mapping[str, Tensor] | None,
-    state: dict[str, Any] | None,
-    keep: CheckpointConfig | None,
-    num_lanes: int,
-) -> list[tuple[CommitWriter, int]]:
-    """The writers of all ranks with their ranks, at work."""
-    writers = []
-    for rank in reversed(range(world_size)):
-        writer = CommitWriter(checkpoints, rank, world_size, keep or CheckpointConfig(keep=100), on_event)
-        snapshot = snapshot_of(step, rank, world_size, num_lanes, weights, state)
-        writer.begin(snapshot, f"attempt-{step}", static if rank == 0 else None, "cadence")
-        writers.append((writer, rank))
-    return writers
+    static: StaticFiles = STATIC,
+    **snapshot: Any,
+) -> float:
+    """Set one rank's writer to work; the seconds it waited for the commit before."""
+    own = snapshot_of(step, rank, world_size, **snapshot)
+    return writer.begin(own, TOKEN, static if rank == 0 else None, "cadence")
 
 
 def fail_on_warning(text: str, level: Level, name: str, facts: dict[str, Any]) -> None:

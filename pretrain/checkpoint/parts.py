@@ -105,7 +105,7 @@ def gather_parts(
         if failure.exists():
             raise SaveError(f"worker {rank}: {failure.read_text(encoding='utf-8') or 'no room to say why'}")
         if rank in waited_for:
-            raise SaveError(f"worker {rank} has not written its files within {timeout_s:.0f} s")
+            raise SaveError(f"worker {rank} has not written its files within {timeout_s:g} s")
         files |= {name: FileEntry.from_json(entry) for name, entry in read_json(part).items()}
     return files
 

@@ -74,6 +74,8 @@ class CommitWriter:
             self._sound_steps.add(resumed_step)
             steps = {step_of(folder) or 0 for folder in step_folders(checkpoints)}
             self._damaged_steps = {step for step in steps if step > resumed_step}
+        self._abandoned: list[Path] = []
+        """Folders of failed commits, in which a rank that was late may have written since."""
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -149,6 +151,7 @@ class CommitWriter:
             listing = publish(save.temporary, save.final, step, files, self._world_size)
         except (OSError, UserError, SaveError) as error:
             abandon(save.temporary)
+            self._abandoned.append(save.temporary)
             self._tell_failure(save, first_line(error))
             return
         self._sound_steps.add(step)
@@ -191,6 +194,8 @@ class CommitWriter:
         )
 
     def _drop_old(self, newest_step: int) -> None:
+        while self._abandoned:
+            abandon(self._abandoned.pop())
         damaged = frozenset(self._damaged_steps)
         for folder in doomed_commits(self._checkpoints, self._keep, newest_step, damaged):
             try:

@@ -79,9 +79,8 @@ def test_a_flipped_bit_anywhere_in_the_list_is_found(two_commits: Path, tmp_path
     flips = [(index, index % 8) for index in range(len(whole))]
     flips += [(index, bit) for index in range(format_at, format_at + 12) for bit in range(8)]
     for index, bit in flips:
-        data = bytearray(whole)
-        data[index] ^= 1 << bit
-        (folder / COMMIT_NAME).write_bytes(data)
+        with (folder / COMMIT_NAME).open("r+b") as file:
+            file.write(whole[:index] + bytes([whole[index] ^ 1 << bit]) + whole[index + 1 :])
         try:
             found: Listing | str = read_listing(folder)
         except UserError as error:
