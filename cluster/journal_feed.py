@@ -1,4 +1,4 @@
-"""A journal's points brought into an MLflow run, each once, whatever dies in between: the feed, the store, the training."""
+"""A journal's points brought into an MLflow run, each once, whoever dies in between."""
 
 import re
 from pathlib import Path

@@ -14,6 +14,7 @@ from cluster.journal_feed import JournalFeed, stored_steps
 
 KEY_TAG = "permcode.key"
 _PARENT_TAG = "mlflow.parentRunId"
+_CHANGED_TAG = "permcode.changed."
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _BATCH_METRICS = 1000
@@ -38,9 +39,9 @@ class Tracking:
         self._client = _open_client(store_uri)
         self._experiment_id = self._find_experiment(store_uri, artifact_root, experiment)
 
-    def parent_run(self, name: str, key: str, params: Mapping[str, Any]) -> str:
-        """The id of the run of a whole pipeline, now RUNNING."""
-        return self._run(name, key, params, tags={})
+    def parent_run(self, name: str, key: str, params: Mapping[str, Any], known_id: str | None = None) -> str:
+        """The id of the run of a whole pipeline, now RUNNING: `known_id` if the store has it, else the key's."""
+        return self._run(name, key, params, tags={}, known_id=known_id)
 
     def child_run(self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any]) -> str:
         """The id of the run of one stage or task below `parent_run_id`, now RUNNING."""
@@ -114,10 +115,19 @@ class Tracking:
         location = None if artifact_root is None else artifact_root.resolve().as_uri()
         return str(self._client.create_experiment(experiment, artifact_location=location))
 
-    def _run(self, name: str, key: str, params: Mapping[str, Any], tags: dict[str, str]) -> str:
-        found = self._client.search_runs([self._experiment_id], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
-        if found:
-            run = found[0]
+    def _run(
+        self,
+        name: str,
+        key: str,
+        params: Mapping[str, Any],
+        tags: dict[str, str],
+        known_id: str | None = None,
+    ) -> str:
+        if known_id is not None and self._has_run(known_id):
+            run = self._client.get_run(known_id)
+        else:
+            run = self._find_run(key)
+        if run is not None:
             self._client.update_run(run.info.run_id, status="RUNNING")
         else:
             run = self._client.create_run(
@@ -126,14 +136,22 @@ class Tracking:
                 run_name=name,
             )
         run_id = str(run.info.run_id)
-        self._log_params(run_id, params, known=set(run.data.params))
+        self._log_params(run_id, params, known=run.data.params)
         return run_id
 
-    def _log_params(self, run_id: str, params: Mapping[str, Any], known: set[str]) -> None:
-        """MLflow refuses to change a parameter, so those known stay as they were."""
+    def _find_run(self, key: str) -> Any:
+        found = self._client.search_runs([self._experiment_id], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        return found[0] if found else None
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any], known: Mapping[str, str]) -> None:
+        """MLflow refuses to change a parameter: one that was changed on the way keeps its value and gets a tag."""
         from mlflow.entities import Param
 
-        new = [Param(name, value) for name, value in flat_params(params).items() if name not in known]
+        flat = flat_params(params)
+        for name in known.keys() & flat.keys():
+            if known[name] != flat[name]:
+                self._client.set_tag(run_id, f"{_CHANGED_TAG}{name}"[:_PARAM_NAME_CHARS], flat[name])
+        new = [Param(name, value) for name, value in flat.items() if name not in known]
         for start in range(0, len(new), _BATCH_PARAMS):
             self._client.log_batch(run_id, params=new[start : start + _BATCH_PARAMS])
 
@@ -153,6 +171,9 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _open_client(store_uri: str) -> Any:
     """An MlflowClient whose database is set up, without MLflow's chatter on the terminal."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # MLflow itself tries for minutes; whoever feeds it knows better when to try again.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     with warnings.catch_warnings():
         # MLflow's own use of SQLAlchemy; nobody who reads our terminal can mend it.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -168,6 +189,7 @@ def _set_up_client(store_uri: str) -> Any:
         Path(store_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         client = MlflowClient(tracking_uri=store_uri)
         client.search_experiments(max_results=1)

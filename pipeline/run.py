@@ -14,7 +14,8 @@ from cluster.storage import write_bytes
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
 from pipeline.interrupts import interrupt_on_sigterm
-from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of, store_uri
+from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
+from pipeline.mlflow_store import store_uri
 from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, working_folder
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.stages import build_stages
@@ -67,7 +68,7 @@ def check_report_is_possible(config: RunConfig, out: Path) -> None:
 
 def _execute(steps: Sequence[Step], config: RunConfig, out: Path, reporter: Reporter) -> None:
     with ExitStack() as stack:
-        mlflow_run = stack.enter_context(_mlflow(config, out, steps, reporter))
+        mlflow_run = stack.enter_context(_mlflow(config, out, reporter))
         has_ray = False
         for step in steps:
             if not step.must_run:
@@ -110,16 +111,16 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
 
 
 @contextmanager
-def _mlflow(config: RunConfig, out: Path, steps: Sequence[Step], reporter: Reporter) -> Iterator[MlflowRun]:
+def _mlflow(config: RunConfig, out: Path, reporter: Reporter) -> Iterator[MlflowRun]:
     """The run's MLflow side around the block, ended with what became of the block."""
     dumped = config.model_dump(mode="json")
     mlflow_run = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
     try:
         yield mlflow_run
     except BaseException as error:
-        mlflow_run.close(steps, status_of(error))
+        mlflow_run.close(status_of(error))
         raise
-    mlflow_run.close(steps, "FINISHED")
+    mlflow_run.close("FINISHED")
 
 
 def _without_tracking(dumped: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from cluster.storage import read_json
 from pipeline import run as run_module
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext
-from pipeline.mlflow_run import artifact_root, store_uri
+from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.recipe import load_run_config
 from pipeline.run import check_report_is_possible, needed_stages, run_pipeline
 from tests.unit.pipeline.recording_reporter import RecordingReporter

@@ -1,0 +1,100 @@
+"""The run of a whole output folder in MLflow, and below it those of its stages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.storage import fingerprint
+from pipeline.mlflow_note import read_note, write_note
+from pipeline.mlflow_stage import StageInMlflow
+from pipeline.mlflow_store import artifact_root, store_uri
+from pipeline.run_folder import CONFIG_NAME, REPORT_NAME
+
+if TYPE_CHECKING:
+    from cluster.tracking import RunStatus, Tracking
+
+
+class ParentInMlflow:
+    """Brings MLflow up to what the run has come to; may be asked again after it failed.
+
+    The run is known by a note in the folder, and before there is one by the folder's and the config's fingerprint. So
+    it goes on as the same run when a key of the config was changed on the way.
+    """
+
+    def __init__(self, config: Mapping[str, Any], params: Mapping[str, Any], out: Path) -> None:
+        """`config` is the `tracking` part of the run's config, `params` the rest."""
+        self.store = store_uri(out, config["store"])
+        self._experiment: str = config["experiment"]
+        self._params = params
+        self._out = out
+        self._tracking: Tracking | None = None
+        self._run_id = ""
+
+    def connect(self) -> "Tracking":
+        """Find or begin the run, now RUNNING; what a dead process left RUNNING is ended first.
+
+        UserError for a store that cannot be used; else raises what the store raises.
+        """
+        from cluster.tracking import Tracking
+
+        if self._tracking is None:
+            tracking = Tracking(self.store, artifact_root(self._out, self.store), self._experiment)
+            note = read_note(self._out, self.store)
+            for run_id in note.runs:
+                tracking.end_dead(run_id)
+            name = self._out.resolve().name
+            key = fingerprint({"out": str(self._out.resolve()), "config": dict(self._params)})
+            self._run_id = tracking.parent_run(name, key, self._params, note.runs[-1] if note.runs else None)
+            write_note(self._out, replace(note.with_run(self._run_id), experiment=self._experiment))
+            self._tracking = tracking
+        return self._tracking
+
+    def sync(self, stages: Sequence[StageInMlflow], outcome: "RunStatus | None") -> None:
+        """Hand in what MLflow lacks, and end the run once there is an outcome.
+
+        One stage's trouble keeps nothing else back; the first trouble is raised in the end.
+        """
+        tracking = self.connect()
+        troubles: list[Exception] = []
+        for stage in stages:
+            try:
+                if not stage.is_done:
+                    stage.sync(tracking, self._run_id)
+            except Exception as error:  # every store fails in its own way
+                troubles.append(error)
+        if outcome is not None:
+            self._end(tracking, outcome)
+        if troubles:
+            raise troubles[0]
+        if outcome is not None:
+            self._note_end({stage.step.stage.name: stage.step.key for stage in stages}, outcome)
+
+    def _end(self, tracking: "Tracking", outcome: "RunStatus") -> None:
+        if outcome == "FINISHED":
+            for name in (CONFIG_NAME, REPORT_NAME):
+                if (self._out / name).is_file():
+                    tracking.log_artifact(self._run_id, self._out / name, None)
+        tracking.finish(self._run_id, outcome)
+
+    def _note_end(self, keys: dict[str, str], outcome: "RunStatus") -> None:
+        note = read_note(self._out, self.store)
+        if outcome == "FINISHED":
+            note = note.with_stages(keys)
+        write_note(self._out, replace(note, is_open=False))
+
+
+def end_dead_runs(out: Path) -> int:
+    """Set what a dead process left RUNNING in MLflow to KILLED; how many runs that were.
+
+    For whoever knows that nobody works in `out`. Raises what the store raises.
+    """
+    note = read_note(out)
+    if not note.is_open:
+        return 0
+    from cluster.tracking import Tracking
+
+    tracking = Tracking(note.store, artifact_root(out, note.store), note.experiment)
+    num_ended = sum(tracking.end_dead(run_id) for run_id in note.runs)
+    write_note(out, replace(note, is_open=False))
+    return num_ended
