@@ -11,6 +11,7 @@ _LANE_TOKENS = 16384
 """Of each lane, read at once: enough that the work per lane does not show, little enough for a processor's cache."""
 _WINDOW_TOKENS = 1 << 21
 """Of all lanes at most."""
+_NONE = -1
 
 
 class LaneFeed:
@@ -51,6 +52,7 @@ class LaneFeed:
         try:
             return self._ahead.result()
         except UserError:
+            self._ahead_cursor = _NONE  # whoever asks again wants another try
             if len(self._memories[0].steps) == 1:
                 raise
             # The steps before the one that cannot be read are still good: from here on step by step.
