@@ -140,3 +140,15 @@ def exclusive_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
                     ) from None
                 time.sleep(_LOCK_POLL_S)
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds `exclusive_lock(path)` at this moment."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -12,6 +12,7 @@ from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.model_commands import complete, embed, infill, score
 from pipeline.plan_command import plan
+from pipeline.status_command import status
 
 _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
@@ -24,6 +25,7 @@ stopped.
 \b
 permcode run --recipe demo --out runs/demo
 permcode run --recipe demo --out runs/demo --dry-run
+permcode status runs/demo
 permcode plan --recipe base
 permcode inspect runs/demo
 permcode complete runs/demo "def main("
@@ -278,6 +280,7 @@ def forget(
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())
 
 
+app.command()(status)
 app.command()(plan)
 app.command("import")(import_model)
 app.command("export")(export_model)

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.storage import fingerprint
+from cluster.errors import UserError
+from cluster.storage import exclusive_lock, fingerprint, is_locked
 from pipeline.mlflow_note import read_note, write_note
 from pipeline.mlflow_stage import StageInMlflow
 from pipeline.mlflow_store import artifact_root, store_uri
-from pipeline.run_folder import CONFIG_NAME, REPORT_NAME
+from pipeline.run_folder import CONFIG_NAME, LOCK_NAME, REPORT_NAME
 
 if TYPE_CHECKING:
     from cluster.tracking import RunStatus, Tracking
@@ -87,14 +88,19 @@ class ParentInMlflow:
 def end_dead_runs(out: Path) -> int:
     """Set what a dead process left RUNNING in MLflow to KILLED; how many runs that were.
 
-    For whoever knows that nobody works in `out`. Raises what the store raises.
+    Does nothing while somebody works in `out`. Raises what the store raises.
     """
-    note = read_note(out)
-    if not note.is_open:
+    note, lock = read_note(out), out / LOCK_NAME
+    if not note.is_open or is_locked(lock):
         return 0
     from cluster.tracking import Tracking
 
     tracking = Tracking(note.store, artifact_root(out, note.store), note.experiment)
-    num_ended = sum(tracking.end_dead(run_id) for run_id in note.runs)
-    write_note(out, replace(note, is_open=False))
-    return num_ended
+    try:
+        # Taken for a moment only, and late, because a command that starts now would be refused.
+        with exclusive_lock(lock):
+            num_ended = sum(tracking.end_dead(run_id) for run_id in note.runs)
+            write_note(out, replace(note, is_open=False))
+            return num_ended
+    except UserError:
+        return 0

@@ -18,11 +18,16 @@ def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
 
     For the only writer of the run, and before all that takes time: an attempt that is killed in it shows, too.
     """
+    import torch
+
+    host = socket.gethostname()
     with Heartbeat(folder / HEARTBEAT_NAME) as heartbeat:
         journal.event(
-            f"process {os.getpid()} on {socket.gethostname()} takes the run up",
+            f"process {os.getpid()} on {host} takes the run up",
             name="attempt",
             process_started_s=process_started_s(),
             previous_beat_s=heartbeat.previous_beat_s,
+            host=host,
+            gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         )
         yield

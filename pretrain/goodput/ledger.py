@@ -166,6 +166,6 @@ class _Ledger:
         written_s = record.time_s + self.clock_lag_s
         if written_s >= self.mark_s:
             return written_s
-        measured_s = sum(record.facts.get(name, 0.0) for name in _MEASURED)
+        measured_s = float(sum(record.facts.get(name, 0.0) for name in _MEASURED))
         self.clock_lag_s += self.mark_s + measured_s - written_s
         return self.mark_s + measured_s

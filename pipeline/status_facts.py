@@ -1,0 +1,206 @@
+"""What a pretraining folder says about its run, dead or alive, from files alone."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cluster.heartbeat import STALE_S, last_beat_s
+from cluster.journal import JournalRecord, read_journal
+from cluster.lineage import counting_steps
+from cluster.storage import is_locked, read_json
+from pretrain.goodput.accounts import Goodput
+from pretrain.goodput.ledger import goodput
+
+JOURNAL_NAME = "journal.jsonl"
+LOCK_NAME = ".writer.lock"
+HEARTBEAT_NAME = "heartbeat"
+PROBLEM_FILES = {"error.json": "message", "hang.json": "text"}
+"""What an attempt leaves that ends by itself, and where in it the reason stands."""
+_VALIDATION = "validation_bits_per_byte"
+_RECENT_STEPS = 20
+_ETA_STEPS = 100
+_NUM_WARNINGS = 3
+
+State = Literal["starting", "running", "hanging", "stopped", "finished", "failed", "dead"]
+_STATE_AFTER: dict[str, State] = {
+    "attempt": "starting",
+    "start": "running",
+    "again": "running",
+    "stop": "stopped",
+    "end": "finished",
+}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """An evaluation's headline."""
+
+    step: int
+    bits_per_byte: float
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The newest checkpoint that was written."""
+
+    step: int
+    age_s: float
+    num_steps_since: int
+    """What a kill now would throw away."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning, and when it was given."""
+
+    time_s: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusFacts:
+    """All that `permcode status` knows; what the folder does not tell is None. Times are seconds since the epoch."""
+
+    folder: str
+    state: State
+    since_s: float
+    """When it came into this state; of one that is dead or hangs, its last beat."""
+    problem: str | None
+    num_attempts: int
+    world_size: int | None
+    device: str | None
+    step: int
+    """Where the newest attempt stands."""
+    furthest_step: int
+    """Where the run has been: more than `step` while steps are made again."""
+    num_steps: int | None
+    tokens: int | None
+    tokens_per_s: float | None
+    """Median of the newest steps of the newest attempt."""
+    left_s: float | None
+    """At the pace of the newest steps, saves and evaluations included; of a live run only."""
+    loss: float | None
+    validation: Validation | None
+    best_validation: Validation | None
+    commit: Commit | None
+    num_skipped_steps: int
+    num_rewinds: int
+    num_damaged: int
+    """Checkpoints passed over."""
+    stragglers: str | None
+    """The last comparison of workers."""
+    num_warnings: int
+    warnings: list[Warned]
+    """The last ones."""
+    goodput: Goodput
+
+
+def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
+    """Of the pretraining in `folder`, which holds a journal with at least one record."""
+    now_s = time.time() if now_s is None else now_s
+    records = read_journal(folder / JOURNAL_NAME)
+    beat_s = last_beat_s(folder / HEARTBEAT_NAME)
+    events = [record for record in records if record.kind == "event"]
+    attempt = _newest_attempt(records)
+    made = [record for record in attempt if record.kind == "step"]
+    start = _facts_of_last(events, "start")
+    state, since_s = _state(folder, events, beat_s, now_s)
+    is_live = state in ("starting", "running")
+    steps = counting_steps(records)
+    step = (made[-1].step or 0) if made else int(start.get("step", 0))
+    num_steps, tokens_per_step = start.get("num_steps"), _tokens_per_step(start)
+    warnings = [Warned(record.time_s, record.text) for record in events if record.level == "warning"]
+    validations = [Validation(at, one[_VALIDATION]) for at, one in steps.items() if _VALIDATION in one]
+    return StatusFacts(
+        folder=str(folder),
+        state=state,
+        since_s=since_s,
+        problem=_problem(folder) if state in ("failed", "dead") else None,
+        num_attempts=sum(record.name == "attempt" for record in events),
+        world_size=start.get("world_size"),
+        device=_facts_of_last(events, "attempt").get("gpu"),
+        step=step,
+        furthest_step=max([step, *steps]),
+        num_steps=num_steps,
+        tokens=None if tokens_per_step is None else step * tokens_per_step,
+        tokens_per_s=_median(made, "tokens_per_s"),
+        left_s=_left_s(made, step, num_steps) if is_live else None,
+        loss=steps[step].get("loss") if step in steps else None,
+        validation=validations[-1] if validations else None,
+        best_validation=min(validations, key=lambda one: one.bits_per_byte, default=None),
+        commit=_commit(events, step, now_s),
+        num_skipped_steps=len({record.facts["cursor"] for record in events if record.name == "skipped"}),
+        num_rewinds=sum(record.name == "rewind" for record in events),
+        num_damaged=sum(record.name == "damaged" for record in events),
+        stragglers=next((record.text for record in reversed(events) if record.name == "stragglers"), None),
+        num_warnings=len(warnings),
+        warnings=warnings[-_NUM_WARNINGS:],
+        goodput=goodput(records, beat_s, now_s),
+    )
+
+
+def _state(
+    folder: Path, events: Sequence[JournalRecord], beat_s: float | None, now_s: float
+) -> tuple[State, float]:
+    """The state, and since when it holds."""
+    last = next((record for record in reversed(events) if record.name in _STATE_AFTER), None)
+    told: State = _STATE_AFTER[last.name] if last else "running"
+    told_s = last.time_s if last else now_s
+    if told in ("finished", "stopped") or (beat_s is not None and now_s - beat_s < STALE_S):
+        return told, told_s
+    silent_since_s = told_s if beat_s is None else max(beat_s, told_s)
+    if is_locked(folder / LOCK_NAME):
+        return "hanging", silent_since_s
+    return ("dead" if _problem(folder) is None else "failed"), silent_since_s
+
+
+def _problem(folder: Path) -> str | None:
+    """Why the last attempt ended, if it could say so."""
+    for name, key in PROBLEM_FILES.items():
+        if (folder / name).is_file():
+            return str(read_json(folder / name)[key])
+    return None
+
+
+def _newest_attempt(records: Sequence[JournalRecord]) -> Sequence[JournalRecord]:
+    begins = [index for index, record in enumerate(records) if record.name in ("attempt", "again")]
+    return records[begins[-1] :] if begins else records
+
+
+def _facts_of_last(events: Sequence[JournalRecord], name: str) -> dict[str, Any]:
+    return next((record.facts for record in reversed(events) if record.name == name), {})
+
+
+def _tokens_per_step(start: dict[str, Any]) -> int | None:
+    if "lanes" not in start or "segment_tokens" not in start:
+        return None
+    return int(start["lanes"]) * int(start["segment_tokens"])
+
+
+def _median(made: Sequence[JournalRecord], metric: str) -> float | None:
+    values = [record.metrics[metric] for record in made[-_RECENT_STEPS:] if metric in record.metrics]
+    return statistics.median(values) if values else None
+
+
+def _left_s(made: Sequence[JournalRecord], step: int, num_steps: int | None) -> float | None:
+    recent = made[-_ETA_STEPS:]
+    num_made = (recent[-1].step or 0) - (recent[0].step or 0) if recent else 0
+    if num_steps is None or num_made < 1:
+        return None
+    return max(0.0, recent[-1].time_s - recent[0].time_s) / num_made * (num_steps - step)
+
+
+def _commit(events: Sequence[JournalRecord], step: int, now_s: float) -> Commit | None:
+    commits: list[JournalRecord] = []
+    for record in events:
+        if record.name == "commit":
+            commits.append(record)
+        elif record.name == "rewind":
+            commits = [one for one in commits if one.facts["step"] <= record.facts["to_step"]]
+    if not commits:
+        return None
+    at = int(commits[-1].facts["step"])
+    return Commit(at, max(0.0, now_s - commits[-1].time_s), max(0, step - at))

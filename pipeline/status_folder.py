@@ -1,0 +1,79 @@
+"""Which pretraining `permcode status` is asked about, and how it is configured."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cluster.errors import UserError
+from cluster.storage import read_json
+from pipeline.config import RunConfig
+from pipeline.run_folder import CONFIG_NAME
+from pipeline.stage_record import RECORD_NAME
+from pipeline.status_facts import JOURNAL_NAME
+from pretrain.config import PretrainConfig
+
+STAGES = ("prep", "pretrain", "completion", "search", "report")
+
+
+@dataclass(frozen=True)
+class StatusFolder:
+    """`out` is the run's folder, `pretrain` its newest pretraining; one of them may be missing."""
+
+    out: Path | None
+    pretrain: Path | None
+
+    @property
+    def finished_stages(self) -> list[str]:
+        """Those of the run's stages that are finished, in their order."""
+        out = self.out
+        return [] if out is None else [name for name in STAGES if any(out.glob(f"{name}-*/{RECORD_NAME}"))]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is computed."""
+
+    config: PretrainConfig
+    vocab_size: int
+
+
+def find_status_folder(folder: Path) -> StatusFolder:
+    """`folder` is a run's --out folder or a pretraining in it. UserError for anything else."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: give a run's --out folder")
+    if (folder / JOURNAL_NAME).is_file() and not (folder / CONFIG_NAME).is_file():
+        out = folder.resolve().parent
+        return StatusFolder(out if (out / CONFIG_NAME).is_file() else None, folder)
+    begun = [path.parent for path in folder.glob(f"pretrain-*/{JOURNAL_NAME}")]
+    if not begun and not (folder / CONFIG_NAME).is_file():
+        raise UserError(
+            f"{folder} is no run (no {CONFIG_NAME}, no {JOURNAL_NAME}): give a run's --out folder"
+        )
+    newest = max(begun, key=lambda path: (path / JOURNAL_NAME).stat().st_mtime_ns, default=None)
+    return StatusFolder(folder, newest)
+
+
+def read_shape(found: StatusFolder) -> Shape | None:
+    """Model, batch and vocabulary of the pretraining; None where nothing tells them yet, or a newer permcode did."""
+    try:
+        if found.pretrain is not None and (shape := _of_newest_commit(found.pretrain)) is not None:
+            return shape
+        return _of_run(found.out) if found.out is not None else None
+    except (UserError, OSError, ValidationError, yaml.YAMLError, KeyError, TypeError):
+        return None
+
+
+def _of_newest_commit(folder: Path) -> Shape | None:
+    commits = sorted(path.parent for path in folder.glob("checkpoints/step-*/config.json"))
+    if not commits:
+        return None
+    config: dict[str, Any] = read_json(commits[-1] / "config.json")["pretrain"]
+    return Shape(PretrainConfig.model_validate(config), read_json(commits[-1] / "model.json")["vocab_size"])
+
+
+def _of_run(out: Path) -> Shape:
+    config = RunConfig.model_validate(yaml.safe_load((out / CONFIG_NAME).read_text(encoding="utf-8")))
+    return Shape(config.pretrain, config.prep.tokenizer.vocab_size)

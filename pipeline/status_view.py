@@ -1,0 +1,124 @@
+"""`permcode status` as plain lines, and as JSON for programs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from cluster.reporter import count_text, duration_text
+from pipeline.status_facts import StatusFacts
+from pipeline.status_speed import Speed
+from pretrain.goodput.accounts import LABELS, Goodput
+
+_LABEL_CHARS = 14
+_DONE = {
+    "starting": "starting since",
+    "running": "running since",
+    "hanging": "HANGS: no sign of life since",
+    "stopped": "stopped at",
+    "finished": "finished at",
+    "failed": "failed at",
+    "dead": "DEAD since",
+}
+
+
+def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> Iterator[str]:
+    """A headline, a line for each figure, the goodput table, the last warnings."""
+    restarts = f", restarted {facts.num_attempts - 1} times" if facts.num_attempts > 1 else ""
+    yield f"{facts.folder}: {_DONE[facts.state]} {_clock(facts.since_s)}{restarts}"
+    if facts.problem is not None:
+        yield _line("problem", facts.problem)
+    if finished_stages:
+        yield _line("finished", ", ".join(finished_stages))
+    yield _line("step", _step(facts))
+    yield _line("speed", _speed(facts, speed))
+    if facts.left_s is not None:
+        yield _line("left", f"about {duration_text(facts.left_s)}")
+    if facts.loss is not None:
+        yield _line("loss", f"{facts.loss:.4f}")
+    if facts.validation is not None and facts.best_validation is not None:
+        yield _line("validation", _validation(facts))
+    yield _line("checkpoint", _checkpoint(facts))
+    yield _line(
+        "health",
+        f"{facts.num_skipped_steps} skipped steps, {facts.num_rewinds} rewinds, {facts.num_damaged} damaged "
+        f"checkpoints, {facts.num_warnings} warnings",
+    )
+    if facts.stragglers is not None:
+        yield _line("workers", facts.stragglers)
+    yield from goodput_lines(facts.goodput)
+    for warned in facts.warnings:
+        yield _line("warning", f"{_clock(warned.time_s)} {warned.text}")
+
+
+def goodput_lines(goodput: Goodput) -> Iterator[str]:
+    """Where the time went, each part as a share and in time."""
+    yield f"goodput {goodput.share:.2%} of {duration_text(goodput.wall_s)} since the first process began:"
+    shares = goodput.shares()
+    for name, seconds in goodput.parts.by_name().items():
+        yield f"  {LABELS[name]:<18} {shares[name]:>8.2%}  {duration_text(seconds):>7}"
+    if goodput.unexplained_s > 0.01 * goodput.wall_s:
+        yield f"  (of compute, {duration_text(goodput.unexplained_s)} are explained by no measurement)"
+
+
+def status_json(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> str:
+    """All figures, for programs."""
+    values: dict[str, Any] = {
+        **asdict(facts),
+        "speed": None if speed is None else asdict(speed),
+        "finished_stages": list(finished_stages),
+    }
+    values["goodput"]["shares"] = facts.goodput.shares()
+    return json.dumps(values, indent=2, ensure_ascii=False)
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{_LABEL_CHARS}}{text}"
+
+
+def _clock(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).isoformat(sep=" ", timespec="seconds")
+
+
+def _step(facts: StatusFacts) -> str:
+    text = f"{facts.step:,}"
+    if facts.num_steps is not None:
+        text += f" of {facts.num_steps:,} ({facts.step / facts.num_steps:.1%})"
+    if facts.tokens is not None:
+        text += f", {count_text(facts.tokens)} tokens"
+    if facts.furthest_step > facts.step:
+        text += f"; steps up to {facts.furthest_step:,} are made again"
+    return text
+
+
+def _speed(facts: StatusFacts, speed: Speed | None) -> str:
+    if facts.tokens_per_s is None:
+        return "unknown before the first step"
+    workers = f" on {facts.world_size} workers" if facts.world_size else ""
+    text = f"{count_text(facts.tokens_per_s)} tokens/s{workers}"
+    if speed is None:
+        return text
+    text += f", {count_text(speed.flops_per_s / 1e9)} GFLOP/s of the model"
+    if speed.mfu is not None:
+        return f"{text}, MFU {speed.mfu:.1%} of {facts.device}"
+    return f"{text}; MFU unknown on this machine"
+
+
+def _validation(facts: StatusFacts) -> str:
+    last, best = facts.validation, facts.best_validation
+    if last is None or best is None:
+        return "none yet"
+    return (
+        f"{last.bits_per_byte:.4f} bits per byte at step {last.step:,}, best {best.bits_per_byte:.4f} "
+        f"at step {best.step:,}"
+    )
+
+
+def _checkpoint(facts: StatusFacts) -> str:
+    if facts.commit is None:
+        return "none yet"
+    return (
+        f"step {facts.commit.step:,}, {duration_text(facts.commit.age_s)} old, "
+        f"{facts.commit.num_steps_since:,} steps since"
+    )
