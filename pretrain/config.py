@@ -55,13 +55,19 @@ class HealthConfig(Config):
 
 
 class ValidationConfig(Config):
-    """Left-to-right bits per byte on the validation split."""
+    """Bits per byte on the validation split: left to right with memory, and in other conditions if wanted."""
 
     every_steps: PositiveInt = 100
     during_tokens: PositiveInt = 32_768
     """Tokens scored during training; rounded up to whole segments of every lane."""
+    during_order_tokens: PositiveInt = 4096
+    """Tokens of these that are also scored in the other conditions, rounded up in the same way."""
     final_tokens: PositiveInt = 262_144
-    """Tokens scored at the end, the same for the model and the n-gram baselines."""
+    """Tokens scored at the end, the same in all conditions and for the n-gram baselines."""
+    by_order: bool = True
+    """Score also any order and infilling, and every order without memory."""
+    by_language: bool = True
+    """Tell the figures of every language."""
 
 
 class PretrainConfig(Config):

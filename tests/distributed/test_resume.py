@@ -10,7 +10,7 @@ import torch
 from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
 from pretrain.data.lanes import LaneReader
-from pretrain.evaluate import ValidationText, model_bits, ngram_bits
+from pretrain.evaluation.evaluator import Evaluator
 from pretrain.weights import load_pretrained
 from tests.distributed.workers import Workers, final_state, small_config
 
@@ -87,21 +87,19 @@ def test_one_worker_sees_the_same_data_and_nearly_the_same_losses(
 
 
 def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, prep_folder: Path) -> None:
-    config = small_config()
-    corpus = open_prepared(prep_folder)
-    text = ValidationText.of_split(
-        corpus, "validation", config.lanes, config.segment_tokens, config.validation.final_tokens
+    config, corpus = small_config(), open_prepared(prep_folder)
+    evaluator = Evaluator(
+        config.validation, corpus, config.lanes, config.segment_tokens, config.lanes, torch.device("cpu")
     )
     told = json.loads((untouched / "result.json").read_text())["validation"]
-    assert told["num_bytes"] == text.num_bytes()
-    model = load_pretrained(untouched / "model")
-    bits = model_bits(model, text, range(text.reader.lanes), torch.device("cpu"))
-    # float32 masters here, their bf16 copies there
-    assert bits / text.num_bytes() == pytest.approx(told["model_bits_per_byte"], rel=1e-2)
+    found = evaluator.final(load_pretrained(untouched / "model"))
+    assert told["num_bytes"] == found.headline.num_bytes
+    assert told["model_bits_per_byte"] == pytest.approx(found.headline.bits_per_byte, rel=1e-2)
+    # Two workers there, one here; float32 masters here, their bf16 copies there.
+    assert told["by_condition"] == pytest.approx(found.to_json()["by_condition"], rel=1e-2)
     reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=3)
-    unigram_bits, bigram_bits = ngram_bits(reader, _STEPS, text, model.vocab_size)
-    assert told["unigram_bits_per_byte"] == pytest.approx(unigram_bits / text.num_bytes())
-    assert told["bigram_bits_per_byte"] == pytest.approx(bigram_bits / text.num_bytes())
+    for name, bits_per_byte in evaluator.baselines(reader, _STEPS).to_json().items():
+        assert told[name] == pytest.approx(bits_per_byte)
 
 
 @pytest.mark.slow

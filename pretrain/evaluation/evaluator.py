@@ -1,0 +1,132 @@
+"""Evaluation on all workers: lanes are divided among them, sums over documents are added up.
+
+Nothing of the training is touched: no random number is drawn from torch's generators, the training's memory is not
+read, and the model goes back to the mode it was in.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from data_prep.prepared import PreparedCorpus
+from pretrain.config import ValidationConfig
+from pretrain.data.lanes import LaneReader
+from pretrain.evaluation.baselines import Baselines, ngram_baselines
+from pretrain.evaluation.conditions import HEADLINE, Condition, ValidationOrders, conditions
+from pretrain.evaluation.documents import DocumentFinder
+from pretrain.evaluation.estimate import NUM_SUMS
+from pretrain.evaluation.result import Evaluation
+from pretrain.evaluation.scoring import Scorer
+from pretrain.evaluation.text import ValidationText
+from pretrain.evaluation.workers import added_up, lanes_of_rank, passes, union
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.words import WordPieces
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A text, and how much of it is scored in the conditions other than the headline's."""
+
+    scorer: Scorer
+    order_segments: int
+    languages: tuple[str, ...]
+    """Of all workers' documents, sorted; the same on every worker. Empty where they are not told apart."""
+
+
+class Evaluator:
+    """Scores the validation split; every worker makes one and calls the same methods in the same order."""
+
+    def __init__(
+        self,
+        config: ValidationConfig,
+        corpus: PreparedCorpus,
+        lanes: int,
+        segment_tokens: int,
+        lanes_per_pass: int,
+        device: torch.device,
+    ) -> None:
+        """`lanes` streams at most are scored, `lanes_per_pass` of them at once on one worker.
+
+        UserError when the split has fewer tokens than one segment.
+        """
+        self._config, self._corpus, self._device = config, corpus, device
+        self._segment_tokens, self._lanes_per_pass = segment_tokens, lanes_per_pass
+        self._during_text, self._final_text = (
+            ValidationText.of_split(corpus, "validation", lanes, segment_tokens, wanted_tokens)
+            for wanted_tokens in (config.during_tokens, config.final_tokens)
+        )
+
+    def during(self, model: TwoStreamTransformer) -> Evaluation:
+        """The figures of the sample for training: `during_tokens`, in other conditions `during_order_tokens`.
+
+        Collective. UserError when a block is damaged.
+        """
+        return self._evaluate(model, self._during_sample)
+
+    def final(self, model: TwoStreamTransformer) -> Evaluation:
+        """The figures of `final_tokens`, the same tokens in all conditions. Collective; raises as `during`."""
+        return self._evaluate(model, self._sample(self._final_text, self._config.final_tokens))
+
+    def baselines(self, training: LaneReader, num_steps: int) -> Baselines:
+        """What n-gram models of the first `num_steps` training steps need for the text of `final`.
+
+        Reads all lanes, so that one worker is enough.
+        """
+        return ngram_baselines(training, num_steps, self._final_text, self._corpus.tokenizer.vocab_size)
+
+    @cached_property
+    def _orders(self) -> ValidationOrders:
+        words = WordPieces.of_tokenizer(self._corpus.tokenizer, self._device)
+        return ValidationOrders(self._segment_tokens, words, self._device)
+
+    @cached_property
+    def _during_sample(self) -> _Sample:
+        return self._sample(self._during_text, self._config.during_order_tokens)
+
+    def _sample(self, text: ValidationText, order_tokens: int) -> _Sample:
+        """Collective, since a worker knows the languages of its own lanes only."""
+        documents = DocumentFinder(text)
+        languages = union(
+            {name for lane in lanes_of_rank(text.lanes) for name in documents.lane(lane).languages}
+            if self._config.by_language
+            else set()
+        )
+        scorer = Scorer(text, documents, self._orders, self._device)
+        return _Sample(scorer, text.segments_of(order_tokens), languages)
+
+    def _evaluate(self, model: TwoStreamTransformer, sample: _Sample) -> Evaluation:
+        scored = conditions(self._config.by_order, has_memory=model.config.memory_tokens > 0)
+        with _evaluating(model):
+            sums = np.stack([self._sums(model, sample, condition) for condition in scored])
+        return Evaluation.of_sums(scored, sample.languages, added_up(sums, self._device))
+
+    def _sums(
+        self, model: TwoStreamTransformer, sample: _Sample, condition: Condition
+    ) -> NDArray[np.float64]:
+        """This worker's part of the sums by language."""
+        text = sample.scorer.text
+        num_segments = text.num_segments if condition == HEADLINE else sample.order_segments
+        row_of = {language: row for row, language in enumerate(sample.languages)}
+        sums = np.zeros((max(1, len(sample.languages)), NUM_SUMS))
+        for lanes, counts in passes(text.lanes, self._lanes_per_pass):
+            costs = sample.scorer.costs(model, condition, lanes, num_segments)
+            if counts:
+                rows = [row_of.get(language, 0) for language in costs.languages]
+                np.add.at(sums, rows, costs.sums())
+        return sums
+
+
+@contextmanager
+def _evaluating(model: TwoStreamTransformer) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

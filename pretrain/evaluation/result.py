@@ -1,0 +1,102 @@
+"""What an evaluation found, and what its numbers are called."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.errors import UserError
+from pretrain.evaluation.conditions import HEADLINE, Condition
+from pretrain.evaluation.estimate import Estimate
+
+_SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}
+"""What MLflow refuses in a metric's name: C++ is Cpp there, C# is Csharp."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: a condition, and a language, or None for all of them together."""
+
+    condition: Condition
+    language: str | None
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All figures of one evaluation, the headline first: left to right, with memory, all languages."""
+
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of_sums(
+        cls, conditions: Sequence[Condition], languages: Sequence[str], sums: NDArray[np.float64]
+    ) -> "Evaluation":
+        """From the sums [conditions, languages, NUM_SUMS] of all lanes. UserError when nothing was scored.
+
+        Without `languages` the sums have one row of all of them, and there are no figures by language.
+        """
+        rows = [
+            Row(condition, language, estimate)
+            for condition, table in zip(conditions, sums, strict=True)
+            for language, values in [(None, table.sum(axis=0)), *zip(languages, table, strict=False)]
+            if (estimate := Estimate.of(values)) is not None
+        ]
+        if not rows or rows[0].condition != HEADLINE:
+            raise UserError(
+                "the validation text spells no bytes, so there is nothing to score: use a larger corpus"
+            )
+        return cls(tuple(rows))
+
+    @property
+    def headline(self) -> Estimate:
+        """Left to right, with the model's memory, all languages."""
+        return self.rows[0].estimate
+
+    def metrics(self) -> dict[str, float]:
+        """The figures by names that MLflow takes; a standard error has `_se` behind its figure's name.
+
+        Left to right with memory is `validation_bits_per_byte` and, by language, `validation.language.NAME`; all
+        languages together in other conditions are `validation.any_order`, `validation.infill.without_memory`, ...
+        """
+        found: dict[str, float] = {}
+        for row in self.rows:
+            name = _metric_name(row)
+            if name is not None:
+                found[name] = row.estimate.bits_per_byte
+                if row.estimate.standard_error is not None:
+                    found[f"{name}_se"] = row.estimate.standard_error
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The headline, every condition's bits per byte over all languages, and `table`, a row for each figure."""
+        headline = self.headline
+        return {
+            "model_bits_per_byte": headline.bits_per_byte,
+            "model_standard_error": headline.standard_error,
+            "num_bytes": headline.num_bytes,
+            "num_documents": headline.num_documents,
+            "by_condition": {
+                row.condition.name: row.estimate.bits_per_byte for row in self.rows if row.language is None
+            },
+            "table": [
+                asdict(row.condition) | {"language": row.language} | asdict(row.estimate) for row in self.rows
+            ],
+        }
+
+
+def _metric_name(row: Row) -> str | None:
+    if row.language is None:
+        is_headline = row.condition == HEADLINE
+        return "validation_bits_per_byte" if is_headline else f"validation.{row.condition.name}"
+    if row.condition == HEADLINE:
+        return f"validation.language.{_safe_name(row.language)}"
+    return None
+
+
+def _safe_name(language: str) -> str:
+    spelt = "".join(_SPELT_OUT.get(character, character) for character in language)
+    return re.sub(r"[^\w. -]", "_", spelt, flags=re.ASCII)

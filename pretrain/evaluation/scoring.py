@@ -1,0 +1,91 @@
+"""One condition over some lanes: what every document cost.
+
+Shapes: B lanes, L segment, P predicted, T tokens of a lane's stream, D documents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pretrain.data.batch import Batch, left_to_right_batch
+from pretrain.evaluation.conditions import Condition, ValidationOrders
+from pretrain.evaluation.documents import DocumentFinder, LaneDocuments
+from pretrain.evaluation.estimate import document_sums
+from pretrain.evaluation.nats import token_nats
+from pretrain.evaluation.text import ValidationText
+from pretrain.model.transformer import TwoStreamTransformer
+
+
+@dataclass(frozen=True)
+class DocumentCosts:
+    """Of every document that has a scored token: its language, nats, and bytes."""
+
+    languages: tuple[str, ...]
+    nats_D: NDArray[np.float64]
+    bytes_D: NDArray[np.float64]
+
+    def sums(self) -> NDArray[np.float64]:
+        """Float64 [D, NUM_SUMS]."""
+        return document_sums(self.nats_D, self.bytes_D)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores a text's lanes under any condition."""
+
+    text: ValidationText
+    documents: DocumentFinder
+    orders: ValidationOrders
+    device: torch.device
+
+    def costs(
+        self, model: TwoStreamTransformer, condition: Condition, lanes: range, num_segments: int
+    ) -> DocumentCosts:
+        """The first `num_segments` segments of `lanes`, a segment of all of them in one pass.
+
+        The model must be in evaluation mode and without gradients; only its forward is called.
+        """
+        costs = _RunningCosts([self.documents.lane(lane) for lane in lanes], self.text.token_bytes_V)
+        empty = model.empty_memory(len(lanes)).to(self.device)
+        memory = empty
+        for segment in range(num_segments):
+            plain = left_to_right_batch(
+                self.text.reader, segment, lanes, model.config.segment_encodings, self.device
+            )
+            batch = self.orders.batch(condition.order, plain, segment, lanes)
+            output = model(batch.tokens_BL, batch.content, batch.targets, memory)
+            memory = output.memory if condition.with_memory else empty
+            nats_BP = token_nats(output.logits_BPV, batch.wanted_BP)
+            has_given_token = condition.order == "left_to_right" and segment == 0
+            costs.add(segment, batch, nats_BP, num_given=int(has_given_token))
+        return costs.finished()
+
+
+class _RunningCosts:
+    def __init__(self, documents: Sequence[LaneDocuments], token_bytes_V: NDArray[np.int64]) -> None:
+        self._token_bytes_V = token_bytes_V
+        self._languages = tuple(language for lane in documents for language in lane.languages)
+        first_document_B = np.cumsum([0, *(len(lane.languages) for lane in documents)])[:-1]
+        self._document_BT = np.stack([lane.document_T for lane in documents]) + first_document_B[:, None]
+        self._nats_D, self._bytes_D, self._tokens_D = np.zeros((3, len(self._languages)))
+
+    def add(self, segment: int, batch: Batch, nats_BP: torch.Tensor, num_given: int) -> None:
+        """The predictions of the lanes' segment number `segment`, but the first `num_given`."""
+        first_token = segment * batch.tokens_BL.shape[1]
+        index_BP = first_token + batch.targets.position_BX.cpu().numpy()  # no order here leaves gaps
+        scored = np.s_[:, num_given:]
+        document_X = np.take_along_axis(self._document_BT, index_BP, axis=1)[scored].reshape(-1)
+        token_X = batch.wanted_BP.cpu().numpy()[scored].reshape(-1)
+        np.add.at(self._nats_D, document_X, nats_BP.double().cpu().numpy()[scored].reshape(-1))
+        np.add.at(self._bytes_D, document_X, self._token_bytes_V[token_X])
+        np.add.at(self._tokens_D, document_X, 1)
+
+    def finished(self) -> DocumentCosts:
+        is_scored_D = self._tokens_D > 0
+        languages = tuple(
+            language for language, scored in zip(self._languages, is_scored_D, strict=True) if scored
+        )
+        return DocumentCosts(languages, self._nats_D[is_scored_D], self._bytes_D[is_scored_D])
