@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,15 +79,10 @@ def _wait_for(address: str, head: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def _stop(head: "subprocess.Popen[bytes]") -> None:
-    processes = [head, *psutil.Process(head.pid).children(recursive=True)] if head.poll() is None else []
-    head.terminate()
-    try:
-        head.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        head.kill()
-        head.wait()
-    for process in processes[1:]:
-        try:
+    """Kill it with all its processes: asked to end, it takes up to 20 s."""
+    children = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
+    head.kill()
+    head.wait()
+    for process in children:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue

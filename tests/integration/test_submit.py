@@ -1,4 +1,7 @@
-"""Jobs on a cluster that the tests start: submitted once, followed, ended with their own status."""
+"""Jobs on a cluster that the tests start: submitted once, followed, ended with their own status.
+
+The last two are `permcode submit`: the whole run as a job, from the command line.
+"""
 
 import io
 import os
@@ -17,6 +20,7 @@ from cluster.errors import UserError
 from cluster.jobs import packed_code, submit_job
 from cluster.reporter import Reporter
 from tests.integration.conftest import RayHead
+from tests.integration.smoke_run import command, copy_corpus, only, run
 
 # Ray's client passes it to aiohttp while it follows a log.
 pytestmark = pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
@@ -166,3 +170,18 @@ def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", os.path.join(folder, "none"))
     with pytest.raises(UserError, match=r"RAY_AUTH_TOKEN_PATH=.*none cannot be read"):
         submit(RayHead("http://127.0.0.1:1", ""), folder, ["true"], "nobody")
+
+
+def test_the_whole_run_ends_on_the_cluster_as_it_does_here(head: RayHead, tmp_path: Path) -> None:
+    corpus, out = copy_corpus(tmp_path / "corpus"), tmp_path / "run"
+    done = run([*command("submit", out, corpus), "--address", head.address])
+    assert "pretrain: finished in" in done.stdout
+    assert (out / "report.html").exists()
+    assert only(out, "pretrain-*").joinpath("model", "model.safetensors").exists()
+
+
+def test_a_job_that_fails_on_bad_input_gives_its_exit_status(head: RayHead, tmp_path: Path) -> None:
+    arguments = command("submit", tmp_path / "run", tmp_path / "nowhere")
+    done = run([*arguments, "--address", head.address], expect=2)
+    assert "nowhere" in done.stdout + done.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """A plain wheel holds everything: packages, recipes, the report's template, the command line."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +27,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # Built from a copy: setuptools leaves build products beside the sources.
     tree = folder / "tree"
-    tracked = ["pyproject.toml", "README.md", "LICENSE", *sorted(PACKAGES)]
-    run(["cp", "-r", *(str(ROOT / name) for name in tracked), str(_made(tree))], folder)
+    for package in PACKAGES:
+        # Other tests may be writing byte code beside the sources.
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
     build = [
         sys.executable,
         "-m",
@@ -54,11 +58,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     run([*install, str(wheel)], folder)
     return target
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def test_the_wheel_holds_our_packages_and_nothing_else(installed: Path) -> None:
