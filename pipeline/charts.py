@@ -7,6 +7,7 @@ from typing import Any
 from cluster.reporter import count_text, duration_text
 from pipeline.curves import Curve, smoothed
 from pipeline.svg import draw
+from pretrain.goodput.accounts import LABELS, Goodput
 
 # Readable on white and on near-black; told apart also without colour vision.
 BLUE, ORANGE, GREEN, GREY, RED = "#3b82c4", "#e08a1e", "#2f9e6e", "#8a8f98", "#d1495b"
@@ -108,6 +109,20 @@ def stage_times(wall_s: Mapping[str, float]) -> Chart:
     labels = [f"{name} ({duration_text(seconds)})" for name, seconds in wall_s.items()]
     svg = bars("times", labels, times, [BLUE] * len(names), "seconds", "{:.0f}")
     return Chart("Time per stage", "Of the command that finished the stage.", svg, is_wide=True)
+
+
+def goodput(account: Goodput) -> Chart:
+    """Seconds of pretraining by what they were spent on."""
+    seconds, shares = account.parts.by_name(), account.shares()
+    labels = [f"{LABELS[name]} ({shares[name]:.1%})" for name in seconds]
+    colours = [GREEN if name == "compute_s" else GREY for name in seconds]
+    svg = bars("goodput", labels, list(seconds.values()), colours, "seconds", "{:.1f}")
+    attempts = "one attempt" if account.num_attempts == 1 else f"{account.num_attempts} attempts"
+    note = (
+        f"Goodput {account.share:.1%} of {duration_text(account.wall_s)}, {attempts}: every second since the first "
+        "process began."
+    )
+    return Chart("Where the time of pretraining went", note, svg, is_wide=True)
 
 
 def bars(

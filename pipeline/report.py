@@ -13,6 +13,8 @@ from pipeline.curves import training_curves
 from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts
+from pretrain.goodput.accounts import Goodput
+from pretrain.goodput.ledger import goodput
 
 _TEMPLATE_NAME = "report.html.j2"
 _NUM_LANGUAGES = 12
@@ -71,8 +73,17 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
         charts.learning_rate(curves),
     ]
     tasks = [charts.completion(records["completion"].summary), charts.search(records["search"].summary)]
-    times = [charts.stage_times({name: record.wall_s for name, record in records.items()})]
+    times = [
+        charts.stage_times({name: record.wall_s for name, record in records.items()}),
+        charts.goodput(_goodput(journal)),
+    ]
     return [("Data", corpus_charts(prep)), ("Pretraining", training), ("Tasks", tasks), ("Time", times)]
+
+
+def _goodput(journal: Path) -> Goodput:
+    """Of a finished run: its time ends with its journal."""
+    records = read_journal(journal)
+    return goodput(records, None, records[-1].time_s if records else 0.0)
 
 
 def _largest(languages: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:

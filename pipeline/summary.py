@@ -14,6 +14,7 @@ from rich.table import Table
 from cluster.reporter import count_text, duration_text
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
+from pretrain.goodput.accounts import LABELS
 
 UNIGRAM_GOAL = 0.25
 _TABLE_WIDTH_CHARS = 100
@@ -120,6 +121,27 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
             f"the smoothed bigram model needs {bigram:.3f} bits per byte",
             bool(summary["beats_bigram"]),
         ),
+        *_goodput(summary),
+    ]
+
+
+def _goodput(summary: Mapping[str, Any]) -> list[Fact]:
+    """Of a pretraining whose summary tells it."""
+    account = summary.get("goodput")
+    if not account:
+        return []
+    others = {
+        LABELS[name]: seconds / account["wall_s"]
+        for name, seconds in account["seconds"].items()
+        if name != "compute_s"
+    }
+    return [
+        Fact(
+            "goodput of pretraining",
+            f"{account['share']:.1%}",
+            f"of {duration_text(account['wall_s'])} in {account['num_attempts']} attempts; "
+            + ", ".join(f"{label} {share:.1%}" for label, share in others.items()),
+        )
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,3 +71,13 @@ class Goodput:
         """Each part as a share of the whole; all 0 before the first second."""
         whole_s = self.wall_s or 1.0
         return {name: seconds / whole_s for name, seconds in self.parts.by_name().items()}
+
+    def summary(self) -> dict[str, Any]:
+        """For the record of a finished stage."""
+        return {
+            "share": self.share,
+            "wall_s": self.wall_s,
+            "num_attempts": self.num_attempts,
+            "unexplained_s": self.unexplained_s,
+            "seconds": self.parts.by_name(),
+        }

@@ -92,6 +92,13 @@ def pretrain_summary() -> dict[str, Any]:
         "zero_stage": 2,
         "backend": "gloo",
         "resumed_from": [200],
+        "goodput": {
+            "share": 0.9,
+            "wall_s": 300.0,
+            "num_attempts": 2,
+            "unexplained_s": 0.1,
+            "seconds": {"startup_s": 12.0, "compute_s": 270.0, "lost_s": 18.0},
+        },
     }
 
 
