@@ -6,6 +6,10 @@ from hypothesis import strategies as st
 
 from data_prep.repository_order.graph import needed_first
 
+# Under a second of CPU time by itself; more on a busy machine, in a process with much else in memory. Anything
+# quadratic would take minutes.
+_SECONDS = 5
+
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[list[int]]:
@@ -63,17 +67,17 @@ def test_a_circle_is_entered_where_fewest_of_its_members_are_missing() -> None:
     assert needed_first([[1, 2], [0, 2], [0]]) == [2, 0, 1]
 
 
-def test_a_chain_of_a_hundred_thousand_nodes_takes_less_than_a_second_and_no_recursion() -> None:
+def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds_and_no_recursion() -> None:
     size = 100_000
     start_s = time.process_time()
     order = needed_first([[i + 1] if i + 1 < size else [] for i in range(size)])
     assert order == list(range(size - 1, -1, -1))
-    assert time.process_time() - start_s < 1
+    assert time.process_time() - start_s < _SECONDS
 
 
-def test_one_circle_of_a_hundred_thousand_nodes_takes_less_than_two_seconds() -> None:
+def test_one_circle_of_a_hundred_thousand_nodes_takes_seconds() -> None:
     size = 100_000
     start_s = time.process_time()
     order = needed_first([[(i + 1) % size, (i + 7) % size] for i in range(size)])
     assert sorted(order) == list(range(size))
-    assert time.process_time() - start_s < 2
+    assert time.process_time() - start_s < _SECONDS
