@@ -1,4 +1,4 @@
-"""The one exception a user may see, and how other exceptions are told in it."""
+"""The exceptions a user may see, and how other exceptions are told in them."""
 
 
 class UserError(Exception):
@@ -6,6 +6,13 @@ class UserError(Exception):
 
     The message is one line that says what is wrong, where, and what to do. The command line prints it
     and exits with code 2; no traceback is shown.
+    """
+
+
+class RetryableError(Exception):
+    """Something that went wrong by itself and may go well when the same command is given again.
+
+    One line as of a UserError; the command line ends with exit code 75 (EX_TEMPFAIL), for schedulers that retry.
     """
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import typer
 
-from cluster.errors import UserError
+from cluster.errors import RetryableError, UserError
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
+EXIT_RETRY = 75
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -29,6 +30,9 @@ def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
     except UserError as error:
         _complain(f"error: {error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
+    except RetryableError as error:
+        _complain(f"failed for now: {error}")
+        raise typer.Exit(EXIT_RETRY) from None
     except (KeyboardInterrupt, SystemExit) as end:
         # Ray Train answers Ctrl-C with sys.exit, rich a closed pipe.
         if only_shows and isinstance(end.__context__, BrokenPipeError):

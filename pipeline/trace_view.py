@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.storage import read_json
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.config import RunConfig
@@ -54,13 +53,14 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
 
 def _refuse_shifted(run: Path, prep: Path, config: RunConfig) -> None:
     """Forgetting shortens blocks: what was trained before then read other tokens at the same step."""
-    from pretrain.loop import Run
+    from pretrain.checkpoint.compatibility import IDENTITY_NAME, RunIdentity
+    from pretrain.run import Run
 
-    for state in sorted(run.glob("pretrain-*/checkpoints/*/state.json")):
-        fingerprint = Run(config.pretrain, config.seed, prep, state.parents[2]).fingerprint()
-        if read_json(state)["run_fingerprint"] != fingerprint:
+    for path in sorted(run.glob(f"pretrain-*/checkpoints/*/{IDENTITY_NAME}")):
+        corpus = Run(config.pretrain, config.seed, prep, path.parents[2]).corpus_sha256()
+        if RunIdentity.read(path.parent).corpus != corpus:
             raise UserError(
-                f"{state.parents[2]} was trained before documents of {prep.name} were forgotten, so its steps "
+                f"{path.parents[2]} was trained before documents of {prep.name} were forgotten, so its steps "
                 "cannot be traced any more: trace positions with --token"
             )
 

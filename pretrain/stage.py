@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import UserError
+from cluster.errors import RetryableError, UserError
 from cluster.follow import followed
 from cluster.journal import JournalRecord, read_journal
 from cluster.process_group import choose_backend
@@ -14,38 +14,67 @@ from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
-from pretrain.loop import RESULT_NAME, Run
+from pretrain.health.stop import STOP_NAME, until_done_or_stopped
+from pretrain.health.watchdog import HANG_NAME
+from pretrain.run import RESULT_NAME, Run
 from pretrain.worker import ERROR_NAME, work
 
 _MAX_START_FAILURES = 3
 
 
 def run_pretrain(
-    config: PretrainConfig, seed: int, prep_folder: Path, folder: Path, reporter: Reporter
+    config: PretrainConfig,
+    seed: int,
+    prep_folder: Path,
+    folder: Path,
+    reporter: Reporter,
+    accepted: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Pretrain to `config.num_steps` in `folder`, going on from its newest valid checkpoint; returns the summary.
 
     Needs an open Ray session. Leaves `journal.jsonl`, `checkpoints/`, `model/` and `result.json`. Raises UserError
-    for damaged data, damaged checkpoints, a loss that is not finite, or workers that failed more often than
-    `max_worker_restarts`.
+    for damaged data, damaged checkpoints, losses that stay not finite, or workers that failed more often than
+    `max_worker_restarts`, RetryableError when workers hang, KeyboardInterrupt when it was stopped: then the state
+    after the last step is committed. `accepted`: config keys that may differ from those of the checkpoint.
     """
     open_prepared(prep_folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ERROR_NAME).unlink(missing_ok=True)
-    run = Run(config, seed, prep_folder.absolute(), folder.absolute())
+    run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
     if not (folder / RESULT_NAME).exists():
         with _shown(folder / "journal.jsonl", config, reporter):
-            _fit(run)
+            _fit(run, reporter)
     return _summary(folder)
 
 
-def _fit(run: Run) -> None:
-    import ray.train
-    from ray.train.torch import TorchConfig, TorchTrainer
+def _fit(run: Run, reporter: Reporter) -> None:
+    """Train with Ray's workers. UserError and RetryableError say what went wrong; KeyboardInterrupt: stopped."""
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     backend = choose_backend(run.config.num_workers)
-    trainer = TorchTrainer(
+    for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
+        (run.folder / name).unlink(missing_ok=True)
+    try:
+        until_done_or_stopped(_trainer(run, backend).fit, run.folder / STOP_NAME, reporter)
+    except TrainingFailedError as error:
+        if (run.folder / ERROR_NAME).exists():
+            raise UserError(read_json(run.folder / ERROR_NAME)["message"]) from error
+        if (run.folder / HANG_NAME).exists():
+            raise RetryableError(
+                f"{read_json(run.folder / HANG_NAME)['text']}; run the same command again"
+            ) from error
+        raise UserError(
+            f"pretraining workers failed ({_last_line(error)}): see {run.folder.parent / 'logs'}, then run the same "
+            "command again to go on from the last checkpoint"
+        ) from error
+    if not (run.folder / RESULT_NAME).exists():
+        raise KeyboardInterrupt
+
+
+def _trainer(run: Run, backend: str) -> Any:
+    import ray.train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    return TorchTrainer(
         work,
         train_loop_config={"run": run, "backend": backend, "log_folder": str(run.folder.parent / "logs")},
         torch_config=TorchConfig(backend=backend),
@@ -60,15 +89,6 @@ def _fit(run: Run) -> None:
             ),
         ),
     )
-    try:
-        trainer.fit()
-    except TrainingFailedError as error:
-        if (run.folder / ERROR_NAME).exists():
-            raise UserError(read_json(run.folder / ERROR_NAME)["message"]) from error
-        raise UserError(
-            f"pretraining workers failed ({_last_line(error)}): see {run.folder.parent / 'logs'}, then run the same "
-            "command again to go on from the last checkpoint"
-        ) from error
 
 
 def _last_line(error: Exception) -> str:

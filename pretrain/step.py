@@ -1,18 +1,19 @@
 """One optimizer step, top to bottom."""
 
-import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 
-from cluster.errors import UserError
+from cluster.fault_points import fault_point
 from pretrain.config import PretrainConfig
-from pretrain.data.batch import training_batch
-from pretrain.data.lanes import LaneReader
-from pretrain.engine.build import set_learning_rate
+from pretrain.data.batch import ordered_batch
+from pretrain.data.feed import LaneFeed
+from pretrain.engine.training_engine import TrainingEngine
+from pretrain.health.rewinds import Rewinds
+from pretrain.health.spikes import SpikeDetector
+from pretrain.health.watchdog import Watchdog
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture
@@ -20,58 +21,110 @@ from pretrain.randomness import seed_dropout
 from pretrain.schedule import learning_rate
 
 
+_CURSORS_KEPT = 100
+"""More than a spike has steps."""
+
+
 @dataclass
 class TrainState:
-    """What a worker carries from step to step; `memory` and `step` are all that changes beside the engine."""
+    """What a worker carries from step to step."""
 
     config: PretrainConfig
     seed: int
-    engine: Any
-    reader: LaneReader
+    engine: TrainingEngine
+    feed: LaneFeed
     mixture: OrderMixture
     lanes: range
     """The lanes this worker serves."""
     device: torch.device
     memory: SegmentMemory
+    """Of those lanes."""
+    spikes: SpikeDetector
+    rewinds: Rewinds = Rewinds()
     step: int = 0
-    """Optimizer steps done, which is also the data cursor."""
+    """Optimizer steps done."""
+    cursor: int = 0
+    """The data step to read next: `step`, and one more for every data step that a rewind passed over."""
+    cursors: dict[int, int] = field(default_factory=dict)
+    """Of the last steps, by the step's number (from 1): what a spike is traced back to."""
+    skipped_in_a_row: int = 0
+    """Steps before this one that were not applied."""
 
 
-def train_step(state: TrainState) -> dict[str, float]:
-    """Read one segment of every lane, predict, update the weights and the memory; returns the step's metrics."""
-    config, started_s = state.config, time.perf_counter()
+@dataclass(frozen=True)
+class StepResult:
+    """What came of one step, the same on every worker but for its own times."""
+
+    step: int
+    """Counted from 1."""
+    cursor: int
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    applied: bool
+    """Whether loss and gradient were finite; otherwise nothing but `step` and `cursor` changed."""
+    digest: int
+    """Of the tokens all lanes read; see `LaneBatch`."""
+    stop_asked: bool
+    step_s: float
+    data_s: float
+    own_s: float
+    """This worker's time before it first waited for another."""
+
+
+def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepResult:
+    """Read one segment of every lane, predict, update the weights and the memory."""
+    config, engine, cursor = state.config, state.engine, state.cursor
     rate = learning_rate(config.schedule, state.step, config.num_steps)
-    set_learning_rate(state.engine, rate)
-    new_memory, loss_sum = [], torch.zeros((), device=state.device)
-    micro_batches = range(0, len(state.lanes), config.micro_batch_lanes)
+    watchdog.at(state.step, "read")
+    started_s = time.perf_counter()
+    segments = state.feed.take(cursor)
+    watchdog.at(state.step, "compute")
+    own_s, losses, memories = segments.wait_s, [], []
 
-    for first in micro_batches:
+    for first in range(0, len(state.lanes), config.micro_batch_lanes):
+        forward_s = time.perf_counter()
         lanes = state.lanes[first : first + config.micro_batch_lanes]
-        batch = training_batch(
-            state.reader, state.mixture, state.seed, state.step, lanes, config.model.segment_encodings
-        )
-        seed_dropout(state.seed, state.step, lanes[0] // config.micro_batch_lanes)
+        read = segments.part(first, first + len(lanes))
+        batch = ordered_batch(read, state.mixture, state.seed, config.model.segment_encodings)
+        micro_batch = lanes[0] // config.micro_batch_lanes
+        seed_dropout(state.seed, cursor, micro_batch)
         memory = state.memory.lanes(first, first + len(lanes))
-        output = state.engine(batch.tokens_BL, batch.content, batch.targets, memory)
+        output = engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
         loss = prediction_loss(output.logits_BPV, batch.wanted_BP)
-        state.engine.backward(loss)
-        state.engine.step()  # updates the weights after the last micro-batch only
-        new_memory.append(output.memory)
-        loss_sum += loss.detach() / len(micro_batches)
+        own_s += time.perf_counter() - forward_s
+        engine.accumulate(loss, micro_batch)
+        losses.append(loss.detach())
+        memories.append(output.memory)
 
-    dist.all_reduce(loss_sum)
-    mean_loss = float(loss_sum) / dist.get_world_size()
-    if not math.isfinite(mean_loss):
-        raise UserError(
-            f"loss is {mean_loss} at step {state.step + 1}: "
-            "lower pretrain.schedule.peak_learning_rate and use another --out"
-        )
-    state.memory = concatenate(new_memory)
+    fault_point("step.computed")
+    watchdog.at(state.step, "exchange")
+    update = engine.update(rate)
+    fault_point("step.updated")
+    loss_mean, digest, stops = _exchange(state, [torch.stack(losses).mean(), segments.digest, stop_asked])
+    if update.applied:
+        state.memory = concatenate(memories)
     state.step += 1
-    return {
-        "loss": mean_loss,
-        "learning_rate": rate,
-        "grad_norm": float(state.engine.get_global_grad_norm()),
-        "tokens": float(state.step * config.tokens_per_step),
-        "tokens_per_s": config.tokens_per_step / (time.perf_counter() - started_s),
-    }
+    state.cursors = {step: old for step, old in state.cursors.items() if step > state.step - _CURSORS_KEPT}
+    state.cursors[state.step] = cursor
+    state.cursor = state.rewinds.next_cursor(cursor)
+    return StepResult(
+        step=state.step,
+        cursor=cursor,
+        loss=loss_mean / dist.get_world_size(),
+        grad_norm=update.grad_norm,
+        learning_rate=rate,
+        applied=update.applied,
+        digest=round(digest),
+        stop_asked=stops > 0,
+        step_s=time.perf_counter() - started_s,
+        data_s=segments.wait_s,
+        own_s=own_s,
+    )
+
+
+def _exchange(state: TrainState, mine: list[torch.Tensor | int | bool]) -> list[float]:
+    """The sums of these numbers over all workers; float64 holds the digests' sum exactly."""
+    sums = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=state.device) for value in mine])
+    dist.all_reduce(sums)
+    return [float(value) for value in sums.tolist()]

@@ -6,7 +6,8 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.process_group import chatter_to, configure_environment, join_process_group
 from cluster.storage import write_json
-from pretrain.loop import Run, train
+from pretrain.loop import train
+from pretrain.run import Run
 
 ERROR_NAME = "error.json"
 """A user's error in a worker, for the process that started it."""

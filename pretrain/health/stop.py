@@ -5,12 +5,16 @@ Ray's workers get no signal when somebody stops the command that started them; t
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+from cluster.reporter import Reporter
 
 STOP_NAME = "stop"
+_JOIN_S = 0.5
 
 
 class StopRequest:
@@ -42,3 +46,31 @@ def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
         yield request
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Reporter) -> None:
+    """Run `fit`, which waits for the workers; to be called in the main thread.
+
+    The first KeyboardInterrupt (Ctrl-C, SIGTERM) makes the stop file and waits on; the second one is raised.
+    """
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            fit()
+        except BaseException as error:
+            errors.append(error)
+
+    # Ray would take Ctrl-C for itself in the main thread, and end the workers without a commit.
+    thread = threading.Thread(target=work, name="fit", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join(_JOIN_S)
+        except KeyboardInterrupt:
+            if stop_file.exists():
+                raise
+            stop_file.touch()
+            reporter.warn("stopping after this step, with a commit; interrupt again to stop at once")
+    if errors:
+        raise errors[0]

@@ -43,6 +43,16 @@ class Progress:
         return self.step, _PHASES.index(self.phase)
 
 
+def take_hang_report(folder: Path) -> str | None:
+    """What an attempt before this one wrote when it hung, once."""
+    path = folder / HANG_NAME
+    if not path.exists():
+        return None
+    text: str = read_json(path)["text"]
+    path.unlink()
+    return text
+
+
 class Watchdog:
     """Watches the worker that makes it; `at` is called wherever the worker gets on."""
 

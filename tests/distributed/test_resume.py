@@ -1,6 +1,7 @@
 """kill -9 and go on: the same bits as the run nobody touched (dropout on, memory carried)."""
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def untouched(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def kill_after(workers: Workers, step: int) -> None:
+def wait_for(workers: Workers, step: int) -> None:
     deadline_s = time.monotonic() + 240
     while workers.last_step() < step:
         assert time.monotonic() < deadline_s, "training did not get that far"
@@ -32,28 +33,35 @@ def kill_after(workers: Workers, step: int) -> None:
             "training ended before it was killed"
         )
         time.sleep(0.005)
+
+
+def kill_after(workers: Workers, step: int) -> None:
+    wait_for(workers, step)
     workers.kill()
 
 
-def test_killed_and_repeated_ends_with_the_same_bits(
+def shared_memory(process: "subprocess.Popen[bytes]") -> set[str]:
+    """What the process has mapped of DeepSpeed's shared memory; Linux marks removed names "(deleted)"."""
+    maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in maps if "/dev/shm/deepspeed" in line}
+
+
+def test_killed_and_repeated_ends_with_the_same_bits_and_leaves_no_shared_memory(
     untouched: Path, prep_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    kill_after(Workers(small_config(), prep_folder, folder, world_size=2), 6)
+    workers = Workers(small_config(), prep_folder, folder, world_size=2)
+    wait_for(workers, 6)
+    buffers = [shared_memory(process) for process in workers.processes]
+    workers.kill()
     assert not (folder / "result.json").exists()
+    assert all(buffers)
+    assert all(name.endswith(" (deleted)") for names in buffers for name in names)
     Workers(small_config(), prep_folder, folder, world_size=2).wait()
     assert final_state(folder, _STEPS) == final_state(untouched, _STEPS)
     texts = [record.text for record in read_journal(folder / "journal.jsonl") if record.kind == "event"]
     assert "starting at step 0" in texts[0]
     assert "resuming from checkpoint step-0000000" in texts[1]
-
-
-def test_a_killed_run_leaves_no_shared_memory(prep_folder: Path, tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").iterdir())
-    kill_after(Workers(small_config(), prep_folder, tmp_path / "run", world_size=2), 1)
-    assert {
-        path.name for path in set(Path("/dev/shm").iterdir()) - before if "deepspeed" in path.name
-    } == set()
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits(

@@ -13,7 +13,8 @@ def main() -> None:
     import torch.distributed as dist
 
     from pretrain.config import PretrainConfig
-    from pretrain.loop import Run, train
+    from pretrain.loop import train
+    from pretrain.run import Run
 
     torch.set_num_threads(1)
     config, prep_folder, folder = json.loads(sys.argv[1])

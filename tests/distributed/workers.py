@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from cluster.journal import read_journal
+from pretrain.checkpoint.digest import digest
 from pretrain.config import PretrainConfig
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -80,7 +81,6 @@ class Workers:
             assert code == 0, f"rank {rank} ended with {code}:\n{log[-3000:]}"
 
 
-def final_state(folder: Path, num_steps: int) -> dict[str, str]:
-    """SHA-256 of every file of the last commit: weights, moments, memory, cursor."""
-    commit = json.loads((folder / "checkpoints" / f"step-{num_steps:08d}" / "COMMIT.json").read_text())
-    return {name: entry["sha256"] for name, entry in commit["files"].items()}
+def final_state(folder: Path, num_steps: int) -> str:
+    """SHA-256 over weights, moments, memory and cursor of the last commit."""
+    return digest(folder / "checkpoints" / f"step-{num_steps:08d}")

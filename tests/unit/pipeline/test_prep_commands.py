@@ -207,17 +207,19 @@ def test_a_prep_folder_of_no_run_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_steps_trained_before_something_was_forgotten_are_not_traced_to_other_files(run: Path) -> None:
-    from pretrain.loop import Run
+    from pretrain.checkpoint.compatibility import RunIdentity
+    from pretrain.run import Run
 
     pretrain = run / "pretrain-0123456789ab"
     config = load_run_config(str(run / "config.yaml"))
-    state = pretrain / "checkpoints" / "step-00000010" / "state.json"
+    identity = pretrain / "checkpoints" / "step-00000010" / "config.json"
     for is_trained_before in (True, False):
         if not is_trained_before:
             assert_bad_input(permcode("trace", run, "--step", 1, "--lane", 0), "cannot be traced any more")
-        state.parent.mkdir(parents=True, exist_ok=True)
-        fingerprint = Run(config.pretrain, config.seed, prep_of(run), pretrain).fingerprint()
-        state.write_text(json.dumps({"run_fingerprint": fingerprint}))
+        identity.parent.mkdir(parents=True, exist_ok=True)
+        corpus = Run(config.pretrain, config.seed, prep_of(run), pretrain).corpus_sha256()
+        made_by = RunIdentity(config.pretrain, config.seed, corpus, "0" * 64)
+        identity.write_text(json.dumps(made_by.to_json()))
         assert permcode("trace", run, "--step", 1, "--lane", 0).exit_code == 0
         permcode("forget", run, "--repo", "alpha")
 

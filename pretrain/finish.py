@@ -1,0 +1,35 @@
+"""The end of a run: its figures and the model's folder."""
+
+import torch.distributed as dist
+
+from cluster.storage import write_json
+from pretrain.evaluation.evaluator import Evaluator
+from pretrain.run import RESULT_NAME, Run
+from pretrain.step import TrainState
+from pretrain.weights import save_model
+
+
+def finish(run: Run, state: TrainState, evaluator: Evaluator) -> None:
+    """Evaluate, write `model/`, and last `result.json`; collective."""
+    evaluation = evaluator.final(state.engine.module)
+    masters = state.engine.masters()
+    if dist.get_rank() == 0:
+        baselines = evaluator.baselines(state.feed.reader, state.cursor)
+        tokenizer = run.prep_folder / "tokenizer.json"
+        save_model(state.engine.module, run.folder / "model", tokenizer, masters, run.config.segment_tokens)
+        result = {
+            "num_parameters": sum(master.numel() for master in masters.values()),
+            "num_steps": state.step,
+            "tokens_seen": state.step * run.config.tokens_per_step,
+            "validation": {
+                "model_bits_per_byte": evaluation.headline.bits_per_byte,
+                **baselines.to_json(),
+                "num_bytes": evaluation.headline.num_bytes,
+                "table": evaluation.to_json(),
+            },
+            "world_size": dist.get_world_size(),
+            "zero_stage": run.config.zero_stage,
+            "backend": dist.get_backend(),
+        }
+        write_json(run.folder / RESULT_NAME, result)
+    dist.barrier()

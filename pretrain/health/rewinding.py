@@ -1,0 +1,59 @@
+"""Going back behind a loss spike: to the last commit before it, and from there past the data that was in it."""
+
+from pathlib import Path
+
+import torch.distributed as dist
+
+from pretrain.attempt import Attempt
+from pretrain.checkpoint.finding import discard_newer, problem_of
+from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.health.rewinds import Rewind, write_rewinds
+from pretrain.health.spikes import Spike
+from pretrain.step import TrainState
+
+
+def rewind(state: TrainState, spike: Spike, cause: str, this: Attempt) -> bool:
+    """Write the rewind down and drop the commits behind its target; False when there is none to go back to.
+
+    Collective. The caller then starts from the newest commit again, as after a kill.
+    """
+    this.saver.wait()
+    found: list[Path | None] = [None]
+    if dist.get_rank() == 0:
+        found = [_last_valid_before(this.run.checkpoints, spike.first_step)]
+    dist.broadcast_object_list(found, src=0)
+    refusal = _refusal(state, found[0])
+    if refusal or found[0] is None:
+        this.recorder.event(f"not going back: {refusal}", "warning")
+        return False
+    back_to = found[0]
+    window = range(state.cursors[spike.first_step], state.cursors[spike.last_step] + 1)
+    event = Rewind(state.step, step_of(back_to) or 0, window.start, window.stop, cause)
+    if dist.get_rank() == 0:
+        write_rewinds(this.run.folder, state.rewinds.with_one_more(event))
+        discard_newer(this.run.checkpoints, event.to_step)
+    this.recorder.event(
+        f"going back to {back_to.name}, from there past the data of steps {spike.first_step} to {spike.last_step}",
+        "warning",
+        name="rewind",
+        to_commit=back_to.name,
+        from_step=event.from_step,
+        to_step=event.to_step,
+        skipped_from_cursor=event.skipped_from_cursor,
+        skipped_to_cursor=event.skipped_to_cursor,
+        cause=cause,
+    )
+    return True
+
+
+def _refusal(state: TrainState, back_to: Path | None) -> str | None:
+    most = state.config.health.max_rewinds
+    if len(state.rewinds) >= most:
+        return f"health.max_rewinds={most} were made"
+    return "no commit from before the spike is left" if back_to is None else None
+
+
+def _last_valid_before(checkpoints: Path, step: int) -> Path | None:
+    """The newest sound commit of the state before `step` (counted from 1)."""
+    candidates = (folder for folder in step_folders(checkpoints) if (step_of(folder) or 0) < step)
+    return next((folder for folder in candidates if problem_of(folder) is None), None)

@@ -1,0 +1,45 @@
+"""What every worker of a pretraining run is told, and where things lie in the run's folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.storage import sha256_file
+from pretrain.checkpoint.compatibility import RunIdentity
+from pretrain.config import PretrainConfig
+
+RESULT_NAME = "result.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run. `accepted` are the config keys that the user lets differ from those of the commit it goes on from."""
+
+    config: PretrainConfig
+    seed: int
+    prep_folder: Path
+    folder: Path
+    accepted: frozenset[str] = frozenset()
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the commits."""
+        return self.folder / "checkpoints"
+
+    @property
+    def journal(self) -> Path:
+        """What happened, step by step."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Touched every second while the first worker lives."""
+        return self.folder / "heartbeat"
+
+    def corpus_sha256(self) -> str:
+        """Of the prepared corpus' manifest, which names every byte of it."""
+        return sha256_file(self.prep_folder / "manifest.json")
+
+    def identity(self) -> RunIdentity:
+        """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""
+        tokenizer = sha256_file(self.prep_folder / "tokenizer.json")
+        return RunIdentity(self.config, self.seed, self.corpus_sha256(), tokenizer)

@@ -1,0 +1,82 @@
+"""What of a worker's state goes into a commit, handed to the writer's thread."""
+
+import time
+from typing import Any
+
+import torch.distributed as dist
+
+from cluster.journal import Level
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.checkpoint.writer import CommitWriter
+from pretrain.recorder import Recorder
+from pretrain.run import Run
+from pretrain.step import TrainState
+from pretrain.weights import ModelDescription
+
+
+class Saver:
+    """Copies a worker's state and has it written; the step loop waits for the copy only."""
+
+    def __init__(self, run: Run, state: TrainState, token: str, recorder: Recorder) -> None:
+        """`token` is one that no other attempt at the run had; the same on all workers."""
+        self._token, self._recorder = token, recorder
+        self._every_steps = run.config.checkpoint.every_steps
+        self._static = _static_files(run, state) if dist.get_rank() == 0 else None
+        self._saved_step = state.step
+        self._writer = CommitWriter(
+            run.checkpoints,
+            dist.get_rank(),
+            dist.get_world_size(),
+            run.config.checkpoint,
+            self._tell,
+            resumed_step=state.step,
+        )
+
+    def is_due(self, step: int) -> bool:
+        """Whether the run's cadence asks for a commit after `step`."""
+        return step % self._every_steps == 0
+
+    def save(self, state: TrainState, reason: str, bits_per_byte: float | None = None) -> None:
+        """Begin the commit of the state as it is now; every worker must call it, and none waits for another."""
+        if state.step == self._saved_step:
+            return
+        self._saved_step = state.step
+        with self._recorder.span("save_s"):
+            started_s = time.perf_counter()
+            snapshot = Snapshot(
+                step=state.step,
+                cursor=state.cursor,
+                pieces=state.engine.pieces(),
+                # A step makes new memory and leaves the old one as it is, so this needs no copy.
+                memory=state.memory,
+                first_lane=state.lanes.start,
+                state=_remembered(state, bits_per_byte),
+            )
+            copy_s = time.perf_counter() - started_s
+            self._writer.begin(snapshot, self._token, self._static, reason, copy_s)
+
+    def wait(self) -> None:
+        """Until what was begun is on disk or given up."""
+        with self._recorder.span("save_s"):
+            self._writer.wait()
+
+    def _tell(self, text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
+        self._recorder.event(text, level, name, **facts)
+
+
+def _static_files(run: Run, state: TrainState) -> StaticFiles:
+    description = ModelDescription.of(state.engine.module, run.config.segment_tokens)
+    return StaticFiles(run.identity(), description, (run.prep_folder / "tokenizer.json").read_bytes())
+
+
+def _remembered(state: TrainState, bits_per_byte: float | None) -> dict[str, Any]:
+    """What a resumed run must remember of what it has seen; JSON."""
+    remembered: dict[str, Any] = {
+        "spikes": state.spikes.to_json(),
+        "cursors": list(state.cursors.items()),
+        "skipped_in_a_row": state.skipped_in_a_row,
+        "rewinds_seen": len(state.rewinds),
+    }
+    if bits_per_byte is not None:
+        remembered["validation_bits_per_byte"] = bits_per_byte
+    return remembered

@@ -1,0 +1,160 @@
+"""Where training begins: with a fresh state, or with the one of the newest valid commit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from cluster.errors import UserError
+from cluster.journal import read_journal
+from cluster.storage import read_json
+from pretrain.attempt import Attempt
+from pretrain.checkpoint.compatibility import check_resumable
+from pretrain.checkpoint.finding import STATE_NAME, newest_valid, remove_commit, remove_unfinished
+from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.reading import open_commit
+from pretrain.data.feed import LaneFeed
+from pretrain.data.lanes import LaneReader
+from pretrain.engine.training_engine import TrainingEngine
+from pretrain.health.rewinds import Rewinds, read_rewinds
+from pretrain.health.spikes import SpikeDetector
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.words import WordPieces
+from pretrain.randomness import key_seed
+from pretrain.recorder import Recorder
+from pretrain.run import Run
+from pretrain.saving import Saver
+from pretrain.step import TrainState
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What training goes on from, the same for all workers."""
+
+    attempt: int
+    """How many attempts at the run there were, this one included."""
+    commit: Path | None
+    rewinds: Rewinds
+
+
+def start(this: Attempt) -> TrainState:
+    """The state to go on from, and a line in the journal that says which; collective.
+
+    Raises UserError when no commit is valid or the newest is of another run.
+    """
+    origin = _agreed_origin(this.run, this.recorder)
+    state = _fresh_state(this, origin.rewinds)
+    if origin.commit is not None:
+        _restore(state, this, origin.commit)
+    token = f"{origin.attempt}-{len(origin.rewinds)}"
+    this.saver = Saver(this.run, state, token, this.recorder)
+    _tell(state, this, origin)
+    return state
+
+
+def _agreed_origin(run: Run, recorder: Recorder) -> Origin:
+    """Rank 0 looks, everybody hears; what it cannot use, nobody uses."""
+    found: list[Origin | UserError | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            found = [_look(run, recorder)]
+        except UserError as error:
+            found = [error]
+    dist.broadcast_object_list(found, src=0)
+    if isinstance(found[0], Origin):
+        return found[0]
+    raise UserError(str(found[0]))
+
+
+def _look(run: Run, recorder: Recorder) -> Origin:
+    rewinds = read_rewinds(run.folder)
+    remove_unfinished(run.checkpoints)
+    _remove_void(run.checkpoints, rewinds)
+    commit = newest_valid(
+        run.checkpoints,
+        lambda damaged: recorder.event(
+            str(damaged), "warning", name="damaged", commit=damaged.commit, problem=damaged.problem
+        ),
+    )
+    attempts = sum(record.name == "attempt" for record in read_journal(run.journal))
+    return Origin(attempts, commit, rewinds)
+
+
+def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
+    """Finish a rewind that was killed: commits behind its target are not to be gone on from."""
+    for folder in step_folders(checkpoints):
+        try:
+            seen = int(read_json(folder / STATE_NAME)["rewinds_seen"])
+        except (OSError, UserError, KeyError, TypeError, ValueError):
+            continue  # a damaged one; it will be passed over
+        if rewinds.is_void(step_of(folder) or 0, seen):
+            remove_commit(folder)
+
+
+def _fresh_state(this: Attempt, rewinds: Rewinds) -> TrainState:
+    run, corpus, device = this.run, this.corpus, this.device
+    config, health, world_size = run.config, run.config.health, dist.get_world_size()
+    torch.manual_seed(key_seed(run.seed, "initialisation"))
+    model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size).to(device)
+    model.activation_checkpointing = config.activation_checkpointing
+    if config.compile:
+        model.compile()
+    per_worker = config.lanes // world_size
+    lanes = range(dist.get_rank() * per_worker, (dist.get_rank() + 1) * per_worker)
+    memory = model.empty_memory(per_worker)
+    reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, run.seed)
+    words = WordPieces.of_tokenizer(corpus.tokenizer, device)
+    return TrainState(
+        config=config,
+        seed=run.seed,
+        engine=TrainingEngine(model, config, world_size),
+        feed=LaneFeed(reader, lanes, 0),
+        mixture=OrderMixture(config.objective, config.segment_tokens, words, device),
+        lanes=lanes,
+        device=device,
+        memory=memory,
+        spikes=SpikeDetector(health.spike_window_steps, health.spike_threshold, health.spike_patience_steps),
+        rewinds=rewinds,
+        cursor=rewinds.first_from(0),
+    )
+
+
+def _restore(state: TrainState, this: Attempt, folder: Path) -> None:
+    """Take up everything that a commit holds."""
+    commit = open_commit(folder)
+    for change in check_resumable(commit.identity, this.run.identity(), this.run.accepted):
+        this.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
+    state.engine.restore(commit)
+    state.memory = commit.memory(state.lanes).to(state.memory.group_BM.device)
+    state.step = commit.step
+    # A rewind may have made the data after the commit pass over.
+    state.cursor = state.rewinds.first_from(commit.cursor)
+    state.skipped_in_a_row = commit.state["skipped_in_a_row"]
+    state.spikes.restore(commit.state["spikes"])
+    state.cursors = {int(step): cursor for step, cursor in commit.state["cursors"]}
+
+
+def _tell(state: TrainState, this: Attempt, origin: Origin) -> None:
+    config, commit = this.run.config, origin.commit.name if origin.commit else None
+    where = f"resuming from checkpoint {commit}" if commit else "starting at step 0"
+    text = (
+        f"{where}: {dist.get_world_size()} workers, {config.precision}, ZeRO stage {config.zero_stage}, "
+        f"{dist.get_backend()}"
+    )
+    facts = {
+        "attempt": origin.attempt,
+        "step": state.step,
+        "cursor": state.cursor,
+        "commit": commit,
+        "world_size": dist.get_world_size(),
+        "zero_stage": config.zero_stage,
+        "precision": config.precision,
+        "num_steps": config.num_steps,
+        "lanes": config.lanes,
+        "segment_tokens": config.segment_tokens,
+        "corpus": this.run.corpus_sha256(),
+    }
+    this.recorder.begin(text, is_first=this.is_first_start, **facts)
+    this.is_first_start = False

@@ -1,0 +1,72 @@
+"""One rank that trains with and without evaluations: `python -m tests.distributed.evaluation_main PREP OUT CONFIG`."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from cluster.process_group import configure_environment, join_process_group
+from pretrain.config import PretrainConfig
+
+STEPS, VALIDATION_LANES = 3, 3
+
+
+def main() -> None:
+    configure_environment()
+    import torch
+    import torch.distributed as dist
+
+    from data_prep.prepared import open_prepared
+    from pretrain.data.batch import training_batch
+    from pretrain.data.lanes import LaneReader
+    from pretrain.engine.training_engine import TrainingEngine
+    from pretrain.evaluation.evaluator import Evaluator
+    from pretrain.model.transformer import TwoStreamTransformer
+    from pretrain.objective import prediction_loss
+    from pretrain.orders.mixture import OrderMixture
+    from pretrain.orders.words import WordPieces
+
+    torch.set_num_threads(1)
+    prep_folder, out, config_json = sys.argv[1:]
+    config, device = PretrainConfig.model_validate_json(config_json), torch.device("cpu")
+    join_process_group("gloo")
+    corpus, world_size = open_prepared(Path(prep_folder)), dist.get_world_size()
+    reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=0)
+    words = WordPieces.of_tokenizer(corpus.tokenizer, device)
+    mixture = OrderMixture(config.objective, config.segment_tokens, words, device)
+    num_lanes = config.lanes // world_size
+    lanes = range(dist.get_rank() * num_lanes, (dist.get_rank() + 1) * num_lanes)
+    found: dict[str, object] = {}
+    for evaluates in (False, True):
+        torch.manual_seed(0)
+        engine = TrainingEngine(
+            TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size), config, world_size
+        )
+        evaluator = Evaluator(config.validation, corpus, VALIDATION_LANES, config.segment_tokens, 1, device)
+        memory = engine.module.empty_memory(len(lanes))
+        torch.manual_seed(1)
+        for step in range(STEPS):
+            batch = training_batch(reader, mixture, 0, step, lanes, with_documents=False)
+            output = engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
+            memory = output.memory
+            engine.accumulate(prediction_loss(output.logits_BPV, batch.wanted_BP), dist.get_rank())
+            engine.update(1e-2)
+            if evaluates:
+                evaluator.during(engine.module)
+        pieces = engine.pieces()
+        digest = hashlib.sha256()
+        for piece in [*pieces.masters, *(piece for kind in pieces.moments.values() for piece in kind)]:
+            digest.update(piece.values_X.numpy().tobytes())
+        found[f"digest {evaluates}"] = digest.hexdigest()
+        masters = engine.masters()
+        if evaluates:
+            found["final"] = evaluator.final(engine.module).to_json()
+            if dist.get_rank() == 0:
+                torch.save(masters, f"{out}/masters.pt")
+        engine.close()
+    Path(f"{out}/rank-{dist.get_rank()}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

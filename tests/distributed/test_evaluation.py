@@ -1,0 +1,91 @@
+"""Evaluation under DeepSpeed: training ends with the same bits, figures are those of one process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from data_prep.prepared import open_prepared
+from pretrain.config import PretrainConfig
+from pretrain.evaluation.evaluator import Evaluator
+from pretrain.model.transformer import TwoStreamTransformer
+from tests.distributed.evaluation_main import VALIDATION_LANES
+from tests.distributed.workers import small_config
+
+_REPOSITORY = Path(__file__).parents[2]
+_RANKS = 2
+_TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
+"""One process computes with the float32 weights, the workers in bfloat16 with their copies."""
+
+
+def run_ranks(prep_folder: Path, out: Path, config: PretrainConfig) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [sys.executable, "-m", "tests.distributed.evaluation_main"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(prep_folder), str(out), config.model_dump_json()],
+            env={
+                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(_RANKS),
+                "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            },
+            cwd=_REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(_RANKS)
+    ]  # fmt: skip
+    for process in processes:
+        text, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, text[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "precision", "settings"),
+    [
+        (0, "fp32", {}),
+        (1, "bf16", {}),
+        (2, "bf16", {"activation_checkpointing": True}),
+        (3, "fp32", {}),
+        (3, "bf16", {}),
+        (2, "fp32", {"compile": True}),
+    ],
+)
+def test_training_ends_with_the_same_bits_and_two_ranks_find_what_one_does(
+    prep_folder: Path, tmp_path: Path, stage: int, precision: str, settings: dict[str, bool]
+) -> None:
+    """Three lanes on two ranks: one of them makes a pass for nothing."""
+    config = small_config(
+        zero_stage=stage,
+        precision=precision,
+        validation={"during_tokens": 192, "during_order_tokens": 96, "final_tokens": 1024},
+        **settings,
+    )
+    run_ranks(prep_folder, tmp_path, config)
+    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(_RANKS)]
+    for rank in ranks:
+        assert rank["digest True"] == rank["digest False"]
+        assert rank["final"] == ranks[0]["final"]
+    corpus = open_prepared(prep_folder)
+    model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size)
+    model.load_state_dict(torch.load(tmp_path / "masters.pt"))
+    evaluator = Evaluator(
+        config.validation,
+        corpus,
+        VALIDATION_LANES,
+        config.segment_tokens,
+        VALIDATION_LANES,
+        torch.device("cpu"),
+    )
+    alone = evaluator.final(model).to_json()
+    told = ranks[0]["final"]
+    assert told["num_bytes"] == alone["num_bytes"]
+    assert told["by_condition"] == pytest.approx(alone["by_condition"], rel=_TOLERANCE[precision])
+    assert told["model_standard_error"] == pytest.approx(
+        alone["model_standard_error"], rel=10 * _TOLERANCE[precision]
+    )
