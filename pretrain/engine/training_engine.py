@@ -11,9 +11,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pretrain.config import PretrainConfig
+from pretrain.engine.canonical import CanonicalGradient, SummedGradient
 from pretrain.engine.deepspeed_config import deepspeed_clips, deepspeed_config
 from pretrain.engine.fragments import whole_shape
 from pretrain.engine.gathering import TupleOutput, mark_leaves
+from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import adamw, set_learning_rate
 from pretrain.engine.pieces import EnginePieces, Piece, StateSource
 from pretrain.engine.state import drop_gradients, forget_first_step, local_pieces, restore_state
@@ -52,11 +54,18 @@ class TrainingEngine:
         )
         self._output.end()
         forget_first_step(self._engine)
+        self._canonical: CanonicalGradient | None = None
+        if config.deterministic:
+            num_micro_batches = config.lanes // config.micro_batch_lanes
+            self._canonical = CanonicalGradient(list(self._parameters.values()), num_micro_batches)
 
     def forward(
         self, tokens_BL: Tensor, content: Places, targets: Places, memory: SegmentMemory
     ) -> PermutationOutput:
         """The model's output for one micro-batch, ready for `accumulate`."""
+        if self._canonical:  # DeepSpeed sees no forward pass
+            output: PermutationOutput = self.module(tokens_BL, content, targets, memory)
+            return output
         self._output.kept = True
         try:
             return PermutationOutput(*self._engine(tokens_BL, content, targets, memory))
@@ -69,7 +78,9 @@ class TrainingEngine:
         `micro_batch` is its place in the global batch, [0, lanes / micro_batch_lanes); a worker has consecutive
         ones and comes to them in order. Collective: each worker must call it as often.
         """
-        del micro_batch
+        if self._canonical:
+            self._canonical.add(_telling(loss), micro_batch)
+            return
         self._engine.backward(_telling(loss))
         if not self._engine.is_gradient_accumulation_boundary():
             self._engine.step()  # counts micro-batches
@@ -77,14 +88,15 @@ class TrainingEngine:
     def update(self, rate: float) -> Update:
         """Update the weights with the mean gradient of all micro-batches, clipped; collective."""
         set_learning_rate(self._engine.optimizer.param_groups, rate)
-        if deepspeed_clips(self._config):
+        if self._canonical:
+            norm = self._hand_over(self._canonical.take(self._config.optimizer.clip_norm))
+        elif deepspeed_clips(self._config):
             self._engine.step()
             norm = float(self._engine.get_global_grad_norm())
-            applied = bool(self._engine.was_step_applied())
         else:
             norm = self._clip()
-            applied = math.isfinite(norm)
             self._engine.step()
+        applied = math.isfinite(norm) and bool(self._engine.was_step_applied())
         if not applied:
             drop_gradients(self._engine)
         return Update(norm if applied else math.inf, applied)
@@ -119,6 +131,16 @@ class TrainingEngine:
     def close(self) -> None:
         """Take DeepSpeed's hooks off the model; without it a process with ZeRO 3 aborts at its exit."""
         self._engine.destroy()
+
+    def _hand_over(self, gradient: SummedGradient) -> float:
+        """Update with a gradient that was summed and clipped outside of DeepSpeed; its norm."""
+        assert self._canonical
+        if math.isfinite(gradient.norm):
+            # Its mean over the workers, of which one has an element and the others 0, is then exact.
+            scaled_X = gradient.part_X * dist.get_world_size()
+            backward_with(self._engine, list(self._parameters.values()), self._canonical.views(scaled_X))
+            self._engine.step()
+        return gradient.norm
 
     def _clip(self) -> float:
         """Clip the gradients, which every worker has whole, or drop them if they are not finite."""
