@@ -115,6 +115,30 @@ class PretrainConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _offload_has_a_stage(self) -> "PretrainConfig":
+        if self.offload_optimizer and self.zero_stage == 0:
+            raise ValueError("offload_optimizer=true needs zero_stage 1, 2 or 3, not 0")
+        if self.offload_parameters and self.zero_stage < 3:
+            raise ValueError(f"offload_parameters=true needs zero_stage 3, not {self.zero_stage}")
+        return self
+
+    @model_validator(mode="after")
+    def _deterministic_holds(self) -> "PretrainConfig":
+        if not self.deterministic:
+            return self
+        if self.zero_stage == 3:
+            raise ValueError("deterministic=true needs zero_stage 0, 1 or 2, not 3")
+        if self.offload_optimizer:
+            raise ValueError("deterministic=true needs offload_optimizer=false")
+        micro_batches = self.lanes // self.micro_batch_lanes
+        if micro_batches & (micro_batches - 1):
+            raise ValueError(
+                f"deterministic=true needs a power of two of micro-batches, not lanes / micro_batch_lanes = "
+                f"{self.lanes} / {self.micro_batch_lanes} = {micro_batches}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warmup_ends(self) -> "PretrainConfig":
         if self.schedule.warmup_steps >= self.num_steps:
             raise ValueError(
