@@ -49,15 +49,16 @@ class Scorer:
         The model must be in evaluation mode and without gradients; only its forward is called.
         """
         costs = _RunningCosts([self.documents.lane(lane) for lane in lanes], self.text.token_bytes_V)
-        empty = model.empty_memory(len(lanes)).to(self.device)
-        memory = empty
+        memory = model.empty_memory(len(lanes)).to(self.device)
+        if not condition.with_memory:
+            memory = memory.without_past()  # advancing keeps it without
         for segment in range(num_segments):
             plain = left_to_right_batch(
                 self.text.reader, segment, lanes, model.config.segment_encodings, self.device
             )
             batch = self.orders.batch(condition.order, plain, segment, lanes)
             output = model(batch.tokens_BL, batch.content, batch.targets, memory)
-            memory = output.memory if condition.with_memory else empty
+            memory = output.memory
             nats_BP = token_nats(output.logits_BPV, batch.wanted_BP)
             has_given_token = condition.order == "left_to_right" and segment == 0
             costs.add(segment, batch, nats_BP, num_given=int(has_given_token))
