@@ -18,7 +18,9 @@ FAULT_POINTS = (
     "file.synced",
     "file.renamed",
     "file.durable",
-    # A step's record is in the journal (pretrain/recorder.py).
+    # An optimizer step (pretrain/step.py), and its record in the journal (pretrain/recorder.py).
+    "step.computed",
+    "step.updated",
     "step.recorded",
     # A commit (pretrain/checkpoint/): on every rank ...
     "commit.begun",
