@@ -14,27 +14,3 @@
 Nothing depends on how many ranks wrote it: a piece says of which parameter it is and where it begins, a lane's memory
 is found by the lane. The newest valid commit is found by looking, never by a pointer file.
 """
-
-from pretrain.checkpoint.legacy import (
-    commit,
-    load,
-    newest_valid,
-    problem_of,
-    remove_unfinished,
-    temporary_folder,
-    write_description,
-    write_engine_state,
-    write_memory,
-)
-
-__all__ = [
-    "commit",
-    "load",
-    "newest_valid",
-    "problem_of",
-    "remove_unfinished",
-    "temporary_folder",
-    "write_description",
-    "write_engine_state",
-    "write_memory",
-]

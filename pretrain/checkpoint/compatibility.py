@@ -129,6 +129,11 @@ def rule_of(key: str) -> Rule:
     return Rule.NEVER
 
 
+def without_free(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of a dumped config that decide what a run learns."""
+    return {key: value for key, value in settings.items() if RULES.get(key) is not Rule.FREE}
+
+
 def differences(saved: RunIdentity, now: RunIdentity) -> list[Change]:
     """Every setting that differs, by key."""
     old, new = saved.settings(), now.settings()
