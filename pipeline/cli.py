@@ -66,8 +66,22 @@ DryRun = Annotated[
 ]
 
 
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="KEY",
+        help="Go on with pretraining though this setting was changed, e.g. schedule.peak_learning_rate. Repeatable. "
+        "Settings of workers, memory, checkpoints and validation may be changed without it.",
+        show_default=False,
+    ),
+]
+
+
 @app.command()
-def run(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+def run(
+    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+) -> None:
     """All stages, from source code to the report.
 
     \b
@@ -75,7 +89,7 @@ def run(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun =
     permcode run --recipe my.yaml --out runs/mine seed=1
     permcode run --recipe demo --out runs/code prep.source.kind=directory prep.source.path=/path/to/code
     """
-    _run_until(["report"], recipe, out, overrides, dry_run)
+    _run_until(["report"], recipe, out, overrides, dry_run, accept)
 
 
 @app.command()
@@ -85,9 +99,11 @@ def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun 
 
 
 @app.command()
-def pretrain(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+def pretrain(
+    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+) -> None:
     """Everything up to the pretrained model."""
-    _run_until(["pretrain"], recipe, out, overrides, dry_run)
+    _run_until(["pretrain"], recipe, out, overrides, dry_run, accept)
 
 
 @app.command()
@@ -297,19 +313,26 @@ def main() -> None:
 
 
 def _run_until(
-    targets: list[str], recipe: str, out: Path, overrides: list[str] | None, dry_run: bool
+    targets: list[str],
+    recipe: str,
+    out: Path,
+    overrides: list[str] | None,
+    dry_run: bool,
+    accept: list[str] | None = None,
 ) -> None:
     with exit_codes(out):
+        from pipeline.accepting import accepted_keys
         from pipeline.dry_run import dry_run_lines
         from pipeline.recipe import load_run_config
         from pipeline.run import run_pipeline
 
         config = load_run_config(recipe, overrides or [])
+        accepted = accepted_keys(accept or [])
         if not dry_run:
-            run_pipeline(config, out, targets, Reporter)
+            run_pipeline(config, out, targets, Reporter, accepted)
             return
         reporter = Reporter()
-        for line in dry_run_lines(config, out, targets):
+        for line in dry_run_lines(config, out, targets, accepted):
             reporter.line(line)
 
 

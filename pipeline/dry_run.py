@@ -15,12 +15,14 @@ def config_lines(config: RunConfig) -> list[str]:
     return config_text(config.model_dump(mode="json")).splitlines()
 
 
-def dry_run_lines(config: RunConfig, out: Path, targets: Sequence[str]) -> list[str]:
+def dry_run_lines(
+    config: RunConfig, out: Path, targets: Sequence[str], accepted: frozenset[str] = frozenset()
+) -> list[str]:
     """The resolved config, then a line per stage: what it reads, where it works, what happens and why.
 
     Reads `out` and the corpus's listing, writes nothing. Raises UserError as the real command would.
     """
-    check_owner(out, config.model_dump(mode="json"))
+    check_owner(out, config.model_dump(mode="json"), accepted)
     lines = [*config_lines(config), ""]
     for step in plan(needed_stages(build_stages(config), targets), out):
         lines.append(f"{step.stage.name:<11} {step.action:<8} {step.folder}")

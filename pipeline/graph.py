@@ -78,12 +78,28 @@ def plan(stages: Sequence[Stage], out: Path) -> list[Step]:
     for stage in stages:
         signature = stage.signature()
         inputs = {name: steps[name].key for name in stage.inputs}
-        identity = {"stage": stage.name, "version": stage.version, "config": stage.config}
-        key = fingerprint({**identity, "inputs": inputs, "signature": signature})
-        folder = out / f"{stage.name}-{key[:_KEY_CHARS]}"
+        key = _key(stage, inputs, signature)
+        folder = _folder(out, stage, key)
         action, reason, record = _decide(stage, folder, inputs, signature)
         steps[stage.name] = Step(stage, key, inputs, signature, folder, action, reason, record)
     return list(steps.values())
+
+
+def stage_folders(stages: Sequence[Stage], out: Path) -> dict[str, Path]:
+    """Where every stage works, by name; looks at nothing there. Raises as `plan`."""
+    keys: dict[str, str] = {}
+    for stage in stages:
+        keys[stage.name] = _key(stage, {name: keys[name] for name in stage.inputs}, stage.signature())
+    return {stage.name: _folder(out, stage, keys[stage.name]) for stage in stages}
+
+
+def _key(stage: Stage, inputs: Mapping[str, str], signature: str) -> str:
+    identity = {"stage": stage.name, "version": stage.version, "config": stage.config}
+    return fingerprint({**identity, "inputs": inputs, "signature": signature})
+
+
+def _folder(out: Path, stage: Stage, key: str) -> Path:
+    return out / f"{stage.name}-{key[:_KEY_CHARS]}"
 
 
 def refuse_damage(steps: Sequence[Step]) -> None:

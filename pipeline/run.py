@@ -11,6 +11,7 @@ from cluster.errors import UserError
 from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
+from pipeline.accepting import config_of, take_over
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
 from pipeline.interrupts import interrupt_on_sigterm
@@ -25,16 +26,25 @@ LOG_NAME = "logs/permcode.log"
 
 
 def run_pipeline(
-    config: RunConfig, out: Path, targets: Sequence[str], make_reporter: Callable[[Path], Reporter]
+    config: RunConfig,
+    out: Path,
+    targets: Sequence[str],
+    make_reporter: Callable[[Path], Reporter],
+    accepted: frozenset[str] = frozenset(),
 ) -> None:
     """Bring the stages `targets` and all they need up to date in `out`, then say what came out.
 
     `make_reporter` gets the path of the log once the folder is this run's. Raises UserError for anything the
-    user can mend; a folder that held nothing before is then gone again.
+    user can mend; a folder that held nothing before is then gone again. `accepted`: see `pipeline.accepting`.
     """
-    stages = needed_stages(build_stages(config), targets)
+    stages = needed_stages(build_stages(config, accepted), targets)
     store = store_uri(out, config.tracking.store)
-    with working_folder(out, config.model_dump(mode="json")):
+
+    def keep_training(theirs: Mapping[str, Any]) -> None:
+        if accepted:
+            take_over(out, build_stages(config_of(theirs)), build_stages(config))
+
+    with working_folder(out, config.model_dump(mode="json"), accepted, keep_training):
         steps = plan(stages, out)
         refuse_damage(steps)
         reporter = make_reporter(out / LOG_NAME)

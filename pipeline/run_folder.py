@@ -1,7 +1,7 @@
 """The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,8 +11,9 @@ import yaml
 
 from cluster.errors import UserError
 from cluster.storage import exclusive_lock, write_bytes
+from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
-from pipeline.differences import describe_changes
+from pipeline.differences import changed_keys, describe_changes, flatten
 from pipeline.stage_record import RECORD_NAME
 
 CONFIG_NAME = "config.yaml"
@@ -29,8 +30,11 @@ def config_text(config: Mapping[str, Any]) -> str:
     return text
 
 
-def check_owner(out: Path, config: Mapping[str, Any]) -> None:
-    """Raise UserError unless `out` is free, or belongs to a config that makes the same outputs."""
+def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] = frozenset()) -> None:
+    """Raise UserError unless `out` is free, or belongs to a config that makes the same outputs.
+
+    Settings of pretraining that change no result, and those `accepted`, may differ.
+    """
     if not out.exists():
         return
     if not out.is_dir():
@@ -45,23 +49,36 @@ def check_owner(out: Path, config: Mapping[str, Any]) -> None:
             )
         return
     theirs = _owner_config(owner)
-    changes = describe_changes(_with_effect(theirs), _with_effect(config))
-    if changes:
+    keys = [
+        key
+        for key in changed_keys(_with_effect(theirs), _with_effect(config))
+        if not may_differ(key, accepted)
+    ]
+    if keys:
+        changes = describe_changes(_only(keys, theirs), _only(keys, config))
+        flags = " ".join(f"--accept {key}" for key in keys)
         raise UserError(
             f"the output folder {out} belongs to another config: {changes}; give --out another folder, "
-            "or the config that made this one"
+            f"or the config that made this one{f', or go on with {flags}' if could_be_accepted(keys) else ''}"
         )
 
 
 @contextmanager
-def working_folder(out: Path, config: Mapping[str, Any]) -> Iterator[None]:
+def working_folder(
+    out: Path,
+    config: Mapping[str, Any],
+    accepted: frozenset[str] = frozenset(),
+    take_over: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
+) -> Iterator[None]:
     """Make `out` this process's for the block: locked, marked with its config.
 
     If a UserError ends the block before any stage is finished, in a folder that held no run before, what was
     written is removed again: bad input leaves nothing behind. UserError when another process works here.
+
+    `take_over` is given the config the folder had, before it is marked with this one.
     """
     first_missing = _first_missing(out)
-    check_owner(out, config)
+    check_owner(out, config, accepted)
     had_lock = (out / LOCK_NAME).exists()
     with ExitStack() as stack:
         with _must_be_writable(out, first_missing):
@@ -70,7 +87,9 @@ def working_folder(out: Path, config: Mapping[str, Any]) -> Iterator[None]:
         was_free = not (out / CONFIG_NAME).exists()
         earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != LOCK_NAME}
         try:
-            check_owner(out, config)
+            check_owner(out, config, accepted)
+            if not was_free:
+                take_over(_owner_config(out / CONFIG_NAME))
             with _must_be_writable(out, first_missing):
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
@@ -111,6 +130,10 @@ def _write_config(path: Path, config: Mapping[str, Any]) -> None:
     data = config_text(config).encode()
     if not path.exists() or path.read_bytes() != data:
         write_bytes(path, data)
+
+
+def _only(keys: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flatten(config).items() if key in keys}
 
 
 def _with_effect(config: Mapping[str, Any]) -> dict[str, Any]:

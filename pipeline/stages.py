@@ -11,13 +11,14 @@ from data_prep.config import PrepConfig
 from data_prep.manifest import FORMAT_VERSION
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
 from pipeline.graph import Stage, StageContext
+from pretrain.checkpoint.compatibility import without_free
 
 FINETUNE_STAGES = ("completion", "search")
 _ARM_JOURNALS = {"pretrained": "pretrained/journal.jsonl", "scratch": "scratch/journal.jsonl"}
 
 
-def build_stages(config: RunConfig) -> list[Stage]:
-    """Every stage of a run, each after those it reads."""
+def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> list[Stage]:
+    """Every stage of a run, each after those it reads. `accepted`: settings that pretraining may go on with changed."""
     finetune = config.finetune
     finetune_inputs = ("prep", "pretrain")
     return [
@@ -31,10 +32,10 @@ def build_stages(config: RunConfig) -> list[Stage]:
         ),
         Stage(
             name="pretrain",
-            config=_identity(config, config.pretrain),
-            run=partial(_pretrain, config),
+            config={"seed": config.seed, **without_free(config.pretrain.model_dump(mode="json"))},
+            run=partial(_pretrain, config, accepted),
             inputs=("prep",),
-            version=2,
+            version=3,
             journals={"": "journal.jsonl"},
             artifacts=("model",),
             headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),
@@ -85,12 +86,11 @@ def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
     return run_prep(config.prep, config.seed, context.folder, context.reporter, forgotten)
 
 
-def _pretrain(config: RunConfig, context: StageContext) -> dict[str, Any]:
+def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext) -> dict[str, Any]:
     from pretrain.stage import run_pretrain
 
-    return run_pretrain(
-        config.pretrain, config.seed, context.inputs["prep"], context.folder, context.reporter
-    )
+    prep = context.inputs["prep"]
+    return run_pretrain(config.pretrain, config.seed, prep, context.folder, context.reporter, accepted)
 
 
 def _completion(config: RunConfig, context: StageContext) -> dict[str, Any]:

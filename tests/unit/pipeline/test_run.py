@@ -39,7 +39,7 @@ class ToyRun:
         self.said: list[str] = []
         self.warned: list[str] = []
 
-    def stages(self, _config: RunConfig) -> list[Stage]:
+    def stages(self, _config: RunConfig, _accepted: frozenset[str] = frozenset()) -> list[Stage]:
         journals = {"": "journal.jsonl", "arm": "arm/journal.jsonl"}
         return [
             Stage("first", {}, self._first, needs_ray=False),

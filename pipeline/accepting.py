@@ -1,0 +1,74 @@
+"""Going on with a pretraining run under changed settings, where the user accepts that.
+
+A stage's folder is named by its config. So a run whose settings were changed and accepted takes its unfinished folder
+along under the new name: what was trained stays, and `pretrain` says in the journal what changed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.errors import UserError
+from cluster.storage import fsync_folder
+from pipeline.config import RunConfig
+from pipeline.graph import Stage, stage_folders
+from pipeline.stage_record import RECORD_NAME
+from pretrain.checkpoint.compatibility import Rule, rule_of
+
+_PREFIX = "pretrain."
+_RESULT_NAMES = (RECORD_NAME, "result.json")
+"""What says that the stage is finished, under its old settings."""
+
+
+def accepted_keys(given: Iterable[str]) -> frozenset[str]:
+    """The settings of pretraining that may be changed, without their prefix. UserError for one that may not."""
+    keys = frozenset(key.removeprefix(_PREFIX) for key in given)
+    for key in sorted(keys):
+        rule = rule_of(key)
+        if rule is Rule.FREE:
+            raise UserError(f"--accept {key} is not needed: {_PREFIX}{key} may always be changed")
+        if rule is Rule.NEVER:
+            raise UserError(
+                f"--accept {key} is not possible: {_PREFIX}{key} of a run cannot be changed; use another --out"
+            )
+    return keys
+
+
+def may_differ(key: str, accepted: frozenset[str]) -> bool:
+    """Whether a run may go on though `key` (dotted, of the whole run) was changed."""
+    if not key.startswith(_PREFIX):
+        return False
+    setting = key.removeprefix(_PREFIX)
+    rule = rule_of(setting)
+    above = {setting.rsplit(".", cut)[0] for cut in range(setting.count(".") + 1)}
+    return rule is Rule.FREE or (rule is Rule.ACCEPTED and not accepted.isdisjoint(above))
+
+
+def could_be_accepted(keys: Sequence[str]) -> bool:
+    """Whether `--accept` would let a run go on though these were changed."""
+    return all(
+        key.startswith(_PREFIX) and rule_of(key.removeprefix(_PREFIX)) is Rule.ACCEPTED for key in keys
+    )
+
+
+def take_over(out: Path, before: Sequence[Stage], now: Sequence[Stage]) -> None:
+    """Give the pretraining folder of the stages before the name it has now; does nothing when it has it."""
+    old, new = (stage_folders(stages, out)["pretrain"] for stages in (before, now))
+    if old == new or not old.is_dir() or new.exists():
+        return
+    for name in _RESULT_NAMES:
+        (old / name).unlink(missing_ok=True)
+    old.rename(new)
+    fsync_folder(out)
+
+
+def config_of(values: Mapping[str, Any]) -> RunConfig:
+    """The config a folder was made with. UserError when this permcode does not know its keys."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError:
+        raise UserError(
+            "the folder's config.yaml is of another version of permcode: go on with that one, or use another --out"
+        ) from None

@@ -1,0 +1,93 @@
+"""Changed settings of a run: which may differ, which must be accepted, and that its folder goes along."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import UserError
+from pipeline.accepting import accepted_keys, config_of, may_differ, take_over
+from pipeline.config import RunConfig
+from pipeline.graph import stage_folders
+from pipeline.recipe import load_run_config
+from pipeline.run_folder import check_owner, working_folder
+from pipeline.stages import build_stages
+
+RATE = "schedule.peak_learning_rate"
+
+
+def config(corpus: Path, *overrides: str) -> RunConfig:
+    corpus.mkdir(exist_ok=True)
+    (corpus / "a.py").write_text("x = 1\n")
+    return load_run_config("smoke", [f"prep.source.path={corpus}", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("key", "accepted", "may"),
+    [
+        ("pretrain.num_workers", [], True),
+        ("pretrain.health.spikes", [], True),
+        (f"pretrain.{RATE}", [], False),
+        (f"pretrain.{RATE}", [RATE], True),
+        (f"pretrain.{RATE}", ["schedule"], True),
+        (f"pretrain.{RATE}", ["schedule.kind"], False),
+        ("pretrain.lanes", [], False),
+        ("seed", [], False),
+        ("prep.split.seed", [], False),
+    ],
+)
+def test_which_settings_may_differ(key: str, accepted: list[str], may: bool) -> None:
+    assert may_differ(key, frozenset(accepted)) is may
+
+
+def test_keys_may_be_given_with_their_prefix() -> None:
+    assert accepted_keys(["pretrain.num_steps", RATE]) == {"num_steps", RATE}
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("pretrain.num_workers", "not needed"), ("lanes", "cannot be changed"), ("nonsense", "cannot be changed")],
+)
+def test_what_need_not_or_cannot_be_accepted_is_refused(key: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        accepted_keys([key])
+
+
+def test_a_folder_of_other_settings_says_how_to_go_on(tmp_path: Path) -> None:
+    out, before = tmp_path / "out", config(tmp_path / "corpus")
+    now = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5")
+    with working_folder(out, before.model_dump(mode="json")):
+        pass
+    with pytest.raises(UserError, match=rf"or go on with --accept pretrain\.{RATE}$"):
+        check_owner(out, now.model_dump(mode="json"))
+    check_owner(out, now.model_dump(mode="json"), frozenset({RATE}))
+    other = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5", "seed=9")
+    with pytest.raises(UserError) as refusal:
+        check_owner(out, other.model_dump(mode="json"), frozenset({RATE}))
+    assert "seed" in str(refusal.value)
+    assert "--accept" not in str(refusal.value)
+
+
+def test_workers_and_zero_stage_leave_the_folder_where_it_is(tmp_path: Path) -> None:
+    before = config(tmp_path / "corpus")
+    now = config(tmp_path / "corpus", "pretrain.num_workers=1", "pretrain.zero_stage=3")
+    old, new = (stage_folders(build_stages(each), tmp_path) for each in (before, now))
+    assert old["pretrain"] == new["pretrain"]
+    assert old["search"] == new["search"]
+
+
+def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_unfinished(
+    tmp_path: Path,
+) -> None:
+    out, before = tmp_path / "out", config(tmp_path / "corpus")
+    now = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5")
+    old = stage_folders(build_stages(before), out)["pretrain"]
+    new = stage_folders(build_stages(now), out)["pretrain"]
+    assert old != new
+    (old / "checkpoints" / "step-00000010").mkdir(parents=True)
+    for name in ("STAGE.json", "result.json", "journal.jsonl"):
+        (old / name).write_text("{}")
+    theirs = config_of(before.model_dump(mode="json"))
+    for _ in range(2):  # a kill may come between the renaming and the marking of the folder
+        take_over(out, build_stages(theirs), build_stages(now))
+        assert not old.exists()
+        assert sorted(path.name for path in new.iterdir()) == ["checkpoints", "journal.jsonl"]
