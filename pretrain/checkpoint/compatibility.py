@@ -36,6 +36,7 @@ RULES: dict[str, Rule] = {
     "validation": Rule.FREE,
     "health": Rule.FREE,
     "num_steps": Rule.ACCEPTED,
+    "data": Rule.ACCEPTED,
     "schedule": Rule.ACCEPTED,
     "optimizer": Rule.ACCEPTED,
     "precision": Rule.ACCEPTED,
