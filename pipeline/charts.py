@@ -36,7 +36,7 @@ def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) ->
         axes.axhline(bigram, color=ORANGE, linestyle="--", label=f"bigram {bigram:.2f}")
         axes.set_ylim(0, max([unigram, bigram, *curve.values]) * 1.08)
         axes.legend(loc="lower left", fontsize=8)
-        _token_axis(axes, "bits per byte")
+        token_axis(axes, "bits per byte")
 
     note = "Lower is better. Left to right, on packages the model never saw."
     return Chart("Validation bits per byte", note, draw(HALF_INCHES, CURVE_INCHES, paint, "bpb"))
@@ -49,7 +49,7 @@ def loss(curves: Mapping[str, Curve]) -> Chart:
     def paint(axes: Any) -> None:
         axes.plot(curve.tokens, curve.values, color=BLUE, alpha=0.3, linewidth=0.8)
         axes.plot(curve.tokens, smoothed(curve.values), color=BLUE)
-        _token_axis(axes, "nats per predicted token")
+        token_axis(axes, "nats per predicted token")
 
     note = "Any-order prediction: not comparable with the validation figure. Thick: smoothed."
     return Chart("Training loss", note, draw(HALF_INCHES, CURVE_INCHES, paint, "loss"))
@@ -62,7 +62,7 @@ def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
     def paint(axes: Any) -> None:
         axes.plot(curve.tokens, curve.values, color=GREEN, linewidth=1)
         axes.set_ylim(bottom=0)
-        _token_axis(axes, "tokens per second", count_axis="both")
+        token_axis(axes, "tokens per second", count_axis="both")
 
     note = f"All workers together; median {count_text(median_tokens_per_s)}."
     return Chart("Tokens per second", note, draw(HALF_INCHES, CURVE_INCHES, paint, "speed"))
@@ -75,7 +75,7 @@ def learning_rate(curves: Mapping[str, Curve]) -> Chart:
     def paint(axes: Any) -> None:
         axes.plot(curve.tokens, curve.values, color=ORANGE)
         axes.set_ylim(bottom=0)
-        _token_axis(axes, "learning rate")
+        token_axis(axes, "learning rate")
 
     return Chart("Learning rate", "As it was used.", draw(HALF_INCHES, CURVE_INCHES, paint, "rate"))
 
@@ -183,7 +183,8 @@ def _task_bars(
     return draw(HALF_INCHES, CURVE_INCHES, paint, name)
 
 
-def _token_axis(axes: Any, label: str, count_axis: str = "x") -> None:
+def token_axis(axes: Any, label: str, count_axis: str = "x") -> None:
+    """Name the axes; the horizontal one counts the corpus tokens read."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel("corpus tokens read")

@@ -13,6 +13,7 @@ from pipeline.curves import training_curves
 from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts
+from pipeline.validation_view import ValidationTable, order_curves
 from pretrain.goodput.accounts import Goodput
 from pretrain.goodput.ledger import goodput
 
@@ -48,6 +49,7 @@ def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord],
         sections=_sections(records, journal),
         splits=prep["splits"],
         languages=_largest(prep["languages"]),
+        validation=ValidationTable.of(records["pretrain"].summary["validation"]["table"]),
         resumes=records["pretrain"].summary["resumed_from"],
         stages=[
             (name, record.finished_at, duration_text(record.wall_s), record.resumed)
@@ -68,6 +70,7 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
     validation = pretrain["validation"]
     training = [
         charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
+        *order_curves(curves),
         charts.loss(curves),
         charts.speed(curves, pretrain["tokens_per_s_median"]),
         charts.learning_rate(curves),

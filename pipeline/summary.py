@@ -107,8 +107,10 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
         Fact(
             "validation",
             f"{model:.3f} bits per byte",
-            f"left to right, on {count_text(validation['num_bytes'])} bytes of packages the model never saw",
+            f"{_error_text(validation)}left to right, on {count_text(validation['num_bytes'])} bytes of packages the "
+            "model never saw",
         ),
+        *_other_orders(validation),
         Fact(
             f"beats the unigram by {UNIGRAM_GOAL:.0%}?",
             _lower_by(summary["beats_unigram_by"]),
@@ -141,6 +143,28 @@ def _goodput(summary: Mapping[str, Any]) -> list[Fact]:
             f"{account['share']:.1%}",
             f"of {duration_text(account['wall_s'])} in {account['num_attempts']} attempts; "
             + ", ".join(f"{label} {share:.1%}" for label, share in others.items()),
+        )
+    ]
+
+
+def _error_text(validation: Mapping[str, Any]) -> str:
+    """Of few documents there is no standard error."""
+    error = validation["model_standard_error"]
+    return "" if error is None else f"standard error {error:.3f}; "
+
+
+def _other_orders(validation: Mapping[str, Any]) -> list[Fact]:
+    """Of a validation that scored them."""
+    found = validation["by_condition"]
+    if "any_order" not in found:
+        return []
+    without = found.get("left_to_right.without_memory")
+    memory_text = "" if without is None else f"; left to right without memory {without:.3f}"
+    return [
+        Fact(
+            "validation in other orders",
+            f"{found['any_order']:.3f} and {found['infill']:.3f}",
+            f"any order (half of a segment) and infill (an eighth, given both sides){memory_text}",
         )
     ]
 
