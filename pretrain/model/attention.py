@@ -12,6 +12,7 @@ from pretrain.model.config import ModelConfig
 from pretrain.model.fused.attend import attend_fused, fusable
 from pretrain.model.places import DistanceSpan, Places, Sight
 from pretrain.model.positions.choice import layer_positions
+from pretrain.model.precision import product_dtype
 
 
 class SegmentEncodings(nn.Module):
@@ -48,17 +49,10 @@ class TwoStreamAttention(nn.Module):
     def keys_values(self, memory_BMD: Tensor, content_BLD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
         """Keys and values [N, B, K, H] over [memory; content], for both streams."""
         # One product for both: in bfloat16 the gradients of two would be rounded before they are added.
-        weight_ED = torch.cat([self.key.weight, self.value.weight])
-        key_parts, value_parts = [], []
-        memory_tokens = memory_BMD.shape[1]
-        position_parts = keys.position_BX[:, :memory_tokens], keys.position_BX[:, memory_tokens:]
-        # Apart, because nobody wants the memory's gradient.
-        for part_BXD, position_BX in zip((memory_BMD, content_BLD), position_parts, strict=True):
-            key_BXD, value_BXD = functional.linear(part_BXD, weight_ED).chunk(2, dim=-1)
-            key_BXNH = self.positions.placed(self._heads(key_BXD), position_BX)
-            key_parts.append(key_BXNH.permute(2, 0, 1, 3))
-            value_parts.append(self._heads(value_BXD).permute(2, 0, 1, 3))
-        return torch.cat(key_parts, dim=2), torch.cat(value_parts, dim=2)
+        weight_ED = torch.cat([self.key.weight, self.value.weight]).to(product_dtype(content_BLD))
+        both_BKE: Tensor = _ProductWithMemory.apply(memory_BMD, content_BLD, weight_ED)  # type: ignore[no-untyped-call]
+        key_BKNH, value_BKNH = (self._heads(part_BKD) for part_BKD in both_BKE.chunk(2, dim=-1))
+        return _heads_first(self.positions.placed(key_BKNH, keys.position_BX)), _heads_first(value_BKNH)
 
     def distances(self, span: DistanceSpan, table_RD: Tensor | None) -> Distances:
         """What this layer keeps for every distance of the span."""
@@ -91,6 +85,31 @@ class TwoStreamAttention(nn.Module):
 
     def _heads(self, flat_BXD: Tensor) -> Tensor:
         return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, self.head_dim)
+
+
+class _ProductWithMemory(torch.autograd.Function):
+    """[memory; content] times the transposed weight, [B, K, E]; the memory's gradient only where it is wanted."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, memory_BMD: Tensor, content_BLD: Tensor, weight_ED: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(memory_BMD, content_BLD, weight_ED)
+        return functional.linear(torch.cat([memory_BMD, content_BLD], dim=1), weight_ED)
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        memory_BMD, content_BLD, weight_ED = ctx.saved_tensors  # type: ignore[attr-defined]
+        of_memory_BME, of_content_BLE = gradients[0].tensor_split([memory_BMD.shape[1]], dim=1)
+        wants_memory = ctx.needs_input_grad[0]  # type: ignore[attr-defined]
+        rows_XD = torch.cat([memory_BMD, content_BLD], dim=1).flatten(0, 1)
+        return (
+            of_memory_BME @ weight_ED if wants_memory else None,
+            of_content_BLE @ weight_ED,
+            gradients[0].flatten(0, 1).T @ rows_XD,
+        )
 
 
 def _heads_first(heads_BXNH: Tensor) -> Tensor:

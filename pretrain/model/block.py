@@ -9,6 +9,7 @@ from torch.nn import functional
 from pretrain.model.attention import TwoStreamAttention
 from pretrain.model.config import ModelConfig
 from pretrain.model.feed_forward import feed_forward
+from pretrain.model.fused.add_norm import add_norm, add_norm_fusable
 from pretrain.model.places import Sight
 
 
@@ -39,29 +40,35 @@ class Block(nn.Module):
     def forward(
         self,
         rows_BQD: Tensor,
-        content_BLD: Tensor,
+        narrow_BQD: Tensor,
         memory_BMD: Tensor,
         table_RD: Tensor | None,
         sight: Sight,
-    ) -> Tensor:
-        """The rows one layer up; keys and values are made of the layer's input at [memory; content]."""
-        rows, content, memory = (
-            self._entering(self.attention_norm, part_BXD) for part_BXD in (rows_BQD, content_BLD, memory_BMD)
-        )
-        key_NBKH, value_NBKH = self.attention.keys_values(memory, content, sight.keys)
-        distances = self.attention.distances(sight.span, table_RD)
-        attended_BQD = self.attention(rows, key_NBKH, value_NBKH, distances, sight)
-        rows_BQD = self._add(self.attention_norm, rows_BQD, attended_BQD)
-        update_BQD = self.feed_forward(self._entering(self.feed_forward_norm, rows_BQD))
-        return self._add(self.feed_forward_norm, rows_BQD, update_BQD)
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of the sight one layer up.
 
-    def _entering(self, norm: nn.LayerNorm, rows_BXD: Tensor) -> Tensor:
+        Rows come and go twice: as the residual stream, and in the type matrices are multiplied in (`narrow`). The
+        content's come first; of them and the memory before them keys and values are made. The sight's come last.
+        """
+        num_content = sight.keys.position_BX.shape[1] - memory_BMD.shape[1]
+        first = rows_BQD.shape[1] - sight.position_BQ.shape[1]
         if self.pre_norm:
-            rows_BXD = norm(rows_BXD)
-        return rows_BXD.to(self.attention.query.weight.dtype)
+            narrow_BQD = self.attention_norm(rows_BQD).to(narrow_BQD.dtype)
+            memory_BMD = self.attention_norm(memory_BMD)
+        memory_BMD = memory_BMD.to(narrow_BQD.dtype)
+        keys_values = self.attention.keys_values(memory_BMD, narrow_BQD[:, :num_content], sight.keys)
+        distances = self.attention.distances(sight.span, table_RD)
+        attended_BQD = self.attention(narrow_BQD[:, first:], *keys_values, distances, sight)
+        rows_BQD, narrow_BQD = self._add(self.attention_norm, rows_BQD[:, first:], attended_BQD)
+        if self.pre_norm:
+            narrow_BQD = self.feed_forward_norm(rows_BQD).to(narrow_BQD.dtype)
+        return self._add(self.feed_forward_norm, rows_BQD, self.feed_forward(narrow_BQD))
 
-    def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
-        rows_BQD = rows_BQD + self.dropout(update_BQD).to(rows_BQD.dtype)
+    def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> tuple[Tensor, Tensor]:
+        update_BQD = self.dropout(update_BQD)
+        if not self.pre_norm and add_norm_fusable(rows_BQD, update_BQD):
+            return add_norm(rows_BQD, update_BQD, norm.weight, norm.bias, norm.eps)
+        rows_BQD = rows_BQD + update_BQD.to(rows_BQD.dtype)
         if not self.pre_norm:
             rows_BQD = norm(rows_BQD)
-        return rows_BQD
+        return rows_BQD, rows_BQD.to(update_BQD.dtype)

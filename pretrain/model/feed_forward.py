@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.fused.gelu import bias_gelu, bias_gelu_fusable
+from pretrain.model.precision import product_dtype
 
 
 class FeedForward(nn.Module):
@@ -16,12 +18,19 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(config.model_dim, config.ffn_dim)
         self.down = nn.Linear(config.ffn_dim, config.model_dim)
-        self.activation = functional.gelu if config.activation == "gelu" else functional.relu
+        self.activation = config.activation
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, rows_BQD: Tensor) -> Tensor:
         """The update [B, Q, D]."""
-        return self.down(self.dropout(self.activation(self.up(rows_BQD))))  # type: ignore[no-any-return]
+        return self.down(self.dropout(self._middle(rows_BQD)))  # type: ignore[no-any-return]
+
+    def _middle(self, rows_BQD: Tensor) -> Tensor:
+        if self.activation == "relu":
+            return functional.relu(self.up(rows_BQD))
+        if bias_gelu_fusable(product_dtype(rows_BQD), self.up.bias):
+            return bias_gelu(functional.linear(rows_BQD, self.up.weight), self.up.bias)
+        return functional.gelu(self.up(rows_BQD))
 
 
 class SwiGLU(nn.Module):

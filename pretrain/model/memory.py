@@ -80,19 +80,21 @@ class SegmentMemory:
         """The memory after a segment: the last M positions of [memory; segment] of every layer's input."""
         if self.memory_tokens == 0:
             return self
-        keep = slice(-self.memory_tokens, None)
-        layers = tuple(
-            torch.cat([old_BMD, new_BLD.detach().to(old_BMD.dtype)], dim=1)[:, keep].contiguous()
-            for old_BMD, new_BLD in zip(self.layers_BMD, inputs_BLD, strict=True)
-        )
         document_BL = content.document_BX
         if document_BL is None:
             document_BL = torch.zeros_like(content.group_BX)
         return SegmentMemory(
-            layers,
-            torch.cat([self.group_BM, content.group_BX], dim=1)[:, keep].contiguous(),
-            torch.cat([self.document_BM, document_BL], dim=1)[:, keep].contiguous(),
+            tuple(_last(old, new.detach()) for old, new in zip(self.layers_BMD, inputs_BLD, strict=True)),
+            _last(self.group_BM, content.group_BX),
+            _last(self.document_BM, document_BL),
         )
+
+
+def _last(old_BM: Tensor, new_BL: Tensor) -> Tensor:
+    """The last M of [old; new], in the type of the old, as a tensor of its own."""
+    memory_tokens = old_BM.shape[1]
+    kept_BL = new_BL[:, -memory_tokens:]
+    return torch.cat([old_BM[:, kept_BL.shape[1] :], kept_BL.to(old_BM.dtype)], dim=1)
 
 
 def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:

@@ -7,3 +7,9 @@ from torch import Tensor
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor in float32, or in float64 if it is that already; gradients are added up in the same type."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def product_dtype(rows: Tensor) -> torch.dtype:
+    """The type in which a linear layer gives what it makes of `rows`."""
+    device = rows.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype

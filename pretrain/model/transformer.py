@@ -18,7 +18,7 @@ from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import DistanceSpan, Places, Sight, join
 from pretrain.model.positions.choice import input_positions
 from pretrain.model.positions.transformer_xl import sinusoid_table
-from pretrain.model.precision import at_least_float32
+from pretrain.model.precision import at_least_float32, product_dtype
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,15 @@ class TwoStreamTransformer(nn.Module):
         sight = _sight(content, targets, memory)
         rows_BQD = torch.cat([self.content_rows(tokens_BL, content), self.query_rows(targets)], dim=1)
         table_RD = self.distance_table(sight.span)
+        narrow_BQD = rows_BQD.to(product_dtype(self.embedding.weight))
         inputs_BLD: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             inputs_BLD.append(rows_BQD[:, :length])
             if number + 1 == len(self.blocks):
                 # Neither the loss nor the memory needs the last layer's content stream.
-                rows_BQD, sight = rows_BQD[:, length:], sight.rows_from(length)
-            rows_BQD = self._layer(
-                block, rows_BQD, inputs_BLD[-1], memory.layers_BMD[number], table_RD, sight
+                sight = sight.rows_from(length)
+            rows_BQD, narrow_BQD = self._layer(
+                block, rows_BQD, narrow_BQD, memory.layers_BMD[number], table_RD, sight
             )
         return PermutationOutput(self.logits(rows_BQD), memory.advanced(inputs_BLD, content))
 
@@ -106,21 +107,23 @@ class TwoStreamTransformer(nn.Module):
         nothing = content.at(torch.zeros_like(tokens_BL[:, :0]))
         sight = _sight(content, nothing, memory)
         table_RD = self.distance_table(sight.span)
-        inputs_BLD = [self.content_rows(tokens_BL, content)]
+        rows_BLD = self.content_rows(tokens_BL, content)
+        narrow_BLD = rows_BLD.to(product_dtype(self.embedding.weight))
+        inputs_BLD = [rows_BLD]
         for number, block in enumerate(list(self.blocks)[:-1]):
-            rows_BLD = inputs_BLD[-1]
-            inputs_BLD.append(
-                self._layer(block, rows_BLD, rows_BLD, memory.layers_BMD[number], table_RD, sight)
+            rows_BLD, narrow_BLD = self._layer(
+                block, rows_BLD, narrow_BLD, memory.layers_BMD[number], table_RD, sight
             )
+            inputs_BLD.append(rows_BLD)
         return inputs_BLD
 
-    def _layer(self, block: nn.Module, *inputs: Tensor | Sight | None) -> Tensor:
+    def _layer(self, block: nn.Module, *inputs: Tensor | Sight | None) -> tuple[Tensor, Tensor]:
         """What the block makes of its inputs, computed again in the backward pass if that is wanted."""
         if self.activation_checkpointing and self.training:
-            rows_BQD: Tensor = checkpoint(block, *inputs, use_reentrant=False)
+            both: tuple[Tensor, Tensor] = checkpoint(block, *inputs, use_reentrant=False)
         else:
-            rows_BQD = block(*inputs)
-        return rows_BQD
+            both = block(*inputs)
+        return both
 
     def distance_table(self, span: DistanceSpan) -> Tensor | None:
         """Sinusoids [R, D] of the span's distances, which Transformer-XL positions are made of; None for others."""

@@ -35,8 +35,7 @@ class LaneGradients {
         value_gradient_HS_(width_ * padded_),
         scores_(kBlockRows * padded_),
         score_rows_(kBlockRows * padded_),
-        score_pairs_(kBlockRows * padded_),
-        weight_pairs_(kBlockRows * padded_),
+        pairs_(kBlockRows * padded_),
         scratch_(kBlockRows * width_),
         columns_(kBlockRows * width_),
         gathered_(kBlockRows * width_),
@@ -74,8 +73,8 @@ class LaneGradients {
     multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
     for (int64_t i = 0; i < num_rows_; ++i)
       softmax_backward(scores_.data() + i * padded_, weights.row(i), padded_, score_rows_.data() + i * padded_);
-    pack_rows(weights, num_rows_, kBlockRows, padded_, weight_pairs_.data());
-    add_product(gradient, weight_pairs_.data(), padded_, value_gradient_HS_.data(), padded_);
+    pack_rows(weights, num_rows_, kBlockRows, padded_, pairs_.data());
+    add_product(gradient, pairs_.data(), padded_, value_gradient_HS_.data(), padded_);
   }
 
   void documents() {
@@ -97,8 +96,8 @@ class LaneGradients {
     const Matrix<const T> score_rows{score_rows_.data(), padded_};
     multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
     write_rows(gradients_.content_NBQH);
-    pack_rows(score_rows, num_rows_, kBlockRows, padded_, score_pairs_.data());
-    add_product(gathered(inputs_.content_NBQH), score_pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
+    pack_rows(score_rows, num_rows_, kBlockRows, padded_, pairs_.data());
+    add_product(gathered(inputs_.content_NBQH), pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
   }
 
   void distances(const T* distances_RH, float* distance_gradient_HR) {
@@ -106,7 +105,7 @@ class LaneGradients {
     const int64_t* position = problem_.positions(b_, first_);
     const Window window = problem_.distances.window(position, num_rows_, runs);
     shifted_rows_.make(kBlockRows * window.width);
-    shifted_pairs_.make(kBlockRows * window.width);
+    pairs_.make(kBlockRows * window.width);
     const bool one_key_a_row = problem_.distances.one_key_a_row(position, num_rows_, runs);
     for (int64_t i = 0; i < num_rows_; ++i) {
       T* shifted = shifted_rows_.data() + i * window.width;
@@ -119,8 +118,8 @@ class LaneGradients {
     multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
              rows_.data(), width_);
     write_rows(*gradients_.distance_NBQH);
-    pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, shifted_pairs_.data());
-    add_product(gathered(*inputs_.distance_NBQH), shifted_pairs_.data(), window.width,
+    pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, pairs_.data());
+    add_product(gathered(*inputs_.distance_NBQH), pairs_.data(), window.width,
                 distance_gradient_HR + window.first, problem_.distances.padded());
   }
 
@@ -165,7 +164,8 @@ class LaneGradients {
   const int64_t width_, padded_;
   Buffer<T> values_HS_, keys_SH_;
   Buffer<float> key_gradient_HS_, value_gradient_HS_, scores_;
-  Buffer<T> score_rows_, score_pairs_, weight_pairs_, scratch_, columns_, gathered_, shifted_rows_, shifted_pairs_;
+  // What is packed as a second factor is used at once: one buffer, for all of them do not fit the second-level cache.
+  Buffer<T> score_rows_, pairs_, scratch_, columns_, gathered_, shifted_rows_;
   Buffer<float> rows_, shifted_;
   const int64_t* order_ = nullptr;
   int64_t n_ = 0, b_ = 0, first_ = 0, num_rows_ = 0;

@@ -23,4 +23,14 @@ TORCH_LIBRARY(permcode_attention, library) {
   library.def(
       "cross_entropy_backward(Tensor logits_XV, Tensor wanted_X, Tensor masses_X2, float scale) -> Tensor",
       permcode::cross_entropy_backward);
+  library.def("bias_gelu(Tensor x_XF, Tensor bias_F, bool keeps_slope) -> (Tensor, Tensor)", permcode::bias_gelu);
+  library.def("bias_gelu_backward(Tensor gradient_XF, Tensor slope_XF) -> (Tensor, Tensor)", permcode::bias_gelu_backward);
+  library.def(
+      "add_norm(Tensor rows_XD, Tensor update_XD, Tensor weight_D, Tensor bias_D, float epsilon)"
+      " -> (Tensor, Tensor, Tensor, Tensor)",
+      permcode::add_norm);
+  library.def(
+      "add_norm_backward(Tensor? wide_XD, Tensor? narrow_XD, Tensor normal_XD, Tensor scale_X, Tensor weight_D,"
+      " ScalarType type) -> (Tensor, Tensor, Tensor)",
+      permcode::add_norm_backward);
 }

@@ -56,4 +56,23 @@ at::Tensor masses(const at::Tensor& logits_XV, const at::Tensor& wanted_X);
 at::Tensor cross_entropy_backward(const at::Tensor& logits_XV, const at::Tensor& wanted_X, const at::Tensor& masses_X2,
                                   double scale);
 
+// gelu(x + bias) and, if it is to be kept, its slope; bias in float32, columns in steps of 16.
+std::tuple<at::Tensor, at::Tensor> bias_gelu(const at::Tensor& x_XF, const at::Tensor& bias_F, bool keeps_slope);
+
+// Gradients of x, and of the bias in float32.
+std::tuple<at::Tensor, at::Tensor> bias_gelu_backward(const at::Tensor& gradient_XF, const at::Tensor& slope_XF);
+
+// LayerNorm(rows + update), in float32 and in the type of the update; what it is before weight and bias; 1 / deviation.
+// All but the update are float32; columns in steps of 16.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> add_norm(const at::Tensor& rows_XD,
+                                                                    const at::Tensor& update_XD,
+                                                                    const at::Tensor& weight_D,
+                                                                    const at::Tensor& bias_D, double epsilon);
+
+// Gradients of rows, of the update (of `type`), and of weight and bias [2, D], from those of either copy of the result.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> add_norm_backward(const OptionalTensor& wide_XD,
+                                                                 const OptionalTensor& narrow_XD,
+                                                                 const at::Tensor& normal_XD, const at::Tensor& scale_X,
+                                                                 const at::Tensor& weight_D, at::ScalarType type);
+
 }  // namespace permcode

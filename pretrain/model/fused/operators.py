@@ -22,10 +22,8 @@ from cluster.process_group import extensions_folder, find_build_tools
 _log = logging.getLogger(__name__)
 _SOURCES = Path(__file__).parent
 _BUILD_PREFIX = ".building-permcode_attention-"
-_FLAGS = {
-    "AVX512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"),
-    "AVX2": ("-mavx2", "-mfma"),
-}
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
+_FLAGS = {"AVX512_BF16": (*_AVX512, "-mavx512bf16"), "AVX512": _AVX512, "AVX2": ("-mavx2", "-mfma")}
 
 
 @cache
@@ -56,8 +54,14 @@ def library_path() -> Path:
     sources = hashlib.sha256(torch.__version__.encode())
     for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
         sources.update(path.read_bytes())
-    instructions = torch.backends.cpu.get_cpu_capability().lower()
-    return folder / f"permcode_attention_{instructions}_{sources.hexdigest()[:12]}.so"
+    return folder / f"permcode_attention_{_instructions().lower()}_{sources.hexdigest()[:12]}.so"
+
+
+def _instructions() -> str:
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability == "AVX512" and torch.cpu._is_avx512_bf16_supported():
+        return "AVX512_BF16"
+    return capability
 
 
 def _load(library: Path) -> None:
@@ -82,7 +86,7 @@ def _build(library: Path) -> None:
         cpp_extension.load(
             name=library.stem,
             sources=[str(path) for path in sorted(_SOURCES.glob("*.cpp"))],
-            extra_cflags=["-O3", "-fopenmp", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ())],
+            extra_cflags=["-O3", "-fopenmp", *_FLAGS.get(_instructions(), ())],
             build_directory=folder,
             is_python_module=False,
         )

@@ -6,12 +6,17 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 namespace permcode {
 
 constexpr int64_t kLanes = 16;
 
 using Floats = float __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
+using Integers = int32_t __attribute__((vector_size(64)));
 using Halves = uint16_t __attribute__((vector_size(32)));
 
 inline Floats all(float value) { return Floats{} + value; }
@@ -22,20 +27,57 @@ inline Floats load(const float* from) {
   return read;
 }
 
+// What the compiler makes of its own conversions between 16 and 32 bits takes several instructions.
+inline Words widened(Halves halves) {
+#ifdef __AVX512F__
+  return (Words)_mm512_cvtepu16_epi32((__m256i)halves);
+#else
+  return __builtin_convertvector(halves, Words);
+#endif
+}
+
+// The lower halves of the words.
+inline Halves narrowed(Words words) {
+#ifdef __AVX512F__
+  return (Halves)_mm512_cvtepi32_epi16((__m512i)words);
+#else
+  return __builtin_convertvector(words, Halves);
+#endif
+}
+
 inline Floats load(const c10::BFloat16* from) {
   Halves read;
   std::memcpy(&read, from, sizeof(read));
-  return (Floats)(__builtin_convertvector(read, Words) << 16);
+  return (Floats)(widened(read) << 16);
 }
 
 inline void store(Floats value, float* to) { std::memcpy(to, &value, sizeof(value)); }
 
 // To the nearest bfloat16, ties to even.
 inline void store(Floats value, c10::BFloat16* to) {
+#ifdef __AVX512BF16__
+  const __m256bh written = _mm512_cvtneps_pbh((__m512)value);
+#else
   Words bits = (Words)value;
   bits += 0x7fff + ((bits >> 16) & 1);
-  Halves written = __builtin_convertvector(bits >> 16, Halves);
+  const Halves written = narrowed(bits >> 16);
+#endif
   std::memcpy(to, &written, sizeof(written));
+}
+
+// Adding it to a number below 2^22 rounds that to the nearest integer, which the lowest bits then are.
+constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23
+
+// To the nearest integers, which must fit.
+inline void store_rounded(Floats value, int16_t* to) {
+  const Halves written = narrowed((Words)(value + kToInteger));
+  std::memcpy(to, &written, sizeof(written));
+}
+
+inline Floats load_integers(const int16_t* from) {
+  Halves read;
+  std::memcpy(&read, from, sizeof(read));
+  return __builtin_convertvector((Integers)(widened(read) << 16) >> 16, Floats);
 }
 
 // No more than `count` of them.
@@ -74,9 +116,8 @@ inline float largest(Floats value) {
 // e^x for x <= 0 to 2 ulp, 0 below -87; NaN stays NaN. Cephes' expf (Moshier): x = n ln 2 + r, a polynomial in r.
 inline Floats exp_of_negative(Floats x) {
   constexpr float kLowest = -87.0f;
-  const Floats to_integer = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
-  const Floats shifted = x * 1.44269504088896341f + to_integer;
-  const Floats n = shifted - to_integer;
+  const Floats shifted = x * 1.44269504088896341f + kToInteger;
+  const Floats n = shifted - kToInteger;
   const Floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
   Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -84,7 +125,7 @@ inline Floats exp_of_negative(Floats x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const Words exponent = ((Words)shifted - (Words)to_integer) << 23;
+  const Words exponent = (Words)shifted << 23;
   return x < all(kLowest) ? Floats{} : (Floats)((Words)p + exponent);
 }
 
