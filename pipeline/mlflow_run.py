@@ -46,6 +46,7 @@ class MlflowRun:
         self._is_done = False
         self._trouble: Exception | None = None
         """What the last try met with; None when it went well."""
+        self._has_failed_to_end = False
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._keep_in_sync, name="mlflow", daemon=True)
         self._thread.start()
@@ -73,7 +74,10 @@ class MlflowRun:
         self._outcome = outcome
         self._has_news.set()
         patient_until_s = time.monotonic() + _PATIENCE_S
-        while self._thread.is_alive() and (self._trouble is None or time.monotonic() < patient_until_s):
+        # What was tried before says nothing about the store now.
+        while self._thread.is_alive() and not (
+            self._has_failed_to_end and time.monotonic() > patient_until_s
+        ):
             self._thread.join(timeout=0.1)
         if not self._is_done and self._trouble is not None:
             self._reporter.warn(
@@ -98,6 +102,7 @@ class MlflowRun:
                 pause_s = _INTERVAL_S
             except Exception as error:  # every store fails in its own way; none may cost a run
                 self._note(error)
+                self._has_failed_to_end = outcome is not None
                 pause_s = 1.0 if self._outcome else min(2 * pause_s, _LONGEST_PAUSE_S)
             if not self._is_done:
                 self._has_news.wait(timeout=pause_s)

@@ -1,6 +1,4 @@
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,20 +7,6 @@ from cluster.errors import UserError
 from cluster.journal import Journal
 from cluster.tracking import Tracking, flat_params
 
-FEEDER = """
-import sys
-from pathlib import Path
-import cluster.journal_feed
-from cluster.tracking import Tracking
-cluster.journal_feed._BATCH_METRICS = 7  # many transactions, so that a kill lands between or in them
-out = Path(sys.argv[1])
-tracking = Tracking(f"sqlite:///{out}/mlflow.db", out / "mlartifacts")
-feed = tracking.feed(sys.argv[2], out / "journal.jsonl")
-print("feeding", flush=True)
-feed.pump()
-print("done", flush=True)
-"""
-
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,8 +14,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tracking(out: Path) -> Tracking:
-    return Tracking(f"sqlite:///{out}/mlflow.db", out / "mlartifacts")
+def tracking(out: Path, new_store: Callable[[Path], str]) -> Tracking:
+    return Tracking(new_store(out), out / "mlartifacts")
 
 
 def history(tracking: Tracking, run_id: str, metric: str) -> list[tuple[int, float]]:
@@ -94,26 +78,64 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
     assert history(tracking, run_id, "val") == [(9, 1.0)]
 
 
-def test_feed_killed_in_the_middle_loses_and_doubles_nothing(tracking: Tracking, out: Path) -> None:
-    num_steps = 3000
-    run_id = tracking.parent_run("demo", "key-killed", {})
-    journal = Journal(out / "journal.jsonl")
-    for step in range(num_steps):
-        journal.step(step, {"loss": step / 2, "lr": step * 2.0})
-    feeder = subprocess.Popen([sys.executable, "-c", FEEDER, str(out), run_id], stdout=subprocess.PIPE)
-    assert feeder.stdout is not None
-    assert feeder.stdout.readline() == b"feeding\n"
-    deadline_s = time.monotonic() + 30
-    while not history(tracking, run_id, "loss") and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    feeder.kill()
-    assert feeder.stdout.read() == b"", "the feeder was done before it was killed"
-    feeder.stdout.close()
-    feeder.wait()
-    assert 0 < len(history(tracking, run_id, "loss")) < num_steps
-    tracking.feed(run_id, out / "journal.jsonl").pump()
-    assert history(tracking, run_id, "loss") == [(step, step / 2) for step in range(num_steps)]
-    assert history(tracking, run_id, "lr") == [(step, step * 2.0) for step in range(num_steps)]
+def test_runs_of_a_dead_process_are_ended_with_all_below_them(tracking: Tracking) -> None:
+    parent = tracking.parent_run("demo", "key-dead", {})
+    child = tracking.child_run(parent, "completion", "key-dead-child", {})
+    grandchild = tracking.child_run(child, "completion-arm", "key-dead-arm", {})
+    finished = tracking.child_run(parent, "prep", "key-dead-prep", {})
+    tracking.finish(finished, "FINISHED")
+    other = tracking.parent_run("other", "key-alive", {})
+    assert tracking.end_dead(parent) == 3
+    assert tracking.end_dead(parent) == 0
+    status = {run_id: tracking._client.get_run(run_id).info.status for run_id in (parent, child, grandchild)}
+    assert set(status.values()) == {"KILLED"}
+    assert tracking._client.get_run(finished).info.status == "FINISHED"
+    assert tracking._client.get_run(other).info.status == "RUNNING"
+    assert tracking.end_dead("0" * 32) == 0
+
+
+def test_a_run_that_is_known_goes_on_although_its_config_was_changed(tracking: Tracking) -> None:
+    first = tracking.parent_run("demo", "key-before", {"rate": 0.1, "seed": 1})
+    again = tracking.parent_run("demo", "key-after", {"rate": 0.2, "seed": 1, "new": 3}, first)
+    assert again == first
+    run = tracking._client.get_run(first)
+    assert run.data.params == {"rate": "0.1", "seed": "1", "new": "3"}
+    assert run.data.tags["permcode.changed.rate"] == "0.2"
+    assert "permcode.changed.seed" not in run.data.tags
+    assert tracking.parent_run("demo", "key-after", {}, "0" * 32) != first
+
+
+def test_a_name_that_the_store_refuses_keeps_nothing_back(tracking: Tracking, tmp_path: Path) -> None:
+    run_id = tracking.parent_run("demo", "key-names", {})
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.step(1, {"bits of C++": 1.0, "loss": 2.0})
+    assert tracking.feed(run_id, tmp_path / "journal.jsonl").pump() == 2
+    assert history(tracking, run_id, "bits of C__") == [(1, 1.0)]
+    assert history(tracking, run_id, "loss") == [(1, 2.0)]
+
+
+def test_what_a_failed_call_may_or_may_not_have_stored_stands_once(
+    tracking: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = tracking.parent_run("demo", "key-lost-answer", {})
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step in range(1, 6):
+        journal.step(step, {"loss": float(step)})
+    feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
+    log_batch = tracking._client.log_batch
+
+    def takes_and_breaks(*arguments: object, **named: object) -> None:
+        log_batch(*arguments, **named)
+        raise ConnectionError("the answer got lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking._client, "log_batch", takes_and_breaks)
+        with pytest.raises(ConnectionError):
+            feed.pump()
+    assert feed.pump() == 0
+    journal.step(6, {"loss": 6.0})
+    assert feed.pump() == 1
+    assert history(tracking, run_id, "loss") == [(step, float(step)) for step in range(1, 7)]
 
 
 def test_parameters_are_flattened_and_cut() -> None:
@@ -127,8 +149,8 @@ def test_unusable_store_is_the_users_to_mend(tmp_path: Path) -> None:
         Tracking(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlartifacts")
 
 
-def test_deleted_experiment_is_named(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def test_deleted_experiment_is_named(tmp_path: Path, new_store: Callable[[Path], str]) -> None:
+    uri = new_store(tmp_path)
     tracking = Tracking(uri, tmp_path / "mlartifacts", experiment="mine")
     tracking._client.delete_experiment(tracking._experiment_id)
     with pytest.raises(UserError, match=r"'mine' .* was deleted: restore it"):

@@ -45,17 +45,19 @@ def finish_step(step: Step) -> None:
     step.folder.mkdir(parents=True, exist_ok=True)
     context = StageContext(step.folder, {}, None)  # type: ignore[arg-type]
     summary = step.stage.run(context)
-    write_record(
-        step.folder,
-        StageRecord(
-            stage=step.stage.name,
-            key=step.key,
-            version=step.stage.version,
-            config=dict(step.stage.config),
-            inputs=dict(step.input_keys),
-            signature=step.signature,
-            files=hash_outputs(step.folder),
-            summary=summary,
-            wall_s=1.0,
-        ),
+    write_record(step.folder, record_of(step, summary))
+
+
+def record_of(step: Step, summary: dict[str, Any]) -> StageRecord:
+    """What a step leaves that took a second."""
+    return StageRecord(
+        stage=step.stage.name,
+        key=step.key,
+        version=step.stage.version,
+        config=dict(step.stage.config),
+        inputs=dict(step.input_keys),
+        signature=step.signature,
+        files=hash_outputs(step.folder),
+        summary=summary,
+        wall_s=1.0,
     )
