@@ -1,6 +1,7 @@
 """What a training process needs before DeepSpeed: environment, compiled parts, a quiet terminal."""
 
 import fcntl
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -76,6 +77,7 @@ def join_process_group(backend: Backend) -> None:
     names are removed here once every worker has mapped them: the memory then goes with the processes, however
     they end.
     """
+    import_deepspeed()
     load_cpu_extension()
     import deepspeed
     import torch.distributed as dist
@@ -84,6 +86,21 @@ def join_process_group(backend: Backend) -> None:
     dist.barrier()
     group = f"{os.getuid()}_{os.environ['MASTER_ADDR']}_{os.environ['MASTER_PORT']}"
     (_SHARED_MEMORY / f"deepspeed_allreduce_buffer_{group}_{dist.get_rank()}").unlink(missing_ok=True)
+
+
+def import_deepspeed() -> None:
+    """Import DeepSpeed without MLflow, which only its autotuner would use.
+
+    Loading it takes 1.3 of 1.7 s of CPU time and 116 of 138 MB in every worker. MLflow can be imported afterwards.
+    """
+    if "mlflow" in sys.modules:
+        importlib.import_module("deepspeed")
+        return
+    sys.modules["mlflow"] = None  # type: ignore[assignment]  # how Python is told that a module is not there
+    try:
+        importlib.import_module("deepspeed")
+    finally:
+        del sys.modules["mlflow"]
 
 
 def load_cpu_extension() -> None:

@@ -55,6 +55,20 @@ def test_terminal_comes_back_after_an_error(tmp_path: Path, capfd: pytest.Captur
     assert capfd.readouterr().out == "shown\n"
 
 
+def test_workers_load_deepspeed_without_mlflow() -> None:
+    program = """
+import importlib.util, sys
+from cluster.process_group import import_deepspeed
+import_deepspeed()
+print("deepspeed" in sys.modules, "mlflow" in sys.modules, importlib.util.find_spec("mlflow") is not None)
+"""
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True False True"
+
+
 def test_environment_is_set_but_not_against_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("DS_ACCELERATOR", "LOCAL_SIZE", "TORCH_EXTENSIONS_DIR"):
         monkeypatch.setenv(name, "")
