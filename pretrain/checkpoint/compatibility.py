@@ -61,7 +61,7 @@ _WHY_NEVER = {
     "seed": "orders, dropout and the order of the corpus come from it",
     "tokenizer": "the weights know the other tokens",
 }
-_ACCEPTED_CORPUS = "lanes read other tokens from here on, some perhaps again or never"
+_OTHER_TOKENS = "lanes read other tokens from here on, some perhaps again or never"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,8 @@ def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[st
 
 
 def _with_consequence(change: Change) -> str:
-    return f"{change} ({_ACCEPTED_CORPUS})" if change.key == "corpus" else str(change)
+    is_other_text = {"corpus", "data"}.intersection(_with_parents(change.key))
+    return f"{change} ({_OTHER_TOKENS})" if is_other_text else str(change)
 
 
 def _why_never(key: str) -> str:

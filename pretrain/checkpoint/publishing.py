@@ -36,6 +36,7 @@ def publish(temporary: Path, final: Path, step: int, files: dict[str, FileEntry]
     os.rename(temporary, final)
     fault_point("commit.renamed")
     fsync_folder(final.parent)
+    fsync_folder(final.parent.parent)  # the first commit comes with its folder
     fault_point("commit.published")
     return listing
 

@@ -67,8 +67,9 @@ class CommitWriter:
         self._rank, self._world_size = rank, world_size
         self._keep, self._on_event = keep, on_event
         self._part_timeout_s = part_timeout_s
+        self.newest_step = resumed_step
+        """Of the newest commit known to be whole; only rank 0 learns of those made here."""
         self._sound_steps: set[int] = set()
-        """Of commits known to be whole."""
         self._damaged_steps: set[int] = set()
         if resumed_step is not None:
             self._sound_steps.add(resumed_step)
@@ -106,7 +107,7 @@ class CommitWriter:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until nothing is being written here any more; False when that is not so after `timeout_s`.
 
-        On rank 0 the commit is then there, unless an event said why it is not.
+        On rank 0 the commit is then there (see `newest_step`), unless an event said why it is not.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -154,6 +155,7 @@ class CommitWriter:
             self._abandoned.append(save.temporary)
             self._tell_failure(save, first_line(error))
             return
+        self.newest_step = step
         self._sound_steps.add(step)
         self._damaged_steps.discard(step)
         self._tell_commit(save, listing.size_bytes)

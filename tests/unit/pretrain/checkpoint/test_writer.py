@@ -147,6 +147,7 @@ def test_a_disk_without_room_for_the_list_keeps_the_old_commit(
     begin_one(writer, 2, 0, 1)
     assert writer.wait(60)
     assert events.names == ["commit", "commit_failed"]
+    assert writer.newest_step == 1
     assert os.listdir(tmp_path) == ["step-00000001"]
 
 

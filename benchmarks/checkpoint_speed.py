@@ -1,0 +1,200 @@
+"""What a commit costs the step loop, how fast it is written, found and read: 30 million parameters, two processes.
+
+Steps with nothing being written, a commit's beginning and steps beside its writing in turn (A B C A B C ...);
+medians. `python -m benchmarks.checkpoint_speed [--folder DIR]` writes and removes some GB there.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pretrain.config import PretrainConfig
+
+WORLD_SIZE = 2
+VOCAB_SIZE = 8192
+STEPS_OF_A_KIND = 4
+CONFIG = PretrainConfig.model_validate(
+    {
+        "model": {"num_layers": 8, "model_dim": 512, "num_heads": 8, "head_dim": 64, "ffn_dim": 2048,
+                  "memory_tokens": 64},
+        "num_steps": 1000, "lanes": 8, "micro_batch_lanes": 4, "segment_tokens": 64,
+        "num_workers": WORLD_SIZE, "checkpoint": {"keep": 1, "keep_best": False},
+    }
+)  # fmt: skip
+
+
+@dataclass
+class Times:
+    """Seconds, one entry per step or commit."""
+
+    quiet_steps_s: list[float] = field(default_factory=list)
+    busy_steps_s: list[float] = field(default_factory=list)
+    copies_s: list[float] = field(default_factory=list)
+    stalls_s: list[float] = field(default_factory=list)
+    writes_s: list[float] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+def work(folder: Path, num_rounds: int) -> None:
+    """One rank: train and commit; rank 0 prints what it measured."""
+    import torch
+    import torch.distributed as dist
+
+    from cluster.process_group import configure_environment, join_process_group
+    from pretrain.checkpoint.compatibility import RunIdentity
+    from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+    from pretrain.checkpoint.writer import CommitWriter
+    from pretrain.engine.training_engine import TrainingEngine
+    from pretrain.model.transformer import TwoStreamTransformer
+    from pretrain.orders.mixture import OrderMixture
+    from pretrain.orders.words import WordPieces
+    from pretrain.weights import ModelDescription
+
+    configure_environment("gloo")
+    join_process_group("gloo")
+    rank = dist.get_rank()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = TwoStreamTransformer(CONFIG.model, VOCAB_SIZE)
+    engine = TrainingEngine(model, CONFIG, WORLD_SIZE)
+    first_V, last_V = (torch.rand(2, VOCAB_SIZE) < 0.7).unbind()
+    words = WordPieces(first_V, last_V)
+    mixture = OrderMixture(CONFIG.objective, CONFIG.segment_tokens, words, torch.device("cpu"))
+    lanes = range(rank * CONFIG.micro_batch_lanes, (rank + 1) * CONFIG.micro_batch_lanes)
+    memory = model.empty_memory(len(lanes))
+    times, step = Times(), 0
+
+    def tell(text: str, level: str, name: str, facts: dict[str, float]) -> None:
+        assert name == "commit", text
+        times.writes_s.append(facts["write_s"])
+        times.size_bytes = int(facts["bytes"])
+
+    def train(durations_s: list[float]) -> None:
+        nonlocal memory, step
+        for _ in range(STEPS_OF_A_KIND):
+            started_s = time.perf_counter()
+            tokens_BL = torch.randint(VOCAB_SIZE, (len(lanes), CONFIG.segment_tokens))
+            orders = mixture.orders(tokens_BL, 0, step, lanes)
+            content, targets = orders.places(torch.zeros_like(tokens_BL), None, mixture.extent)
+            output = engine.forward(tokens_BL, content, targets, memory)
+            engine.accumulate(output.logits_BPV.float().logsumexp(-1).mean(), rank)
+            engine.update(1e-4)
+            memory, step = output.memory, step + 1
+            durations_s.append(time.perf_counter() - started_s)
+
+    identity = RunIdentity(CONFIG, 0, "", "")
+    static = StaticFiles(identity, ModelDescription.of(model, CONFIG.segment_tokens), b"{}")
+    writer = CommitWriter(folder, rank, WORLD_SIZE, CONFIG.checkpoint, tell)
+    train([])
+    for _ in range(num_rounds):
+        train(times.quiet_steps_s)
+        dist.barrier()
+        started_s = time.perf_counter()
+        snapshot = Snapshot(step, step, engine.pieces(), memory, lanes.start, {})
+        copied_s = time.perf_counter()
+        writer.begin(snapshot, "benchmark", static if rank == 0 else None, "cadence")
+        times.copies_s.append(copied_s - started_s)
+        times.stalls_s.append(time.perf_counter() - started_s)
+        train(times.busy_steps_s)
+        writer.wait()
+        dist.barrier()
+    if rank == 0:
+        print(json.dumps(vars(times)))
+    engine.close()
+
+
+def train_and_commit(folder: Path, num_rounds: int) -> Times:
+    """Start the ranks; what rank 0 measured."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [sys.executable, "-m", "benchmarks.checkpoint_speed", "--folder", str(folder)]
+    ranks = []
+    for rank in range(WORLD_SIZE):
+        environment = {
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD_SIZE),
+            "LOCAL_WORLD_SIZE": str(WORLD_SIZE), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        arguments = [*command, "--rounds", str(num_rounds)]
+        ranks.append(
+            subprocess.Popen(
+                arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        )
+    printed = [process.communicate()[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0] * WORLD_SIZE, printed
+    return Times(**json.loads(printed[0].splitlines()[-1]))
+
+
+def plain_write_s(folder: Path, size_bytes: int) -> float:
+    """Of as many bytes by one process, fsynced and not hashed: what the disk can do."""
+    block = os.urandom(1 << 22)
+    started_s = time.perf_counter()
+    with (folder / "plain").open("wb", buffering=0) as file:
+        for _ in range(size_bytes // len(block)):
+            file.write(block)
+        os.fsync(file.fileno())
+    took_s = time.perf_counter() - started_s
+    (folder / "plain").unlink()
+    return took_s
+
+
+def find_and_read(folder: Path) -> tuple[float, float]:
+    """Seconds to find the newest valid commit, every byte hashed, and to put every tensor of it together."""
+    from pretrain.checkpoint.finding import newest_valid
+    from pretrain.checkpoint.reading import open_commit
+    from pretrain.engine.pieces import MOMENTS
+
+    started_s = time.perf_counter()
+    found = newest_valid(folder, print)
+    found_s = time.perf_counter()
+    assert found is not None
+    commit = open_commit(found)
+    for name in commit.names:
+        commit.master(name)
+        for kind in MOMENTS:
+            commit.moment(kind, name)
+    commit.memory(range(CONFIG.lanes))
+    return found_s - started_s, time.perf_counter() - found_s
+
+
+def main() -> None:
+    """Measure and print, or be one of the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    if "RANK" in os.environ:
+        work(arguments.folder, arguments.rounds)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="checkpoint-speed-", dir=arguments.folder))
+    try:
+        times = train_and_commit(folder, arguments.rounds)
+        plain_s = statistics.median(plain_write_s(folder, times.size_bytes) for _ in range(3))
+        found_s, read_s = find_and_read(folder)
+    finally:
+        shutil.rmtree(folder)
+    megabytes = times.size_bytes / 1e6
+    write_s = statistics.median(times.writes_s)
+    print(f"{megabytes:.0f} MB a commit, {WORLD_SIZE} processes, medians of {arguments.rounds} rounds")
+    print(f"copy of the state      {1000 * statistics.median(times.copies_s):7.1f} ms")
+    print(f"stall of the step loop {1000 * statistics.median(times.stalls_s):7.1f} ms")
+    print(f"written in             {write_s:7.2f} s  {megabytes / write_s:6.0f} MB/s, beside training")
+    print(f"plain write and fsync  {plain_s:7.2f} s  {megabytes / plain_s:6.0f} MB/s, alone")
+    print(f"step, nothing written  {1000 * statistics.median(times.quiet_steps_s):7.1f} ms")
+    print(f"step beside a commit   {1000 * statistics.median(times.busy_steps_s):7.1f} ms")
+    print(f"found, all hashed      {found_s:7.2f} s  {megabytes / found_s:6.0f} MB/s")
+    print(f"read whole             {read_s:7.2f} s  {megabytes / read_s:6.0f} MB/s")
+
+
+if __name__ == "__main__":
+    main()
