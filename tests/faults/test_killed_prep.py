@@ -14,7 +14,7 @@ from tests.integration.smoke_run import command, copy_corpus, only, run
 
 _PATIENCE_S = 300
 # After the first new file of a run; on a quiet machine the rest takes a second or two.
-_DELAYS_S = (0.0, 0.0, 0.1, 0.0, 0.3, 0.6)
+_DELAYS_S = (0.0, 0.0, 0.1, 0.3)
 # Small units of work, so that there are several of each kind to be killed in.
 _OVERRIDES = ("prep.shard_tokens=30_000", "prep.block_tokens=10_000", "prep.secrets.enabled=true")
 
@@ -26,8 +26,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def untouched(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What one worker makes, which does one task after the other; the tests have more workers."""
     out = tmp_path_factory.mktemp("untouched") / "run"
-    run(command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=2"))
+    run(command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=1"))
     return outputs(out)
 
 
@@ -38,11 +39,10 @@ def outputs(out: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 
-@pytest.mark.parametrize("num_cpus", [1, 4])
 def test_the_number_of_workers_changes_no_byte(
-    corpus: Path, untouched: dict[str, str], tmp_path: Path, num_cpus: int
+    corpus: Path, untouched: dict[str, str], tmp_path: Path
 ) -> None:
-    run(command("prep", tmp_path / "run", corpus, *_OVERRIDES, f"ray.num_cpus={num_cpus}"))
+    run(command("prep", tmp_path / "run", corpus, *_OVERRIDES, "ray.num_cpus=4"))
     assert outputs(tmp_path / "run") == untouched
 
 
