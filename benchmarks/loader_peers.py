@@ -3,9 +3,9 @@
     .venv-bench-loader/bin/python -m benchmarks.loader_peers write FOLDER
     .venv-bench-loader/bin/python -m benchmarks.loader_peers PEER FOLDER [--max-tokens N]
 
-Each hands over numpy arrays of tokens, in one process and without workers, in two forms: a document per sample, as it
-comes, and ready-made samples of 2,048 tokens with no documents in them, which is how language models are trained with
-them. Neither packs documents into segments, and none of them verifies a checksum when it reads local files.
+Each hands over int64 arrays of tokens, as a model wants them, in one process and without workers, in two forms: a
+document per sample, as it comes, and ready-made samples of 2,048 tokens with no documents in them. Neither form is
+packed into batches of segments, and none of the peers verifies a checksum when it reads local files.
 """
 
 import argparse
@@ -104,14 +104,14 @@ def read_webdataset(folder: Path) -> Iterator[int]:
 
     urls = sorted(map(str, folder.glob("*.tar")))
     for sample in webdataset.WebDataset(urls, shardshuffle=len(urls), seed=0).decode():
-        yield sample["npy"].size
+        yield sample["npy"].astype(np.int64).size
 
 
 def read_mosaic(folder: Path) -> Iterator[int]:
     """Shuffled, as it recommends."""
     dataset = import_streaming().StreamingDataset(local=str(folder), shuffle=True, batch_size=1)
     for sample in dataset:
-        yield sample["tokens"].size
+        yield sample["tokens"].astype(np.int64).size
 
 
 def read_litdata(folder: Path) -> Iterator[int]:
@@ -119,7 +119,7 @@ def read_litdata(folder: Path) -> Iterator[int]:
     import litdata
 
     for sample in litdata.StreamingDataset(str(folder), shuffle=True):
-        yield sample["tokens"].size
+        yield sample["tokens"].astype(np.int64).size
 
 
 Pieces = Callable[[Path], list[NDArray[np.uint16]]]

@@ -24,22 +24,20 @@ class LaneFeed:
     def __init__(self, reader: LaneReader, lanes: range, first_cursor: int) -> None:
         self._reader, self._lanes = reader, lanes
         lane_tokens = min(_LANE_TOKENS, _WINDOW_TOKENS // len(lanes))
-        self._memories = [self._memory(max(1, lane_tokens // reader.segment_tokens)) for _ in range(2)]
+        self._window_steps = max(1, lane_tokens // reader.segment_tokens)
         self._thread = ThreadPoolExecutor(1, "lanes")
         self._window: LaneWindow | None = None
-        self._ahead = self._begin(first_cursor)
         self._ahead_cursor = first_cursor
+        self._ahead = self._begin(first_cursor)
 
     def take(self, cursor: int) -> LaneBatch:
         """What the lanes read at `cursor`. UserError naming the tar and the block that cannot be read."""
         started_s = time.perf_counter()
         if self._window is None or cursor not in self._window.steps:
             self._window = self._read(cursor)
-            self._memories.reverse()  # what was used up is filled next
             self._ahead_cursor = self._window.steps.stop
             self._ahead = self._begin(self._ahead_cursor)
-        wait_s = time.perf_counter() - started_s
-        return self._window.batch(cursor, wait_s)
+        return self._window.batch(cursor, time.perf_counter() - started_s)
 
     def close(self) -> None:
         """Read ahead no more."""
@@ -53,20 +51,16 @@ class LaneFeed:
             return self._ahead.result()
         except UserError:
             self._ahead_cursor = _NONE  # whoever asks again wants another try
-            if len(self._memories[0].steps) == 1:
+            if self._window_steps == 1:
                 raise
             # The steps before the one that cannot be read are still good: from here on step by step.
-            self._memories = [self._memory(1) for _ in range(2)]
+            self._window_steps = 1
             return self._begin(cursor).result()
 
-    def _memory(self, num_steps: int) -> LaneWindow:
-        return LaneWindow.empty(num_steps, self._lanes, self._reader.segment_tokens)
-
     def _begin(self, cursor: int) -> Future[LaneWindow]:
-        return self._thread.submit(self._read_window, cursor, self._memories[0])
+        return self._thread.submit(self._read_window, cursor, self._window_steps)
 
-    def _read_window(self, cursor: int, memory: LaneWindow) -> LaneWindow:
-        window = self._reader.window(cursor, memory)
-        _ = window.crc_TB  # here, not when a step waits for it
+    def _read_window(self, cursor: int, num_steps: int) -> LaneWindow:
+        window = self._reader.window(cursor, num_steps, self._lanes)
         self._reader.open_ahead(window.steps.stop, self._lanes)
         return window

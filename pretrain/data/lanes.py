@@ -97,21 +97,23 @@ class LaneReader:
 
     def batch(self, step: int, lanes: range) -> LaneBatch:
         """What `lanes` read at step `step`."""
-        return self.window(step, LaneWindow.empty(1, lanes, self.segment_tokens)).batch(step)
+        return self.window(step, 1, lanes).batch(step)
 
-    def window(self, step: int, memory: LaneWindow) -> LaneWindow:
-        """What `memory`'s lanes read in as many steps as it has from step `step` on, or fewer where the epoch ends.
+    def window(self, step: int, num_steps: int, lanes: range) -> LaneWindow:
+        """What `lanes` read in `num_steps` steps from step `step` on, or in fewer where the epoch ends.
 
         UserError naming the tar and the block that cannot be read.
         """
         epoch = self._epochs.epoch_of(step)
-        window = memory.begin(step, min(len(memory.steps), epoch.end_step - step))
-        ranges_B = [self._ranges(epoch, step, len(window.steps), lane) for lane in window.lanes]
+        num_steps = min(num_steps, epoch.end_step - step)
+        ranges_B = [self._ranges(epoch, step, num_steps, lane) for lane in lanes]
         numbers = [part.number for ranges in ranges_B for part in ranges]
-        self._open_blocks.keep(len(numbers) + len(window.lanes) + _SPARE_BLOCKS)
+        self._open_blocks.keep(len(numbers) + len(lanes) + _SPARE_BLOCKS)
         self._open_blocks.request(numbers)
-        for place, ranges in enumerate(ranges_B):
-            self._fill(window, place, ranges)
+        window = LaneWindow.empty(step, num_steps, lanes, self.segment_tokens)
+        for ranges in ranges_B:
+            tokens, groups, documents = zip(*map(self._arrays, ranges), strict=True)
+            window.fill(_joined(tokens), _joined(groups), _joined(documents))
         return window
 
     def open_ahead(self, step: int, lanes: range) -> None:
@@ -164,10 +166,6 @@ class LaneReader:
             found.append(BlockRange(number, entry, start, num_tokens, corpus_number, reading))
             begin, place = begin + num_tokens, place + 1
         return found
-
-    def _fill(self, window: LaneWindow, place: int, ranges: Sequence[BlockRange]) -> None:
-        tokens, groups, documents = zip(*map(self._arrays, ranges), strict=True)
-        window.fill(place, _joined(tokens), _joined(groups), _joined(documents))
 
     def _arrays(self, part: BlockRange) -> tuple[TokenArray, NDArray[np.int64], NDArray[np.int64]]:
         """Tokens, groups and documents of a range."""

@@ -3,10 +3,8 @@
 Shapes: T steps, B lanes, L segment.
 """
 
-import itertools
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,34 +48,35 @@ class LaneBatch:
 
 @dataclass(frozen=True)
 class LaneWindow:
-    """Steps [first_step, first_step + T) of some lanes; [T, B, L], a step's arrays in one piece of memory."""
+    """Steps [first_step, first_step + T) of some lanes; int64 [T, B, L], a step's arrays in one piece of memory."""
 
     first_step: int
     lanes: range
-    tokens_TBL: NDArray[np.int32]
-    """Little-endian, as checksums are made of them."""
+    tokens_TBL: NDArray[np.int64]
     group_TBL: NDArray[np.int64]
     document_TBL: NDArray[np.int64]
+    crc_BT: list[list[int]]
+    """Of each lane that is filled the checksums of its steps, as in `LaneBatch`."""
 
     @classmethod
-    def empty(cls, num_steps: int, lanes: range, segment_tokens: int) -> "LaneWindow":
-        """Memory for a window that is to be filled."""
-        shape = num_steps, len(lanes), segment_tokens
-        return cls(0, lanes, np.empty(shape, "<i4"), np.empty(shape, np.int64), np.empty(shape, np.int64))
+    def empty(cls, first_step: int, num_steps: int, lanes: range, segment_tokens: int) -> "LaneWindow":
+        """A window whose lanes are all to be filled, in their order."""
+        # One piece: from 4 MB on numpy asks for huge pages, without which half of the time goes to page faults.
+        arrays = np.empty((3, num_steps, len(lanes), segment_tokens), np.int64)
+        return cls(first_step, lanes, arrays[0], arrays[1], arrays[2], [])
 
-    def begin(self, first_step: int, num_steps: int) -> "LaneWindow":
-        """The same memory for steps [first_step, first_step + num_steps), at most as many as it has."""
-        arrays = self.tokens_TBL[:num_steps], self.group_TBL[:num_steps], self.document_TBL[:num_steps]
-        return LaneWindow(first_step, self.lanes, *arrays)
-
-    def fill(
-        self, place: int, tokens_X: TokenArray, group_X: NDArray[np.int64], document_X: NDArray[np.int64]
-    ) -> None:
-        """Set all steps of the lane at `place`; X = T L."""
-        shape = self.tokens_TBL.shape[0], self.tokens_TBL.shape[2]
-        self.tokens_TBL[:, place] = tokens_X.reshape(shape)
-        self.group_TBL[:, place] = group_X.reshape(shape)
-        self.document_TBL[:, place] = document_X.reshape(shape)
+    def fill(self, tokens_X: TokenArray, group_X: NDArray[np.int64], document_X: NDArray[np.int64]) -> None:
+        """Set all steps of the next lane; X = T L."""
+        place, num_steps, segment_tokens = len(self.crc_BT), len(self.steps), self.tokens_TBL.shape[2]
+        tokens_TL = tokens_X.astype("<i4").reshape(num_steps, segment_tokens)
+        self.tokens_TBL[:, place] = tokens_TL
+        self.group_TBL[:, place] = group_X.reshape(num_steps, segment_tokens)
+        self.document_TBL[:, place] = document_X.reshape(num_steps, segment_tokens)
+        data, size = tokens_TL.data.cast("B"), segment_tokens * tokens_TL.itemsize
+        lane = self.lanes[place]
+        self.crc_BT.append(
+            [zlib.crc32(data[start : start + size], lane) for start in range(0, len(data), size)]
+        )
 
     @property
     def steps(self) -> range:
@@ -85,17 +84,7 @@ class LaneWindow:
         return range(self.first_step, self.first_step + len(self.tokens_TBL))
 
     def batch(self, cursor: int, wait_s: float = 0.0) -> LaneBatch:
-        """One of its steps, as a copy."""
+        """One of its steps; the arrays are parts of the window's."""
         t = cursor - self.first_step
-        tokens_BL = self.tokens_TBL[t].astype(np.int64)
-        group_BL, document_BL = self.group_TBL[t].copy(), self.document_TBL[t].copy()
-        return LaneBatch(cursor, self.lanes, tokens_BL, group_BL, document_BL, self.crc_TB[t], wait_s)
-
-    @cached_property
-    def crc_TB(self) -> list[tuple[int, ...]]:
-        """`LaneBatch.crc_B` of every step."""
-        num_steps, num_lanes, segment_tokens = self.tokens_TBL.shape
-        data, size = self.tokens_TBL.data.cast("B"), segment_tokens * self.tokens_TBL.itemsize
-        rows = [data[start : start + size] for start in range(0, len(data), size)]
-        crcs = list(map(zlib.crc32, rows, itertools.cycle(self.lanes)))
-        return [tuple(crcs[start : start + num_lanes]) for start in range(0, len(crcs), num_lanes)]
+        arrays = self.tokens_TBL[t], self.group_TBL[t], self.document_TBL[t]
+        return LaneBatch(cursor, self.lanes, *arrays, tuple(crc_T[t] for crc_T in self.crc_BT), wait_s)

@@ -50,15 +50,19 @@ def test_any_order_of_cursors_reads_what_a_single_step_reads(folder: Path) -> No
     feed.close()
 
 
-def test_a_batch_is_nobody_elses_memory(folder: Path) -> None:
-    feed = LaneFeed(reader_of(folder), range(LANES), 0)
-    first = feed.take(0)
-    before = [array.copy() for array in (first.tokens_BL, first.group_BL, first.document_BL)]
-    for cursor in range(1, 60):
-        feed.take(cursor).tokens_BL[:] = -1
-    assert np.array_equal(before, [first.tokens_BL, first.group_BL, first.document_BL])
-    assert np.array_equal(feed.take(0).tokens_BL, before[0])
+def test_a_batch_stays_what_it_was_while_later_ones_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_LANE_TOKENS", 2 * SEGMENT)
+    feed, plain = LaneFeed(reader_of(folder), range(LANES), 0), reader_of(folder)
+    batches = [feed.take(cursor) for cursor in range(2 * plain.steps_per_epoch)]
     feed.close()
+    for batch in batches:
+        expected = plain.batch(batch.cursor, range(LANES))
+        assert np.array_equal(batch.tokens_BL, expected.tokens_BL)
+        assert np.array_equal(batch.group_BL, expected.group_BL)
+        assert np.array_equal(batch.document_BL, expected.document_BL)
+        assert batch.crc_B == expected.crc_B
 
 
 def test_the_digest_is_the_sum_of_the_lanes_checksums_however_lanes_are_shared(folder: Path) -> None:
