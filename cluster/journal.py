@@ -58,6 +58,10 @@ class Journal:
         record = {"kind": "event", "time_s": time.time(), "text": text, "level": level}
         self._append(record | ({"name": name, "facts": facts} if name else {}))
 
+    def sync(self) -> None:
+        """What was recorded survives a power cut, too, once this has returned."""
+        os.fsync(self._descriptor)
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         if self._descriptor >= 0:

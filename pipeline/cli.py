@@ -7,6 +7,7 @@ import typer
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from pipeline.audit_command import audit
 from pipeline.exchange_commands import export_model, import_model
 from pipeline.exit_codes import exit_codes
 from pipeline.interrupts import interrupt_on_sigterm
@@ -298,6 +299,7 @@ def forget(
 
 app.command()(status)
 app.command()(plan)
+app.command()(audit)
 app.command("import")(import_model)
 app.command("export")(export_model)
 app.command()(complete)

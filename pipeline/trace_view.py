@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from cluster.errors import UserError
+from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
-from pipeline.config import RunConfig
 from pipeline.prep_folder import PrepFolder
 from pipeline.visible import visible
 
@@ -23,6 +23,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     or the token at `offset` in it. UserError when the run has no such place, or the folder is of no run."""
     from pipeline.recipe import load_run_config
     from pipeline.run_folder import CONFIG_NAME
+    from pretrain.data.corpora import corpora_fingerprint, open_corpora
     from pretrain.data.lanes import LaneReader
 
     if folder.run is None:
@@ -31,19 +32,21 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
         )
     config = load_run_config(str(folder.run / CONFIG_NAME))
     corpus = open_prepared(folder.prep)
+    corpora = open_corpora(corpus, config.pretrain.data)
     size = config.pretrain.segment_tokens
     if corpus.manifest.revision > 1:
-        _refuse_shifted(folder.run, folder.prep, config)
+        _refuse_shifted(folder.run, folder.prep, corpora_fingerprint(corpora))
     _check("step", step, config.pretrain.num_steps, folder.run)
     _check("lane", lane, config.pretrain.lanes, folder.run)
-    reader = LaneReader(corpus, "train", config.pretrain.lanes, size, config.seed)
+    reader = LaneReader(corpora, "train", config.pretrain.lanes, size, config.seed)
     wanted = range(size) if offset is None else range(_check("offset", offset, size, folder.run), offset + 1)
     lines, position = [], 0
-    for place in reader.places(step, lane):
+    for place in reader.places(_data_step(folder.run, step), lane):
         start, end = max(position, wanted.start), min(position + place.num_tokens, wanted.stop)
         if start < end:
             in_block = place.start + start - position
-            for traced in trace_range(corpus, place.block, in_block, end - start):
+            source = corpora[place.corpus_number].corpus
+            for traced in trace_range(source, place.block, in_block, end - start):
                 span = _span(start, traced.num_tokens)
                 lines += _lines(f"step {step}, lane {lane}, {span} of {size}", traced)
                 start += traced.num_tokens
@@ -51,13 +54,22 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     return lines
 
 
-def _refuse_shifted(run: Path, prep: Path, config: RunConfig) -> None:
+def _data_step(run: Path, step: int) -> int:
+    """The data step that step `step` (from 0) consumed: another one behind a rewind."""
+    from pretrain.ledger.lineage import lineage_of
+
+    for folder in sorted(run.glob("pretrain-*/")):
+        known = lineage_of(read_journal(folder / "journal.jsonl")).steps
+        if step + 1 in known:
+            return known[step + 1].cursor
+    return step
+
+
+def _refuse_shifted(run: Path, prep: Path, corpus: str) -> None:
     """Forgetting shortens blocks: what was trained before then read other tokens at the same step."""
     from pretrain.checkpoint.compatibility import IDENTITY_NAME, RunIdentity
-    from pretrain.run import Run
 
     for path in sorted(run.glob(f"pretrain-*/checkpoints/*/{IDENTITY_NAME}")):
-        corpus = Run(config.pretrain, config.seed, prep, path.parents[2]).corpus_sha256()
         if RunIdentity.read(path.parent).corpus != corpus:
             raise UserError(
                 f"{path.parents[2]} was trained before documents of {prep.name} were forgotten, so its steps "

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from data_prep.prepared import PreparedCorpus, open_prepared
+from pretrain.data.corpora import open_corpora
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import StopRequest, stop_requests
@@ -37,6 +38,9 @@ class Attempt:
     ) -> None:
         config = run.config
         self.run, self.device, self.corpus = run, device, corpus
+        self.corpora = open_corpora(corpus, config.data)
+        """What training reads: that one, and others mixed in."""
+        self.identity = run.identity(self.corpora)
         self.recorder, self.watchdog, self.stop = recorder, watchdog, stop
         self.is_over, self.is_first_start = False, True
         self.evaluator = Evaluator(

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from cluster.config import Config
+from pretrain.data.config import DataConfig
 from pretrain.model.config import MAX_TEXT_TOKENS, AbsoluteLearnedPositions, ModelConfig
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
@@ -80,6 +81,7 @@ class PretrainConfig(Config):
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     health: HealthConfig = HealthConfig()
+    data: DataConfig = DataConfig()
     num_steps: PositiveInt
     lanes: int = Field(default=16, gt=0, le=1_048_576)
     """L: parallel streams of the corpus, over all workers; must be a multiple of workers times micro batch."""

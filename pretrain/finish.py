@@ -14,19 +14,14 @@ def finish(run: Run, state: TrainState, evaluator: Evaluator) -> None:
     evaluation = evaluator.final(state.engine.module)
     masters = state.engine.masters()
     if dist.get_rank() == 0:
-        baselines = evaluator.baselines(state.feed.reader, state.cursor)
+        baselines = evaluator.baselines(state.reader, state.cursor)
         tokenizer = run.prep_folder / "tokenizer.json"
         save_model(state.engine.module, run.folder / "model", tokenizer, masters, run.config.segment_tokens)
         result = {
             "num_parameters": sum(master.numel() for master in masters.values()),
             "num_steps": state.step,
             "tokens_seen": state.step * run.config.tokens_per_step,
-            "validation": {
-                "model_bits_per_byte": evaluation.headline.bits_per_byte,
-                **baselines.to_json(),
-                "num_bytes": evaluation.headline.num_bytes,
-                "table": evaluation.to_json(),
-            },
+            "validation": evaluation.to_json() | baselines.to_json(),
             "world_size": dist.get_world_size(),
             "zero_stage": run.config.zero_stage,
             "backend": dist.get_backend(),

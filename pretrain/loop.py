@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from pretrain.attempt import Attempt, attempt
+from pretrain.config import PretrainConfig
 from pretrain.finish import finish
 from pretrain.health.rewinding import rewind
 from pretrain.health.spikes import Spike
@@ -23,6 +24,7 @@ def train(run: Run, device: torch.device) -> None:
 
     Returns early, with a commit of the step it has come to, when it was asked to stop.
     """
+    _fix_threads(run.config)
     with attempt(run, device) as this:
         while not this.is_over:
             state = start(this)
@@ -31,6 +33,13 @@ def train(run: Run, device: torch.device) -> None:
             finally:
                 state.feed.close()
                 state.engine.close()
+
+
+def _fix_threads(config: PretrainConfig) -> None:
+    """Sums depend on how many threads share them, so bits do."""
+    threads = config.threads_per_worker or (1 if config.deterministic else None)
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def _run(state: TrainState, this: Attempt) -> None:
@@ -111,7 +120,7 @@ def _refuse_many_skips(state: TrainState, result: StepResult, this: Attempt) -> 
 
 def _documents(state: TrainState, cursor: int) -> list[str]:
     """Ids of the documents that all lanes read at `cursor`, the first ones of them."""
-    reader = state.feed.reader
+    reader = state.reader
     found = (name for lane in range(reader.lanes) for name in reader.documents(cursor, lane))
     return list(islice(found, _MOST_DOCUMENTS))
 

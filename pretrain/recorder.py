@@ -48,6 +48,11 @@ class Recorder:
             self._journal.step(step, metrics, {**facts, **self._spans(data_s)})
             fault_point("step.recorded")
 
+    def sync(self) -> None:
+        """A commit must never survive a power cut that the steps before it did not."""
+        if self._journal is not None:
+            self._journal.sync()
+
     def end(self, text: str, name: str, **facts: Any) -> None:
         """The attempt ends in order."""
         spans: dict[str, Any] = self._spans(0.0)

@@ -1,11 +1,13 @@
 """What every worker of a pretraining run is told, and where things lie in the run's folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.storage import sha256_file
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.config import PretrainConfig
+from pretrain.data.corpora import WeightedCorpus, corpora_fingerprint
 
 RESULT_NAME = "result.json"
 
@@ -35,11 +37,7 @@ class Run:
         """Touched every second while the first worker lives."""
         return self.folder / "heartbeat"
 
-    def corpus_sha256(self) -> str:
-        """Of the prepared corpus' manifest, which names every byte of it."""
-        return sha256_file(self.prep_folder / "manifest.json")
-
-    def identity(self) -> RunIdentity:
+    def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
         """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""
         tokenizer = sha256_file(self.prep_folder / "tokenizer.json")
-        return RunIdentity(self.config, self.seed, self.corpus_sha256(), tokenizer)
+        return RunIdentity(self.config, self.seed, corpora_fingerprint(corpora), tokenizer)

@@ -6,6 +6,7 @@ from typing import Any
 import torch.distributed as dist
 
 from cluster.journal import Level
+from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.writer import CommitWriter
 from pretrain.recorder import Recorder
@@ -17,11 +18,13 @@ from pretrain.weights import ModelDescription
 class Saver:
     """Copies a worker's state and has it written; the step loop waits for the copy only."""
 
-    def __init__(self, run: Run, state: TrainState, token: str, recorder: Recorder) -> None:
+    def __init__(
+        self, run: Run, identity: RunIdentity, state: TrainState, token: str, recorder: Recorder
+    ) -> None:
         """`token` is one that no other attempt at the run had; the same on all workers."""
         self._token, self._recorder = token, recorder
         self._every_steps = run.config.checkpoint.every_steps
-        self._static = _static_files(run, state) if dist.get_rank() == 0 else None
+        self._static = _static_files(run, identity, state) if dist.get_rank() == 0 else None
         self._saved_step = state.step
         self._writer = CommitWriter(
             run.checkpoints,
@@ -52,6 +55,7 @@ class Saver:
                 first_lane=state.lanes.start,
                 state=_remembered(state, bits_per_byte),
             )
+            self._recorder.sync()
             copy_s = time.perf_counter() - started_s
             self._writer.begin(snapshot, self._token, self._static, reason, copy_s)
 
@@ -64,9 +68,9 @@ class Saver:
         self._recorder.event(text, level, name, **facts)
 
 
-def _static_files(run: Run, state: TrainState) -> StaticFiles:
+def _static_files(run: Run, identity: RunIdentity, state: TrainState) -> StaticFiles:
     description = ModelDescription.of(state.engine.module, run.config.segment_tokens)
-    return StaticFiles(run.identity(), description, (run.prep_folder / "tokenizer.json").read_bytes())
+    return StaticFiles(identity, description, (run.prep_folder / "tokenizer.json").read_bytes())
 
 
 def _remembered(state: TrainState, bits_per_byte: float | None) -> dict[str, Any]:

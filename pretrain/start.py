@@ -49,7 +49,7 @@ def start(this: Attempt) -> TrainState:
     if origin.commit is not None:
         _restore(state, this, origin.commit)
     token = f"{origin.attempt}-{len(origin.rewinds)}"
-    this.saver = Saver(this.run, state, token, this.recorder)
+    this.saver = Saver(this.run, this.identity, state, token, this.recorder)
     _tell(state, this, origin)
     return state
 
@@ -104,12 +104,13 @@ def _fresh_state(this: Attempt, rewinds: Rewinds) -> TrainState:
     per_worker = config.lanes // world_size
     lanes = range(dist.get_rank() * per_worker, (dist.get_rank() + 1) * per_worker)
     memory = model.empty_memory(per_worker)
-    reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, run.seed)
+    reader = LaneReader(this.corpora, "train", config.lanes, config.segment_tokens, run.seed)
     words = WordPieces.of_tokenizer(corpus.tokenizer, device)
     return TrainState(
         config=config,
         seed=run.seed,
         engine=TrainingEngine(model, config, world_size),
+        reader=reader,
         feed=LaneFeed(reader, lanes, 0),
         mixture=OrderMixture(config.objective, config.segment_tokens, words, device),
         lanes=lanes,
@@ -124,7 +125,7 @@ def _fresh_state(this: Attempt, rewinds: Rewinds) -> TrainState:
 def _restore(state: TrainState, this: Attempt, folder: Path) -> None:
     """Take up everything that a commit holds."""
     commit = open_commit(folder)
-    for change in check_resumable(commit.identity, this.run.identity(), this.run.accepted):
+    for change in check_resumable(commit.identity, this.identity, this.run.accepted):
         this.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
     state.engine.restore(commit)
     state.memory = commit.memory(state.lanes).to(state.memory.group_BM.device)
@@ -154,7 +155,7 @@ def _tell(state: TrainState, this: Attempt, origin: Origin) -> None:
         "num_steps": config.num_steps,
         "lanes": config.lanes,
         "segment_tokens": config.segment_tokens,
-        "corpus": this.run.corpus_sha256(),
+        "corpus": this.identity.corpus,
     }
     this.recorder.begin(text, is_first=this.is_first_start, **facts)
     this.is_first_start = False

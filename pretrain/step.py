@@ -10,6 +10,7 @@ from cluster.fault_points import fault_point
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import ordered_batch
 from pretrain.data.feed import LaneFeed
+from pretrain.data.lanes import LaneReader
 from pretrain.engine.training_engine import TrainingEngine
 from pretrain.health.rewinds import Rewinds
 from pretrain.health.spikes import SpikeDetector
@@ -19,7 +20,6 @@ from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture
 from pretrain.randomness import seed_dropout
 from pretrain.schedule import learning_rate
-
 
 _CURSORS_KEPT = 100
 """More than a spike has steps."""
@@ -32,6 +32,7 @@ class TrainState:
     config: PretrainConfig
     seed: int
     engine: TrainingEngine
+    reader: LaneReader
     feed: LaneFeed
     mixture: OrderMixture
     lanes: range

@@ -41,6 +41,9 @@ class Epoch:
     sizes_R: NDArray[np.int64]
     readings_R: NDArray[np.int64]
 
+    num_tokens: int
+    """Of all its blocks, those included that fill no whole step."""
+
     @property
     def end_step(self) -> int:
         """The first step of the next epoch."""
@@ -128,6 +131,7 @@ class EpochPlan:
             blocks_R=blocks_R[order_R],
             starts_R=np.cumsum(sizes_R) - sizes_R,
             sizes_R=sizes_R,
+            num_tokens=int(sizes_R.sum()),
             readings_R=int(self._readings_before_N(number).sum()) + order_R,
         )
 

@@ -134,6 +134,10 @@ class LaneReader:
         """Where the tokens of `segment` lie, in order; opens no block."""
         return self._ranges(self._epochs.epoch_of(step), step, 1, lane)
 
+    def epoch_of(self, step: int) -> Epoch:
+        """The epoch that step `step` belongs to; opens no block."""
+        return self._epochs.epoch_of(step)
+
     def documents(self, step: int, lane: int) -> list[str]:
         """Ids of the documents that `segment` has tokens of, in order."""
         found: list[str] = []

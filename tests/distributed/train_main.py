@@ -1,9 +1,11 @@
 """One rank of a training run: `python -m tests.distributed.train_main SETTINGS`."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
+from cluster.errors import UserError
 from cluster.process_group import configure_environment, join_process_group
 
 
@@ -15,14 +17,26 @@ def main() -> None:
     from pretrain.config import PretrainConfig
     from pretrain.loop import train
     from pretrain.run import Run
+    from tests.distributed.antics import Antics, perform
 
     torch.set_num_threads(1)
-    config, prep_folder, folder = json.loads(sys.argv[1])
+    given = json.loads(sys.argv[1])
     join_process_group("gloo")
+    if given["antics"] is not None:
+        perform(Antics(**given["antics"]), dist.get_rank())
     run = Run(
-        PretrainConfig.model_validate(config), seed=3, prep_folder=Path(prep_folder), folder=Path(folder)
+        PretrainConfig.model_validate(given["config"]),
+        seed=3,
+        prep_folder=Path(given["prep_folder"]),
+        folder=Path(given["folder"]),
+        accepted=frozenset(given["accepted"]),
     )
-    train(run, torch.device("cpu"))
+    try:
+        train(run, torch.device("cpu"))
+    except UserError as error:
+        # The others may wait in a collective; a scheduler would end them.
+        print(f"UserError: {error}", flush=True)
+        os._exit(2)
     dist.destroy_process_group()
 
 

@@ -36,24 +36,43 @@ def small_config(**changes: object) -> PretrainConfig:
 class Workers:
     """One process per rank running `pretrain.loop.train`."""
 
-    def __init__(self, config: PretrainConfig, prep_folder: Path, folder: Path, world_size: int) -> None:
+    def __init__(
+        self,
+        config: PretrainConfig,
+        prep_folder: Path,
+        folder: Path,
+        world_size: int,
+        *,
+        antics: dict[str, object] | None = None,
+        accepted: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """`antics`: see `tests.distributed.antics`; `environment` is added to every process's."""
         folder.mkdir(parents=True, exist_ok=True)
-        settings = json.dumps([config.model_dump(mode="json"), str(prep_folder), str(folder)])
+        settings = json.dumps(
+            {
+                "config": config.model_dump(mode="json"),
+                "prep_folder": str(prep_folder),
+                "folder": str(folder),
+                "antics": antics,
+                "accepted": accepted,
+            }
+        )
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.folder = folder
         self.processes = []
         for rank in range(world_size):
-            environment = {
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            variables = {
+                **os.environ, **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
             }  # fmt: skip
             command = [sys.executable, "-m", "tests.distributed.train_main", settings]
             with (folder.parent / f"{folder.name}-{rank}.log").open("ab") as log:
                 self.processes.append(
                     subprocess.Popen(
-                        command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
+                        command, env=variables, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
                     )
                 )
 
@@ -72,6 +91,21 @@ class Workers:
             process.kill()
         for process in self.processes:
             process.wait()
+
+    def exit_codes(self, timeout_s: float = 120) -> list[int]:
+        """Of all processes, when they have ended; what still runs after an error of another is killed."""
+        codes = []
+        for process in self.processes:
+            try:
+                codes.append(process.wait(timeout=timeout_s))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                codes.append(process.wait())
+        return codes
+
+    def log(self, rank: int) -> str:
+        """What a process printed."""
+        return (self.folder.parent / f"{self.folder.name}-{rank}.log").read_text(errors="replace")
 
     def wait(self) -> None:
         """Until all have ended; an unsuccessful one fails the test with its log."""

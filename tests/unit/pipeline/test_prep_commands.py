@@ -208,7 +208,6 @@ def test_a_prep_folder_of_no_run_has_no_steps(tmp_path: Path) -> None:
 
 def test_steps_trained_before_something_was_forgotten_are_not_traced_to_other_files(run: Path) -> None:
     from pretrain.checkpoint.compatibility import RunIdentity
-    from pretrain.run import Run
 
     pretrain = run / "pretrain-0123456789ab"
     config = load_run_config(str(run / "config.yaml"))
@@ -217,8 +216,9 @@ def test_steps_trained_before_something_was_forgotten_are_not_traced_to_other_fi
         if not is_trained_before:
             assert_bad_input(permcode("trace", run, "--step", 1, "--lane", 0), "cannot be traced any more")
         identity.parent.mkdir(parents=True, exist_ok=True)
-        corpus = Run(config.pretrain, config.seed, prep_of(run), pretrain).corpus_sha256()
-        made_by = RunIdentity(config.pretrain, config.seed, corpus, "0" * 64)
+        made_by = RunIdentity(
+            config.pretrain, config.seed, open_prepared(prep_of(run)).manifest_sha256, "0" * 64
+        )
         identity.write_text(json.dumps(made_by.to_json()))
         assert permcode("trace", run, "--step", 1, "--lane", 0).exit_code == 0
         permcode("forget", run, "--repo", "alpha")

@@ -1,0 +1,157 @@
+"""The training engine in real processes: every ZeRO stage is the same training, and loses nothing.
+
+A few processes try many cases one after the other; the tests look at what they tell.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pretrain.engine.optimizer import parameter_groups
+from tests.distributed.engine_cases import NUM_STEPS, RATE, Case, Seen, micro_batch_loss, new_model
+
+_REPOSITORY = Path(__file__).parents[2]
+
+FEW = [
+    Case(2),
+    Case(3, micro_batch_lanes=1),
+    Case(1, "fp32", micro_batch_lanes=1),
+    Case(0, "fp32", layer_decay=0.5),
+]
+DETERMINISTIC = [Case(2, "bf16", deterministic=True), Case(1, "fp32", deterministic=True)]
+MANY = [
+    Case(stage, precision, micro_batch_lanes, offload)
+    for precision in ("bf16", "fp32")
+    for stage in (0, 1, 2, 3)
+    for micro_batch_lanes in (2, 1)
+    for offload in (False, True)
+    if not (offload and stage == 0)
+]
+MANY_DETERMINISTIC = [
+    Case(stage, precision, 1, deterministic=True) for precision in ("bf16", "fp32") for stage in (0, 1, 2)
+]
+
+
+def try_cases(cases: list[Case], folder: Path, world_size: int) -> list[Seen]:
+    """What rank 0 of `world_size` processes tells of each case."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [
+        sys.executable, "-m", "tests.distributed.engine_main",
+        str(folder), json.dumps([asdict(case) for case in cases]),
+    ]  # fmt: skip
+    processes = []
+    for rank in range(world_size):
+        environment = {
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        with (folder / f"{rank}.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
+                )
+            )
+    codes = [process.wait(timeout=550) for process in processes]
+    log_text = "\n".join((folder / f"{rank}.log").read_text()[-2000:] for rank in range(world_size))
+    assert not any(codes), log_text
+    return [Seen(**seen) for seen in json.loads((folder / "seen.json").read_text())]
+
+
+def check_nothing_is_lost(cases: list[Case], told: list[Seen]) -> None:
+    """Restored, continued, stepped over: each as if nothing had been."""
+    before = ""
+    for case, seen in zip(cases, told, strict=True):
+        assert seen.starts_empty, case
+        assert seen.half != seen.end
+        assert seen.spoilt_applied == [False, False], case
+        assert seen.after_spoilt == [seen.half, seen.half], case
+        assert seen.masters_agree, case
+        assert seen.elsewhere == before, f"{case} after the one before it"
+        assert (seen.restored, seen.continued) == (seen.half, seen.end), case
+        assert len(set(seen.weights)) <= 1, f"{case}: workers have different weights"
+        before = seen.half
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    return try_cases([*FEW, *DETERMINISTIC], tmp_path_factory.mktemp("two"), world_size=2)
+
+
+def test_nothing_is_lost_whatever_the_stage(few: list[Seen]) -> None:
+    check_nothing_is_lost([*FEW, *DETERMINISTIC], few)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_an_engine_trains_as_plain_adamw_does(few: list[Seen], number: int) -> None:
+    losses, norms = plain_training(FEW[number])
+    assert few[number].norms == pytest.approx(norms, rel=1e-5)
+    # Rank 0 tells the losses of its half of the lanes.
+    assert few[number].losses == pytest.approx(losses, rel=1e-5)
+
+
+def plain_training(case: Case) -> tuple[list[float], list[float]]:
+    """Losses of the first half of the lanes, and gradient norms, of the same steps without DeepSpeed."""
+    config = case.config(world_size=2)
+    model = new_model(config)
+    groups = parameter_groups(model, config.optimizer)
+    settings = config.optimizer
+    optimizer = torch.optim.AdamW(groups, betas=(settings.beta1, settings.beta2), eps=settings.epsilon)
+    num_micro_batches = config.lanes // config.micro_batch_lanes
+    losses, norms = [], []
+    for step in range(NUM_STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * group["rate_share"]
+        optimizer.zero_grad()
+        micro_losses = []
+        for micro_batch in range(num_micro_batches):
+            loss, _ = micro_batch_loss(model, model, config, step, micro_batch)
+            (loss / num_micro_batches).backward()
+            micro_losses.append(float(loss.detach()))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)))
+        optimizer.step()
+        losses.append(sum(micro_losses[: num_micro_batches // 2]) / (num_micro_batches // 2))
+    return losses, norms
+
+
+def test_one_worker_and_two_make_the_same_bits(
+    few: list[Seen], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone = try_cases(DETERMINISTIC, tmp_path_factory.mktemp("one"), world_size=1)
+    for one, two in zip(alone, few[len(FEW) :], strict=True):
+        assert (one.half, one.end, one.norms) == (two.half, two.end, two.norms)
+        assert one.weights == two.weights[:1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_nothing_is_lost_in_any_stage_precision_and_place(tmp_path: Path, world_size: int) -> None:
+    cases = [case for case in MANY if 4 // case.micro_batch_lanes >= world_size]
+    check_nothing_is_lost(cases, try_cases(cases, tmp_path, world_size))
+
+
+@pytest.mark.slow
+def test_all_worlds_and_stages_make_the_same_bits(tmp_path: Path) -> None:
+    ends: dict[str, set[str]] = {"bf16": set(), "fp32": set()}
+    for world_size in (1, 2, 4):
+        folder = tmp_path / str(world_size)
+        folder.mkdir()
+        for case, seen in zip(
+            MANY_DETERMINISTIC, try_cases(MANY_DETERMINISTIC, folder, world_size), strict=True
+        ):
+            ends[case.precision].add(f"{seen.end} {seen.weights[0]}")
+    assert {precision: len(found) for precision, found in ends.items()} == {"bf16": 1, "fp32": 1}
+
+
+def test_a_case_is_told_apart(few: list[Seen]) -> None:
+    """The hashes would show a difference: another precision, another rate of the lower layers."""
+    assert len({seen.end for seen in few}) == len(few)
+    assert replace(FEW[3], layer_decay=1.0).config(2) != FEW[3].config(2)

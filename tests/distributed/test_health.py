@@ -1,0 +1,102 @@
+"""Steps that go wrong in real training processes: skipped, gone back behind, stopped, hung."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.journal import JournalRecord, read_journal
+from pretrain.checkpoint.reading import open_commit
+from tests.distributed.workers import Workers, final_state, small_config
+
+_STEPS = 12
+
+
+def events(folder: Path, name: str) -> list[JournalRecord]:
+    return [record for record in read_journal(folder / "journal.jsonl") if record.name == name]
+
+
+def cursors(folder: Path) -> list[int]:
+    records = read_journal(folder / "journal.jsonl")
+    return [record.facts["cursor"] for record in records if record.kind == "step"]
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_names_its_documents(
+    prep_folder: Path, tmp_path: Path
+) -> None:
+    """Worker 1 alone sees it; both leave the step out."""
+    folder = tmp_path / "run"
+    antics = {"kind": "nan", "cursors": [4, 8], "rank": 1}
+    Workers(small_config(), prep_folder, folder, world_size=2, antics=antics).wait()
+    skipped = events(folder, "skipped")
+    assert [(event.facts["step"], event.facts["cursor"]) for event in skipped] == [(5, 4), (9, 8)]
+    assert all(event.facts["cause"] == "loss" and event.facts["documents"] for event in skipped)
+    assert open_commit(folder / "checkpoints" / "step-00000012").adam_steps == _STEPS - 2
+    steps = [record for record in read_journal(folder / "journal.jsonl") if record.kind == "step"]
+    assert [record.facts["applied"] for record in steps].count(False) == 2
+    assert all(record.metrics["loss"] < 8 for record in steps if record.facts["applied"])
+
+
+def test_too_many_such_steps_in_a_row_end_the_run_with_one_line(prep_folder: Path, tmp_path: Path) -> None:
+    config = small_config(health={"max_skipped_steps": 3})
+    antics = {"kind": "nan", "cursors": list(range(5, 12))}
+    workers = Workers(config, prep_folder, tmp_path / "run", world_size=1, antics=antics)
+    assert workers.exit_codes() == [2]
+    assert "UserError: loss not finite in 3 steps in a row, up to step 8 (document " in workers.log(0)
+
+
+def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path, tmp_path: Path) -> None:
+    """Data steps 17 and 18 make the loss jump; the run ends 2 data steps later, as one that never saw them would."""
+    health = {"spikes": "rewind", "spike_window_steps": 10, "spike_patience_steps": 2}
+    config = small_config(num_steps=24, num_workers=1, health=health)
+    folder = tmp_path / "run"
+    antics = {"kind": "jump", "cursors": [17, 18]}
+    Workers(config, prep_folder, folder, world_size=1, antics=antics).wait()
+    (rewind,) = events(folder, "rewind")
+    assert rewind.facts["to_step"] == 16
+    assert (rewind.facts["skipped_from_cursor"], rewind.facts["skipped_to_cursor"]) == (17, 19)
+    assert cursors(folder) == [*range(19), 16, *range(19, 26)]
+    commit = open_commit(folder / "checkpoints" / "step-00000024")
+    assert commit.cursor == 26
+    assert commit.adam_steps == 24
+
+
+def test_sigterm_commits_the_step_it_came_to_and_the_run_goes_on_with_the_same_bits(
+    prep_folder: Path, tmp_path: Path
+) -> None:
+    config = small_config(num_steps=400, checkpoint={"every_steps": 1000})
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    Workers(config, prep_folder, whole, world_size=2).wait()
+    workers = Workers(config, prep_folder, folder, world_size=2)
+    deadline_s = time.monotonic() + 120
+    while workers.last_step() < 10:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    sent_s = time.time()
+    workers.processes[1].send_signal(signal.SIGTERM)
+    assert workers.exit_codes() == [0, 0]
+    (commit,), (stop,) = events(folder, "commit"), events(folder, "stop")
+    assert commit.facts["reason"] == "stop"
+    assert commit.facts["step"] == stop.facts["step"] < 400
+    assert commit.time_s - sent_s < 3.0
+    Workers(config, prep_folder, folder, world_size=2).wait()
+    assert final_state(folder, 400) == final_state(whole, 400)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named_and_all_end_with_the_code_for_another_try(
+    prep_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    config = small_config(health={"hang_timeout_s": 20})
+    antics = {"kind": "hang", "cursors": [6], "rank": 1}
+    workers = Workers(config, prep_folder, folder, world_size=2, antics=antics)
+    assert workers.exit_codes() == [75, 75]
+    assert json.loads((folder / "hang.json").read_text())["text"].startswith(
+        f"worker 1 (process {workers.processes[1].pid}"
+    )
+    assert "in loss" in (folder / "hang" / "rank-00001.txt").read_text()
+    Workers(config, prep_folder, folder, world_size=2).wait()
+    assert len(events(folder, "hang")) == 1

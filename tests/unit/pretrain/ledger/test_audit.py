@@ -1,0 +1,171 @@
+"""The books of runs that were killed, resized and gone back with, and of books that were cooked."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.journal import JournalRecord
+from data_prep.prepared import open_prepared
+from pretrain.data.lanes import LaneReader
+from pretrain.health.rewinds import Rewind, Rewinds
+from pretrain.ledger.audit import audit, check_digests, step_digest
+from pretrain.ledger.lineage import Lineage, lineage_of
+from tests.unit.data_prep.finished.written import Document, write_prepared
+
+LANES, SEGMENT_TOKENS = 3, 16
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> LaneReader:
+    def document(number: int) -> Document:
+        return Document(
+            f"r{number % 3}", f"m{number}.py", f"value_{number} = {number} + {number}\n" * (number + 3)
+        )
+
+    blocks = [[document(3 * number + k) for k in range(3)] for number in range(4)]
+    layout = {"train": [blocks], "validation": [[[document(1)]]], "test": [[[document(2)]]]}
+    prep = write_prepared(tmp_path_factory.mktemp("prep"), layout)
+    return LaneReader(open_prepared(prep), "train", LANES, SEGMENT_TOKENS, seed=1)
+
+
+class Training:
+    """Writes the journal that a run would write."""
+
+    def __init__(self, reader: LaneReader, every_steps: int) -> None:
+        self.reader, self.every_steps = reader, every_steps
+        self.records: list[JournalRecord] = []
+        self.rewinds = Rewinds()
+        self.step, self.cursor, self.attempt = 0, 0, 1
+        self.commits = {0: 0}
+        self.start()
+
+    def event(self, name: str, **facts: object) -> None:
+        self.records.append(JournalRecord(kind="event", time_s=0.0, name=name, facts=facts))
+
+    def start(self) -> None:
+        self.event("start", attempt=self.attempt, step=self.step, cursor=self.cursor)
+
+    def train(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            facts = {"cursor": self.cursor, "digest": step_digest(self.reader, self.cursor), "applied": True}
+            self.step, cursor = self.step + 1, self.cursor
+            record = JournalRecord(
+                kind="step", time_s=0.0, step=self.step, metrics={"loss": 1.0}, facts=facts
+            )
+            self.records.append(record)
+            self.cursor = self.rewinds.next_cursor(cursor)
+            if self.step % self.every_steps == 0:
+                self.commits[self.step] = self.cursor
+                self.event("commit", step=self.step, cursor=self.cursor)
+
+    def kill(self, forgets_newest: bool) -> None:
+        """The newest commit may turn out to be damaged."""
+        if forgets_newest and len(self.commits) > 1:
+            del self.commits[max(self.commits)]
+        self.attempt += 1
+        self._back_to(max(self.commits))
+        self.start()
+
+    def rewind(self, patience_steps: int) -> None:
+        first = self.step - patience_steps + 1
+        targets = [step for step in self.commits if step < first]
+        if first < 1 or not targets:
+            return
+        made = {record.step: record.facts["cursor"] for record in self.records if record.kind == "step"}
+        to_step, window = max(targets), (made[first], made[self.step] + 1)
+        self.rewinds = self.rewinds.with_one_more(Rewind(self.step, to_step, *window, "a spike"))
+        self.commits = {step: cursor for step, cursor in self.commits.items() if step <= to_step}
+        self.event("rewind", to_step=to_step, skipped_from_cursor=window[0], skipped_to_cursor=window[1])
+        self._back_to(to_step)
+
+    def _back_to(self, step: int) -> None:
+        self.step, self.cursor = step, self.rewinds.first_from(self.commits[step])
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("train"), st.integers(1, 9)),
+        st.tuples(st.just("kill"), st.booleans()),
+        st.tuples(st.just("rewind"), st.integers(1, 3)),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=60)
+@given(actions=actions, every_steps=st.integers(1, 5))
+def test_whatever_happens_to_a_run_its_books_balance(
+    reader: LaneReader, actions: list[tuple[str, int]], every_steps: int
+) -> None:
+    training = Training(reader, every_steps)
+    for name, argument in actions:
+        getattr(training, name)(argument)
+    training.train(2)
+    lineage = lineage_of(training.records)
+    found = audit(lineage, reader)
+    assert found.problems == []
+    assert (found.tokens_lost, found.tokens_repeated) == (0, 0)
+    assert found.num_steps == training.step
+    assert found.tokens_consumed == training.step * LANES * SEGMENT_TOKENS
+    assert list(check_digests(lineage, reader, list(lineage.steps))) == []
+    read = [made.cursor for made in lineage.steps.values()]
+    passed = {c for start, stop in lineage.skipped for c in range(start, stop)}
+    assert sorted({*read, *(c for c in passed if c < read[-1])}) == list(range(read[-1] + 1))
+
+
+def cooked(reader: LaneReader) -> Iterator[tuple[str, Lineage]]:
+    """Books that do not balance, and what the audit must say of them."""
+
+    def honest() -> Lineage:
+        training = Training(reader, every_steps=5)
+        training.train(12)
+        return lineage_of(training.records)
+
+    lost = honest()
+    for step in range(7, 13):
+        lost.steps[step] = replace(lost.steps[step], cursor=lost.steps[step].cursor + 1)
+    yield "data step 6 was consumed by no step", lost
+    twice = honest()
+    twice.steps[12] = replace(twice.steps[12], cursor=10)
+    yield "data step 10 was consumed more than once", twice
+    training = Training(reader, every_steps=5)
+    training.train(12)
+    yield "step 8 follows step 6", lineage_of([record for record in training.records if record.step != 7])
+    training.event("start", attempt=2, step=14, cursor=14)
+    yield "attempt 2 starts after step 14", lineage_of(training.records)
+    again = Training(reader, every_steps=5)
+    again.train(7)
+    again.kill(forgets_newest=False)
+    again.train(3)
+    again.records[-1].facts["digest"] += 1
+    again.records[-2].facts["digest"] += 1
+    yield "step 7 read other tokens when it was made again", lineage_of(again.records)
+    moved = honest()
+    moved.commits[10] = 9
+    yield "the commit of step 10 goes on at data step 9", moved
+
+
+def test_cooked_books_do_not_balance(reader: LaneReader) -> None:
+    for said, lineage in cooked(reader):
+        problems = audit(lineage, reader).problems
+        assert any(said in problem for problem in problems), (said, problems)
+
+
+def test_a_step_that_read_other_tokens_than_the_shards_hold_is_found(reader: LaneReader) -> None:
+    training = Training(reader, every_steps=5)
+    training.train(4)
+    training.records[3].facts["digest"] ^= 1
+    lineage = lineage_of(training.records)
+    assert audit(lineage, reader).problems == []
+    assert [text[:7] for text in check_digests(lineage, reader, [1, 2, 3, 4])] == ["step 3:"]
+
+
+def test_the_tail_of_an_epoch_is_accounted_for(reader: LaneReader) -> None:
+    training = Training(reader, every_steps=5)
+    training.train(reader.steps_per_epoch + 1)
+    found = audit(lineage_of(training.records), reader)
+    assert found.epochs_begun == 2
+    assert found.tail_tokens == reader.num_tokens - reader.steps_per_epoch * LANES * SEGMENT_TOKENS > 0
