@@ -14,6 +14,7 @@ from cluster.storage import (
     atomic_file,
     exclusive_lock,
     fingerprint,
+    is_locked,
     read_json,
     sha256_bytes,
     sha256_file,
@@ -94,4 +95,14 @@ def test_lock_is_exclusive_and_dies_with_its_process(tmp_path: Path) -> None:
             pass
         holder.kill()
     with exclusive_lock(lock):
+        pass
+
+
+def test_a_lock_shows_while_somebody_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    assert not is_locked(path)
+    with exclusive_lock(path):
+        assert is_locked(path)
+    assert not is_locked(path)
+    with exclusive_lock(path):
         pass
