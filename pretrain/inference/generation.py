@@ -12,6 +12,7 @@ from torch import Tensor
 from pretrain.inference.sampling import Sampling
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
+from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_token_nats
 from pretrain.model.precision import at_least_float32
 
 Watch = Callable[[int, int], bool]
@@ -110,5 +111,7 @@ def _judge(lanes: list[_Lane], token_B: Tensor, step: int, rules: TokenRules, wa
 
 def log_probability(logits_XV: Tensor, token_X: Tensor) -> Tensor:
     """Natural logarithm [X] of the probability the scores give to tokens, float32 at least."""
+    if cross_entropy_fusable(logits_XV):
+        return -fused_token_nats(logits_XV, token_X)
     logits_XV = at_least_float32(logits_XV)
     return logits_XV.gather(-1, token_X[:, None])[:, 0] - logits_XV.logsumexp(dim=-1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pretrain.inference.fused_layer import FusedLayer
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
@@ -80,14 +81,25 @@ class DecodingLayer:
             same_NH, other_NH = attention.segments.key_2NH.unbind(0)
             self.other_document_NH = (other_NH - same_NH).to(self.attention_dtype)
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
+        self._fused = FusedLayer.of(self, activation)
 
-    def content(self, rows_BTD: Tensor, cache: LayerCache, reach: Reach) -> None:
-        """Only write the keys and values of content rows: nobody reads the last layer's content stream."""
-        _, key_BTNH, value_BTNH = self._projected(rows_BTD)
-        self._write(key_BTNH, value_BTNH, cache, reach)
+    @property
+    def compiled(self) -> bool:
+        """Whether few rows go through the compiled operator."""
+        return self._fused is not None
 
-    def advance(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
-        """The rows one layer up, after the keys and values of the content rows among them are written."""
+    def advance(
+        self, rows_BQD: Tensor, cache: LayerCache, reach: Reach, *, only_predicted: bool = False
+    ) -> Tensor:
+        """The rows one layer up, after the keys and values of the content rows among them are written.
+
+        With `only_predicted` the content rows end here: nobody reads the last layer's content stream.
+        """
+        if self._fused is not None and self._fused.takes(rows_BQD, reach):
+            num_passed = rows_BQD.shape[1] - (reach.num_content if only_predicted else 0)
+            return self._fused.advance(rows_BQD, cache, reach, num_passed)
+        if only_predicted and reach.num_content:
+            return self._end_content(rows_BQD, cache, reach)
         query_BQNH, key_BQNH, value_BQNH = self._projected(rows_BQD)
         num_content = reach.num_content
         if num_content:
@@ -95,13 +107,13 @@ class DecodingLayer:
         mixed_BQE = self._attend(query_BQNH, cache, reach)
         return self._finish(rows_BQD, mixed_BQE)
 
-    def predicted(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
-        """The predicted rows above the last layer, [B, Q - T, D]."""
-        num_content = reach.num_content
-        if num_content:
-            self.content(rows_BQD[:, :num_content], cache, reach)
-        rest = reach.predicted()
-        return self.advance(rows_BQD[:, num_content:], cache, rest)
+    def _end_content(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
+        content_BTD, predicted_BPD = rows_BQD.tensor_split([reach.num_content], dim=1)
+        _, key_BTNH, value_BTNH = self._projected(content_BTD)
+        self._write(key_BTNH, value_BTNH, cache, reach)
+        return (
+            self.advance(predicted_BPD, cache, reach.predicted()) if predicted_BPD.shape[1] else predicted_BPD
+        )
 
     def _projected(self, rows_BQD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.block.pre_norm:

@@ -20,17 +20,17 @@ class FrozenLinear:
     def __init__(
         self, weight_OI: Tensor, bias_O: Tensor | None = None, after: Literal["none", "gelu"] = "none"
     ) -> None:
-        self._weight_OI, self._bias_O, self._after = weight_OI.detach(), bias_O, after
-        self._packed = _packed(self._weight_OI)
+        self.weight_OI, self.bias_O, self._after = weight_OI.detach(), bias_O, after
+        self._packed = _packed(self.weight_OI)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The product, in the type of the weights."""
         if self._packed is not None and rows.numel():
             product: Tensor = torch.ops.mkldnn._linear_pointwise(
-                rows, self._packed, self._bias_O, self._after, [], "none" if self._after == "gelu" else ""
+                rows, self._packed, self.bias_O, self._after, [], "none" if self._after == "gelu" else ""
             )
             return product
-        product = functional.linear(rows, self._weight_OI, self._bias_O)
+        product = functional.linear(rows, self.weight_OI, self.bias_O)
         return functional.gelu(product) if self._after == "gelu" else product
 
 

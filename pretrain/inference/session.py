@@ -263,11 +263,8 @@ class DecodingSession:
         rows_BQD = self._entering(tokens_BT, reach)
         for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
             rows_BQD = layer.advance(rows_BQD, cache, reach)
-        last_layer, last_cache = self.layers[-1], self.caches[-1]
-        if rows_BQD.shape[1] == reach.num_content:
-            last_layer.content(rows_BQD, last_cache, reach)
-            return rows_BQD[:, :0]
-        return self._logits(last_layer.predicted(rows_BQD, last_cache, reach))
+        rows_BPD = self.layers[-1].advance(rows_BQD, self.caches[-1], reach, only_predicted=True)
+        return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
 
     def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
         """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""

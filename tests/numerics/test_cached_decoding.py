@@ -15,7 +15,7 @@ from pretrain.inference.sampling import GREEDY
 from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
-from pretrain.model.config import PositionsConfig
+from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer
@@ -380,3 +380,25 @@ def test_lower_precision_stays_close(dtype: torch.dtype, tolerance: float, norm:
     found_TV = continued(model.to(dtype), [prompt], [new])[0].double()
     error = float((found_TV - exact_TV).norm() / exact_TV.norm())
     assert error < tolerance
+
+
+@pytest.mark.parametrize("memory_tokens", [0, 6, 20])
+def test_compiled_layers_stay_close_through_segments_and_lanes(memory_tokens: int) -> None:
+    """A model wide enough for them; in float64 no layer is compiled."""
+    config = ModelConfig(
+        num_layers=2,
+        model_dim=32,
+        num_heads=2,
+        head_dim=16,
+        ffn_dim=32,
+        memory_tokens=memory_tokens,
+        segment_encodings=True,
+    )
+    torch.manual_seed(0)
+    model = TwoStreamTransformer(config, VOCAB).eval()
+    assert all(layer.compiled for layer in Decoder(model, SEGMENT).layers)
+    prompts = [behind_eod(random_tokens(lane, 6)) for lane in range(2)]
+    new = [random_tokens(10 + lane, 18) for lane in range(2)]
+    found_BTV = continued(model, prompts, new).double()
+    exact_BTV = continued(model.double(), prompts, new)
+    assert float((found_BTV - exact_BTV).norm() / exact_BTV.norm()) < 1e-5

@@ -1,0 +1,264 @@
+#include "decoding_layer.h"
+
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "activations.h"
+#include "decoding_attention.h"
+
+namespace permcode {
+namespace {
+
+template <typename T>
+const T* data(const at::Tensor& tensor) {
+  return tensor.const_data_ptr<T>();
+}
+
+template <typename T>
+void normalise(const float* row, const at::Tensor& norm_2D, double epsilon, T* to) {
+  const int64_t dim = norm_2D.size(1);
+  Floats total{}, squares{};
+  for (int64_t d = 0; d < dim; d += kLanes) total += load(row + d);
+  const Floats mean = all(sum(total) / dim);
+  for (int64_t d = 0; d < dim; d += kLanes) squares += (load(row + d) - mean) * (load(row + d) - mean);
+  const Floats scale = all(1.0f / std::sqrt(sum(squares) / dim + float(epsilon)));
+  const float *weight = data<float>(norm_2D), *bias = weight + dim;
+  for (int64_t d = 0; d < dim; d += kLanes)
+    store((load(row + d) - mean) * scale * load(weight + d) + load(bias + d), to + d);
+}
+
+// As it is read again if it is kept as a T.
+template <typename T>
+Floats rounded(Floats value) {
+  T kept[kLanes];
+  store(value, kept);
+  return load(kept);
+}
+
+// A pass through one layer. T is the type of the matrices; what enters a product and what comes out of it is rounded to
+// it, as PyTorch does.
+template <typename T>
+struct Pass {
+  const DecodingLayer& layer;
+  int64_t num_rows, dim;
+
+  template <typename Finish>
+  void multiply(const Buffer<T>& rows, const at::Tensor& weight_OI, const Finish& finish) const {
+    multiply_few_rows(rows.data(), num_rows, data<T>(weight_OI), weight_OI.size(0), weight_OI.size(1), finish);
+  }
+
+  // Rows as the first product of a sub-layer reads them.
+  Buffer<T> entering(const float* rows, const at::Tensor& norm_2D) const {
+    Buffer<T> entered(num_rows * dim);
+    if (!layer.pre_norm) convert(rows, entered.data(), num_rows * dim);
+    for (int64_t x = 0; layer.pre_norm && x < num_rows; ++x)
+      normalise(rows + x * dim, norm_2D, layer.epsilon, entered.data() + x * dim);
+    return entered;
+  }
+
+  // Queries, keys and values, [X, 3, N, H].
+  Buffer<float> projected(const float* rows) const {
+    const int64_t outputs = layer.projection_ED.size(0);
+    Buffer<float> projected(num_rows * outputs);
+    const T* bias = data<T>(layer.projection_E);
+    multiply(entering(rows, layer.attention_norm_2D), layer.projection_ED, [&](int64_t x, int64_t e, Floats product) {
+      store(rounded<T>(product + load(bias + e)), projected.data() + x * outputs + e);
+    });
+    return projected;
+  }
+
+  // What the network has between its two products, [X, F].
+  Buffer<T> middle(const Buffer<T>& entered) const {
+    if (layer.activation == "swiglu") return gated(entered);
+    return layer.activation == "relu" ? activated(entered, relu) : activated(entered, gelu);
+  }
+
+  template <typename Activation>
+  Buffer<T> activated(const Buffer<T>& entered, const Activation& activation) const {
+    const int64_t ffn_dim = layer.up_FD.size(0);
+    Buffer<T> middle(num_rows * ffn_dim);
+    const T* bias = data<T>(*layer.up_F);
+    multiply(entered, layer.up_FD, [&](int64_t x, int64_t f, Floats product) {
+      store(activation(product + load(bias + f)), middle.data() + x * ffn_dim + f);
+    });
+    return middle;
+  }
+
+  Buffer<T> gated(const Buffer<T>& entered) const {
+    const int64_t ffn_dim = layer.up_FD.size(0);
+    Buffer<T> middle(num_rows * ffn_dim);
+    multiply(entered, *layer.gate_FD, [&](int64_t x, int64_t f, Floats product) {
+      store(silu(rounded<T>(product)), middle.data() + x * ffn_dim + f);
+    });
+    multiply(entered, layer.up_FD, [&](int64_t x, int64_t f, Floats product) {
+      T* to = middle.data() + x * ffn_dim + f;
+      store(load(to) * rounded<T>(product), to);
+    });
+    return middle;
+  }
+
+  // The end of a sub-layer: rows grow by its last product.
+  void add(const Buffer<T>& from, const at::Tensor& weight_DX, const OptionalTensor& bias_D,
+           const at::Tensor& norm_2D, float* rows) const {
+    const T* bias = bias_D ? data<T>(*bias_D) : nullptr;
+    multiply(from, weight_DX, [&](int64_t x, int64_t d, Floats product) {
+      if (bias) product += load(bias + d);
+      store(load(rows + x * dim + d) + rounded<T>(product), rows + x * dim + d);
+    });
+    if (layer.pre_norm) return;
+    for (int64_t x = 0; x < num_rows; ++x) normalise(rows + x * dim, norm_2D, layer.epsilon, rows + x * dim);
+  }
+};
+
+// Keys and values of the first `num_content` rows of every lane to their columns.
+void write(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_content, int64_t first_column,
+           const DecodingKeys& keys) {
+  const int64_t heads = keys.key_NBCH.size(0), lanes = keys.key_NBCH.size(1), width = keys.key_NBCH.size(3);
+  for (int64_t b = 0; b < lanes; ++b)
+    for (int64_t t = 0; t < num_content; ++t)
+      for (int64_t n = 0; n < heads; ++n) {
+        const float* key = projected_BQ3NH.data() + (((b * num_rows + t) * 3 + 1) * heads + n) * width;
+        std::copy_n(key, width, head<float>(keys.key_NBCH, n, b).row(first_column + t));
+        std::copy_n(key + heads * width, width, head<float>(keys.value_NBCH, n, b).row(first_column + t));
+      }
+}
+
+// What the last `num_passed` of `num_rows` rows of every lane gather, [B, P, N, H].
+template <typename T>
+Buffer<T> gathered(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_passed,
+                       const QueryBiases& biases, const DecodingKeys& keys) {
+  const int64_t heads = keys.key_NBCH.size(0), lanes = keys.key_NBCH.size(1), width = keys.key_NBCH.size(3);
+  Buffer<T> gathered(lanes * num_passed * heads * width);
+  at::parallel_for(0, lanes * heads, 1, [&](int64_t first, int64_t last) {
+    RowAttention<T> attention(biases, keys);
+    Buffer<float> mixed(width);
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t b = task / heads, n = task % heads;
+      for (int64_t p = 0; p < num_passed; ++p) {
+        const int64_t q = num_rows - num_passed + p;
+        const float* query = projected_BQ3NH.data() + ((b * num_rows + q) * 3 * heads + n) * width;
+        attention.gather(n, b, q, query, mixed.data());
+        convert(mixed.data(), gathered.data() + ((b * num_passed + p) * heads + n) * width, width);
+      }
+    }
+  });
+  return gathered;
+}
+
+template <typename T>
+at::Tensor run(const DecodingLayer& layer, const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed,
+               int64_t first_column, const DecodingKeys& keys) {
+  const int64_t lanes = rows_BQD.size(0), num_rows = rows_BQD.size(1), dim = rows_BQD.size(2);
+  const auto projected = Pass<T>{layer, lanes * num_rows, dim}.projected(data<float>(rows_BQD));
+  write(projected, num_rows, num_content, first_column, keys);
+  at::Tensor passed_BPD = rows_BQD.narrow(1, num_rows - num_passed, num_passed).clone(at::MemoryFormat::Contiguous);
+  if (num_passed == 0) return passed_BPD;
+  const QueryBiases biases{layer.distance_NH, layer.document_NH, layer.other_document_NH};
+  const Pass<T> pass{layer, lanes * num_passed, dim};
+  float* rows = passed_BPD.data_ptr<float>();
+  pass.add(gathered<T>(projected, num_rows, num_passed, biases, keys), layer.output_DI, {}, layer.attention_norm_2D,
+           rows);
+  pass.add(pass.middle(pass.entering(rows, layer.feed_forward_norm_2D)), layer.down_DF, layer.down_D,
+           layer.feed_forward_norm_2D, rows);
+  return passed_BPD;
+}
+
+void check(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef shape) {
+  TORCH_CHECK(tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == shape, "wanted ", type, shape,
+              " without gaps, got ", tensor.scalar_type(), tensor.sizes());
+}
+
+void check(const OptionalTensor& tensor, at::ScalarType type, at::IntArrayRef shape) {
+  if (tensor) check(*tensor, type, shape);
+}
+
+void check_shapes(const DecodingLayer& layer) {
+  const auto type = layer.projection_ED.scalar_type();
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16, "weights in float32 or bfloat16");
+  const int64_t dim = layer.output_DI.size(0), inner = layer.output_DI.size(1), ffn_dim = layer.up_FD.size(0);
+  const int64_t width = inner / layer.num_heads;
+  TORCH_CHECK(dim % 32 == 0 && inner % 32 == 0 && ffn_dim % 32 == 0, "D, I and F in multiples of 32");
+  TORCH_CHECK(width % kLanes == 0 && inner % layer.num_heads == 0, "H in multiples of 16");
+  check(layer.projection_ED, type, {3 * inner, dim});
+  check(layer.projection_E, type, {3 * inner});
+  check(layer.output_DI, type, {dim, layer.num_heads * width});
+  check(layer.gate_FD, type, {ffn_dim, dim});
+  check(layer.up_FD, type, {ffn_dim, dim});
+  check(layer.up_F, type, {ffn_dim});
+  check(layer.down_DF, type, {dim, ffn_dim});
+  check(layer.down_D, type, {dim});
+  check(layer.attention_norm_2D, at::kFloat, {2, dim});
+  check(layer.feed_forward_norm_2D, at::kFloat, {2, dim});
+  for (const auto& vector_NH : {layer.distance_NH, layer.document_NH, layer.other_document_NH})
+    check(vector_NH, at::kFloat, {layer.num_heads, width});
+  const bool gated = layer.activation == "swiglu";
+  TORCH_CHECK(gated || layer.activation == "gelu" || layer.activation == "relu", "no activation ", layer.activation);
+  TORCH_CHECK(layer.gate_FD.has_value() == gated && layer.up_F.has_value() != gated, "a gate or a bias");
+}
+
+// Which keys a row sees, or which are of another document: [B, 1 or Q, K].
+void check_pairs(const OptionalTensor& pairs_BQK, at::ScalarType type, const at::Tensor& rows_BQD, int64_t num_keys) {
+  if (!pairs_BQK) return;
+  const int64_t rows = pairs_BQK->size(1);
+  TORCH_CHECK(pairs_BQK->scalar_type() == type && pairs_BQK->size(0) == rows_BQD.size(0) &&
+                  (rows == 1 || rows == rows_BQD.size(1)) && pairs_BQK->size(2) == num_keys &&
+                  (num_keys < 2 || pairs_BQK->stride(2) == 1),
+              "a bit for every row and key");
+}
+
+OptionalTensor find(const NamedTensors& tensors, const char* name) {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? OptionalTensor() : found->value();
+}
+
+}  // namespace
+
+DecodingLayer::DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation,
+                             const NamedTensors& tensors)
+    : num_heads(num_heads), pre_norm(pre_norm), epsilon(epsilon), activation(std::move(activation)),
+      projection_ED(tensors.at("projection_ED")), projection_E(tensors.at("projection_E")),
+      output_DI(tensors.at("output_DI")), up_FD(tensors.at("up_FD")), down_DF(tensors.at("down_DF")),
+      gate_FD(find(tensors, "gate_FD")), up_F(find(tensors, "up_F")), down_D(find(tensors, "down_D")),
+      attention_norm_2D(tensors.at("attention_norm_2D")), feed_forward_norm_2D(tensors.at("feed_forward_norm_2D")),
+      distance_NH(find(tensors, "distance_NH")), document_NH(find(tensors, "document_NH")),
+      other_document_NH(find(tensors, "other_document_NH")) {
+  check_shapes(*this);
+}
+
+at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed,
+                                  int64_t first_column, const at::Tensor& key_NBCH, const at::Tensor& value_NBCH,
+                                  const OptionalTensor& distance_NRH, int64_t num_keys, int64_t first_distance,
+                                  const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const {
+  const int64_t lanes = rows_BQD.size(0), num_rows = rows_BQD.size(1), columns = key_NBCH.size(2);
+  const int64_t width = output_DI.size(1) / num_heads, num_distances = distance_NRH ? distance_NRH->size(1) : 0;
+  check(rows_BQD, at::kFloat, {lanes, num_rows, output_DI.size(0)});
+  check(key_NBCH, at::kFloat, {num_heads, lanes, columns, width});
+  check(value_NBCH, at::kFloat, {num_heads, lanes, columns, width});
+  TORCH_CHECK(0 <= num_passed && num_passed <= num_rows && num_content >= 0 && num_content <= num_rows, "rows that are");
+  TORCH_CHECK(0 <= first_column && first_column + num_content <= columns, "columns of the cache");
+  TORCH_CHECK(0 <= num_keys && num_keys <= columns, "keys in the cache");
+  TORCH_CHECK(distance_NRH.has_value() == distance_NH.has_value(), "distances have keys and queries");
+  if (distance_NRH) {
+    TORCH_CHECK(distance_NRH->scalar_type() == at::kFloat && distance_NRH->size(0) == num_heads &&
+                    distance_NRH->size(2) == width && distance_NRH->stride(2) == 1,
+                "a key [H] of every distance in rows");
+    TORCH_CHECK(first_distance >= num_rows - 1 && first_distance + num_keys <= num_distances,
+                "distances in the table");
+  }
+  check_pairs(hidden_BQK, projection_ED.scalar_type(), rows_BQD, num_keys);
+  check_pairs(other_BQK, at::kBool, rows_BQD, num_keys);
+  TORCH_CHECK(!other_BQK || (document_NH && other_document_NH), "documents need queries and a key");
+  const DecodingKeys keys{key_NBCH, value_NBCH, distance_NRH, num_keys, first_distance, hidden_BQK, other_BQK};
+  return projection_ED.scalar_type() == at::kFloat
+             ? run<float>(*this, rows_BQD, num_content, num_passed, first_column, keys)
+             : run<at::BFloat16>(*this, rows_BQD, num_content, num_passed, first_column, keys);
+}
+
+}  // namespace permcode
+
+TORCH_LIBRARY_FRAGMENT(permcode_attention, library) {
+  library.class_<permcode::DecodingLayer>("DecodingLayer")
+      .def(torch::init<int64_t, bool, double, std::string, const permcode::NamedTensors&>())
+      .def("advance", &permcode::DecodingLayer::advance);
+}

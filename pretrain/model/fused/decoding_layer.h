@@ -1,0 +1,41 @@
+// A layer's pass over the few rows of a decoding step; pretrain/inference/layer.py has the same in plain PyTorch.
+//
+// Shapes: N heads, B lanes, Q rows (content first), P rows that go on to the next layer, C columns, K columns in use,
+// H head dim, R distances, D model, I = NH, E = 3NH, F feed-forward.
+#pragma once
+
+#include <torch/custom_class.h>
+
+#include <string>
+
+#include "operators.h"
+
+namespace permcode {
+
+using NamedTensors = c10::Dict<std::string, at::Tensor>;
+
+// Matrices and what is added to their products are of one type, float32 or bfloat16; everything else is float32.
+struct DecodingLayer : torch::CustomClassHolder {
+  // `activation` is gelu, relu or swiglu. Tensors have the names of the members; optional ones may be missing. Refuses
+  // those that do not fit each other, a D, I or F that is not a multiple of 32, and an H that is not one of 16.
+  DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation, const NamedTensors& tensors);
+
+  // The last `num_passed` rows one layer up, [B, P, D]. Before, the keys and values of the first `num_content` rows
+  // are written to the columns from `first_column` on, where the rows of all lanes stand. DecodingKeys tells of the
+  // other arguments.
+  at::Tensor advance(const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
+                     const at::Tensor& key_NBCH, const at::Tensor& value_NBCH, const OptionalTensor& distance_NRH,
+                     int64_t num_keys, int64_t first_distance, const OptionalTensor& hidden_BQK,
+                     const OptionalTensor& other_BQK) const;
+
+  int64_t num_heads;
+  bool pre_norm;
+  double epsilon;
+  std::string activation;
+  at::Tensor projection_ED, projection_E, output_DI, up_FD, down_DF;
+  OptionalTensor gate_FD, up_F, down_D;
+  at::Tensor attention_norm_2D, feed_forward_norm_2D;
+  OptionalTensor distance_NH, document_NH, other_document_NH;
+};
+
+}  // namespace permcode

@@ -1,0 +1,134 @@
+// A few rows times a matrix that is read once, so that the product costs what the reading costs.
+//
+// Shapes: X rows, I inputs, O outputs. I is a multiple of 16, in bfloat16 of 32.
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include "layout.h"
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace permcode {
+
+// Sixteen sums in the making, a vector of parts for each.
+struct Sums {
+  Floats parts[kLanes] = {};
+
+  // Sum i in lane i: halves of two vectors are added at a time, 8, 4, 2 and 1 lanes apart.
+  Floats total() const {
+    Floats halves[kLanes];
+    std::copy(parts, parts + kLanes, halves);
+#pragma GCC unroll 4
+    for (uint32_t block = kLanes / 2; block > 0; block /= 2) {
+      const Words first = (kLane & block) != 0 ? kLane - block + kLanes : kLane;
+      const Words second = (kLane & block) != 0 ? kLane + kLanes : kLane + block;
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < block; ++i) {
+        const Words a = (Words)halves[i], b = (Words)halves[i + block];
+        halves[i] = (Floats)pick(a, b, first) + (Floats)pick(a, b, second);
+      }
+    }
+    return halves[0];
+  }
+};
+
+// What is multiplied at once: 16 numbers, or 16 pairs of bfloat16.
+template <typename T>
+constexpr int64_t kStep = kLanes * kPair<T>;
+
+inline Floats load_step(const float* from) { return load(from); }
+inline Words load_step(const c10::BFloat16* from) { return load_words(from, kLanes); }
+
+inline void add_product(Floats a, Floats b, Floats& sum) { sum += a * b; }
+
+inline void add_product(Words a, Words b, Floats& sum) {
+#ifdef __AVX512BF16__
+  sum = (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+  constexpr uint32_t kUpper = 0xffff0000;
+  sum += (Floats)(a << 16) * (Floats)(b << 16);
+  sum += (Floats)(a & kUpper) * (Floats)(b & kUpper);
+#endif
+}
+
+template <typename T>
+Matrix<T> from_row(Matrix<T> matrix, int64_t first) {
+  return {matrix.row(first), matrix.stride};
+}
+
+// Sum o * kRows + r grows by (row r) (row o of the matrix). The matrix has `count` rows; the last one serves for
+// those that are missing.
+template <int64_t kRows, typename T>
+inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, int64_t inputs, Sums& sums) {
+  constexpr int64_t kOutputs = kLanes / kRows, kAtOnce = std::min<int64_t>(8, kOutputs);
+#pragma GCC unroll 2
+  for (int64_t first = 0; first < kOutputs; first += kAtOnce) {
+    const T* weights[kAtOnce];
+    Floats parts[kAtOnce * kRows];
+#pragma GCC unroll 8
+    for (int64_t o = 0; o < kAtOnce; ++o) weights[o] = matrix.row(std::min(first + o, count - 1));
+#pragma GCC unroll 16
+    for (int64_t o = 0; o < kAtOnce * kRows; ++o) parts[o] = sums.parts[first * kRows + o];
+    for (int64_t i = 0; i < inputs; i += kStep<T>) {
+      decltype(load_step(rows.data)) input[kRows];
+#pragma GCC unroll 4
+      for (int64_t r = 0; r < kRows; ++r) input[r] = load_step(rows.row(r) + i);
+#pragma GCC unroll 8
+      for (int64_t o = 0; o < kAtOnce; ++o) {
+        const auto weight = load_step(weights[o] + i);
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < kRows; ++r) add_product(weight, input[r], parts[o * kRows + r]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int64_t o = 0; o < kAtOnce * kRows; ++o) sums.parts[first * kRows + o] = parts[o];
+  }
+}
+
+// The products of kRows rows with 16 rows of the matrix, or as many as it has: to[r][o].
+template <int64_t kRows, typename T>
+inline void multiply_tile(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, int64_t inputs,
+                          float (*to)[kLanes]) {
+  constexpr int64_t kOutputs = kLanes / kRows;
+  for (int64_t first = 0; first < std::min(kLanes, count); first += kOutputs) {
+    Sums sums;
+    add_products<kRows>(rows, from_row(matrix, first), count - first, inputs, sums);
+    float total[kLanes];
+    store(sums.total(), total);
+    for (int64_t o = 0; o < kOutputs; ++o)
+      for (int64_t r = 0; r < kRows; ++r) to[r][first + o] = total[o * kRows + r];
+  }
+}
+
+constexpr int64_t kBlocksAtLeast = 2;  // of 16 outputs, for a thread
+
+// finish(row, first output, 16 products of the row) for rows [X, I] and a matrix [O, I], on all threads. Where there
+// are fewer than 16 outputs left, the last products mean nothing.
+template <typename T, typename Finish>
+void multiply_few_rows(const T* rows, int64_t num_rows, const T* matrix, int64_t outputs, int64_t inputs,
+                       const Finish& finish) {
+  const int64_t blocks = (outputs + kLanes - 1) / kLanes;
+  at::parallel_for(0, blocks, kBlocksAtLeast, [&](int64_t first_block, int64_t last_block) {
+    for (int64_t o = first_block * kLanes; o < last_block * kLanes; o += kLanes) {
+      const Matrix<const T> block{matrix + o * inputs, inputs};
+      for (int64_t x = 0; x < num_rows;) {
+        const Matrix<const T> from{rows + x * inputs, inputs};
+        const int64_t left = num_rows - x, count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        float products[4][kLanes];
+        if (count == 4)
+          multiply_tile<4>(from, block, outputs - o, inputs, products);
+        else if (count == 2)
+          multiply_tile<2>(from, block, outputs - o, inputs, products);
+        else
+          multiply_tile<1>(from, block, outputs - o, inputs, products);
+        for (int64_t r = 0; r < count; ++r) finish(x + r, o, load(products[r]));
+        x += count;
+      }
+    }
+  });
+}
+
+}  // namespace permcode
