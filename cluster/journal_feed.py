@@ -20,14 +20,11 @@ class JournalFeed:
     values, which the store's primary key takes once.
     """
 
-    def __init__(
-        self, client: Any, run_id: str, journal_path: Path, spike_patience_steps: int | None = None
-    ) -> None:
-        """`spike_patience_steps`: see `Lineage`; None where nothing that was recorded can become void."""
+    def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
         self._client = client
         self._run_id = run_id
         self._tail = JournalTail(journal_path)
-        self._lineage = Lineage(spike_patience_steps)
+        self._lineage = Lineage()
         self._unsent: list[Point] = []
         self._stored_steps: dict[str, int] | None = None
         """Of each metric; None when the store has to be asked."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from cluster.journal import JournalRecord
 
+PATIENCE_FACT = "rewind_patience_steps"
+"""Of an event "start" or "again": the steps that make a spike, None where no spike brings a rewind."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -23,13 +26,13 @@ class Point:
 class Lineage:
     """Takes a journal's records in order and hands out the points that count, those of a metric by rising steps.
 
-    Where rewinds may come, `spike_patience_steps` says how many steps in a row make the spike that brings one. A point
-    is then settled when a commit is behind it and so many steps behind that commit: a rewind goes back to the newest
+    Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one. A point is
+    then settled when a commit is behind it and so many steps behind that commit: a rewind goes back to the newest
     commit before the spike, so it cannot reach the point any more. The end of a run settles everything.
     """
 
-    def __init__(self, spike_patience_steps: int | None = None) -> None:
-        self._patience_steps = spike_patience_steps
+    def __init__(self) -> None:
+        self._patience_steps: int | None = None
         self._last_steps: dict[str, int] = {}
         """Of each metric, in the lineage that holds."""
         self._waiting: list[Point] = []
@@ -45,6 +48,8 @@ class Lineage:
                 self._rewind(int(record.facts["to_step"]))
             elif record.name == "commit":
                 self._commits.append(int(record.facts["step"]))
+            elif record.name in ("start", "again"):
+                self._patience_steps = record.facts.get(PATIENCE_FACT)
             elif record.name == "end":
                 self._has_ended = True
 

@@ -43,13 +43,15 @@ class Tracking:
         """The id of the run of a whole pipeline, now RUNNING: `known_id` if the store has it, else the key's."""
         return self._run(name, key, params, tags={}, known_id=known_id)
 
-    def child_run(self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any]) -> str:
-        """The id of the run of one stage or task below `parent_run_id`, now RUNNING."""
-        return self._run(name, key, params, tags={_PARENT_TAG: parent_run_id})
+    def child_run(
+        self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any], known_id: str | None = None
+    ) -> str:
+        """The id of the run of one stage or task below `parent_run_id`, now RUNNING; `known_id` as above."""
+        return self._run(name, key, params, tags={_PARENT_TAG: parent_run_id}, known_id=known_id)
 
-    def feed(self, run_id: str, journal_path: Path, spike_patience_steps: int | None = None) -> JournalFeed:
+    def feed(self, run_id: str, journal_path: Path) -> JournalFeed:
         """A feed of the journal's steps into the run; call its `pump` every few seconds and at the end."""
-        return JournalFeed(self._client, run_id, journal_path, spike_patience_steps)
+        return JournalFeed(self._client, run_id, journal_path)
 
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
         """Metrics without a journal: a stage's summary. Those that the run has at `step` already stay."""

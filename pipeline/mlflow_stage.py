@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.errors import UserError
+from cluster.storage import read_json, write_json
 from cluster.system_metrics import SYSTEM_PATTERN
 from pipeline.differences import flatten
 from pipeline.graph import Step
@@ -12,6 +14,10 @@ from pipeline.stage_record import StageRecord, output_files
 if TYPE_CHECKING:
     from cluster.journal_feed import JournalFeed
     from cluster.tracking import RunStatus, Tracking
+
+
+_NOTE_NAME = ".mlflow.json"
+"""A hidden file in the stage's folder: which runs are its own."""
 
 
 class StageInMlflow:
@@ -49,25 +55,26 @@ class StageInMlflow:
         self.is_done = True
 
     def _child_runs(self, tracking: "Tracking", parent_id: str) -> dict[str, str]:
-        stage = self.step.stage
-        stage_id = tracking.child_run(parent_id, stage.name, self.step.key, stage.config)
+        """The stage's runs go with its folder, whose key changes when a changed setting is accepted."""
+        stage, key, note = self.step.stage, self.step.key, self.step.folder / _NOTE_NAME
+        known = _known_runs(note, parent_id)
+        stage_id = tracking.child_run(parent_id, stage.name, key, stage.config, known.get(""))
         ids = {"": stage_id}
         for arm in filter(None, stage.journals):
             params = {"task": stage.name, "arm": arm}
-            ids[arm] = tracking.child_run(stage_id, f"{stage.name}-{arm}", f"{self.step.key}-{arm}", params)
+            name = f"{stage.name}-{arm}"
+            ids[arm] = tracking.child_run(stage_id, name, f"{key}-{arm}", params, known.get(arm))
+        if ids != known:
+            write_json(note, {"parent": parent_id, "runs": ids})
         return ids
 
     def _open_feeds(self, tracking: "Tracking") -> None:
         """One for each journal, and for each node's figures as soon as they are there."""
-        patience_steps = _spike_patience_steps(self.step)
-        for arm, path in self.step.stage.journals.items():
-            self._open_feed(tracking, arm, self.step.folder / path, patience_steps)
-        for samples in self.step.folder.glob(SYSTEM_PATTERN):
-            self._open_feed(tracking, "", samples, None)
-
-    def _open_feed(self, tracking: "Tracking", arm: str, path: Path, patience_steps: int | None) -> None:
-        if path not in self._feeds:
-            self._feeds[path] = tracking.feed(self._ids[arm], path, patience_steps)
+        journals = {self.step.folder / path: arm for arm, path in self.step.stage.journals.items()}
+        journals |= {path: "" for path in self.step.folder.glob(SYSTEM_PATTERN)}
+        for path, arm in journals.items():
+            if path not in self._feeds:
+                self._feeds[path] = tracking.feed(self._ids[arm], path)
 
     def _hand_in(self, tracking: "Tracking", parent_id: str, record: StageRecord) -> None:
         for arm, run_id in self._ids.items():
@@ -86,10 +93,13 @@ def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
 
 
-def _spike_patience_steps(step: Step) -> int | None:
-    """How long a step of the stage can be made void by a rewind; None where there are no rewinds."""
-    health = step.stage.config.get("health") or {}
-    return health["spike_patience_steps"] if health.get("spikes") == "rewind" else None
+def _known_runs(note: Path, parent_id: str) -> dict[str, str]:
+    """Run ids by arm, as an earlier command noted them; an unreadable note costs a look by key."""
+    try:
+        values = read_json(note) if note.is_file() else {}
+        return dict(values["runs"]) if values.get("parent") == parent_id else {}
+    except (UserError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def _log_artifact(tracking: "Tracking", run_id: str, path: Path) -> None:

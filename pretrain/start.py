@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.journal import read_journal
+from cluster.lineage import PATIENCE_FACT
 from cluster.storage import read_json
 from pretrain.attempt import Attempt
 from pretrain.checkpoint.compatibility import check_resumable
@@ -156,6 +157,7 @@ def _tell(state: TrainState, this: Attempt, origin: Origin) -> None:
         "lanes": config.lanes,
         "segment_tokens": config.segment_tokens,
         "corpus": this.identity.corpus,
+        PATIENCE_FACT: config.health.spike_patience_steps if config.health.spikes == "rewind" else None,
     }
     this.recorder.begin(text, is_first=this.is_first_start, **facts)
     this.is_first_start = False

@@ -25,6 +25,8 @@ class Training:
     def __init__(self, path: Path, draw: random.Random, rewinds: bool) -> None:
         self.journal, self.draw, self.rewinds = Journal(path), draw, rewinds
         self.step = self.commit = 0
+        patience_steps = _PATIENCE_STEPS if rewinds else None
+        self.journal.event("it starts", name="start", step=0, rewind_patience_steps=patience_steps)
 
     def go_on(self, num_records: int) -> None:
         for _ in range(num_records):
@@ -81,7 +83,6 @@ def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tel
 ) -> None:
     draw = random.Random(17)
     store, path, database = new_store(tmp_path), tmp_path / "journal.jsonl", tmp_path / "mlflow.db"
-    patience_steps = _PATIENCE_STEPS if rewinds else None
     tracking = Tracking(store, tmp_path)
     run_id = tracking.parent_run("run", "key", {})
     training = Training(path, draw, rewinds)
@@ -91,7 +92,7 @@ def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tel
     for _ in range(num_kills):
         training.go_on(60)
         ready, sender = processes.Pipe(duplex=False)
-        feeder = processes.Process(target=feed_on, args=(store, run_id, str(path), patience_steps, sender))
+        feeder = processes.Process(target=feed_on, args=(store, run_id, str(path), sender))
         feeder.start()
         assert ready.recv() == "feeding"
         wait_for_rows(database, run_id, num_stored[-1] + draw.randrange(1, 80))
@@ -100,7 +101,7 @@ def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tel
         num_stored.append(len(told_by_database(database, run_id)))
     training.end()
     assert len(set(num_stored)) > 2, f"the feeds were not killed in the middle: {num_stored}"
-    tracking.feed(run_id, path, patience_steps).pump()
+    tracking.feed(run_id, path).pump()
 
     stored, expected = told_by_database(database, run_id), told_by_journal(path)
     assert len(stored) == len(dict(stored)) == len(expected)

@@ -42,7 +42,8 @@ def test_a_rewind_makes_what_is_behind_its_target_void() -> None:
 
 
 def test_points_are_held_back_until_no_rewind_can_reach_them() -> None:
-    lineage = Lineage(spike_patience_steps=2)
+    lineage = Lineage()
+    lineage.take([event("start", step=0, rewind_patience_steps=2)])
     lineage.take([step(number, loss=1.0) for number in range(1, 5)])
     assert lineage.settled() == []
     lineage.take([event("commit", step=4), step(5, loss=1.0)])
@@ -71,9 +72,10 @@ def test_what_was_handed_out_is_what_counts_in_the_end(
 ) -> None:
     """Random kills and spikes: points handed out early are exactly those of the whole journal, each once."""
     draw = random.Random(seed)
-    records: list[JournalRecord] = []
+    starting = {"rewind_patience_steps": patience_steps if rewinds else None}
+    records: list[JournalRecord] = [event("start", step=0, **starting)]
     handed_out = []
-    lineage = Lineage(patience_steps if rewinds else None)
+    lineage = Lineage()
     at, commits, high, seen = 0, [0], 0, 0
     while at < 25:
         at += 1
@@ -89,7 +91,7 @@ def test_what_was_handed_out_is_what_counts_in_the_end(
             records.append(event("commit", step=at))
         if not rewinds and draw.random() < 0.1:
             at = commits[-1]
-            records.append(event("start", step=at))
+            records.append(event("start", step=at, **starting))
         if draw.random() < 0.5:
             lineage.take(records[seen:])
             seen = len(records)

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,13 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 
-def toy_step(out: Path, name: str, health: dict[str, Any] | None = None) -> Step:
+def toy_step(out: Path, name: str, patience_steps: int | None = None) -> Step:
     """A stage with a journal of three steps."""
-    config = {"health": health} if health else {}
-    stage = Stage(name, config, lambda _context: {}, needs_ray=False, journals={"": "journal.jsonl"})
+    stage = Stage(name, {}, lambda _context: {}, needs_ray=False, journals={"": "journal.jsonl"})
     (step,) = plan([stage], out)
     step.folder.mkdir(parents=True)
     journal = Journal(step.folder / "journal.jsonl")
+    journal.event("it starts", name="start", step=0, rewind_patience_steps=patience_steps)
     for number in range(1, 4):
         journal.step(number, {"loss": float(number)})
     journal.close()
@@ -110,7 +111,7 @@ def test_one_stage_that_the_store_refuses_keeps_no_other_back(
 
 def test_steps_that_a_rewind_may_take_back_are_not_told_before_a_commit_is_behind_them(out: Path) -> None:
     parent = ParentInMlflow(NO_SERVER, {}, out)
-    stage = StageInMlflow(toy_step(out, "rewinding", {"spikes": "rewind", "spike_patience_steps": 1}))
+    stage = StageInMlflow(toy_step(out, "rewinding", patience_steps=1))
     parent.sync([stage], None)
     assert metrics(out, "rewinding") == {}
     journal = Journal(stage.step.folder / "journal.jsonl")
@@ -118,6 +119,19 @@ def test_steps_that_a_rewind_may_take_back_are_not_told_before_a_commit_is_behin
     parent.sync([stage], None)
     assert metrics(out, "rewinding") == {"loss": 2.0}
     parent.sync([], "KILLED")
+
+
+def test_a_stage_whose_folder_got_another_key_goes_on_in_its_run(out: Path) -> None:
+    parent = ParentInMlflow(NO_SERVER, {}, out)
+    step = toy_step(out, "accepted")
+    parent.sync([StageInMlflow(step)], None)
+    folder = step.folder.with_name("accepted-0123456789ab")
+    step.folder.rename(folder)
+    moved = replace(step, key="0123456789ab" + "0" * 52, folder=folder)
+    with (folder / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "step", "time_s": 1.0, "step": 4, "metrics": {"loss": 4.0}}\n')
+    ParentInMlflow(NO_SERVER, {}, out).sync([StageInMlflow(moved)], "KILLED")
+    assert metrics(out, "accepted") == {"loss": 4.0}
 
 
 def test_figures_of_every_node_reach_the_stages_run(out: Path) -> None:
