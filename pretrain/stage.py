@@ -14,6 +14,7 @@ from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
+from pretrain.goodput.ledger import goodput
 from pretrain.health.stop import STOP_NAME, until_done_or_stopped
 from pretrain.health.watchdog import HANG_NAME
 from pretrain.run import RESULT_NAME, Run
@@ -131,6 +132,8 @@ def _summary(folder: Path) -> dict[str, Any]:
         "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
         "resumed_from": _resumed_from(records),
+        # Of a finished run: its time ends with its journal.
+        "goodput": goodput(records, None, records[-1].time_s).summary(),
     }
 
 

@@ -1,11 +1,13 @@
 """What Ray Train runs in every pretraining worker."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
 from cluster.process_group import chatter_to, configure_environment, join_process_group
 from cluster.storage import write_json
+from cluster.system_metrics import sampled_system
 from pretrain.loop import train
 from pretrain.run import Run
 
@@ -19,7 +21,8 @@ def work(settings: dict[str, Any]) -> None:
     from ray.train.torch import get_device
 
     run: Run = settings["run"]
-    rank = ray.train.get_context().get_world_rank()
+    context = ray.train.get_context()
+    rank, is_first_of_node = context.get_world_rank(), context.get_local_rank() == 0
     configure_environment(settings["backend"])
     with chatter_to(Path(settings["log_folder"]) / f"pretrain-worker-{rank}.log"):
         import torch
@@ -30,7 +33,8 @@ def work(settings: dict[str, Any]) -> None:
             join_process_group(settings["backend"])
             # A worker may see GPUs that the run does not use.
             device = get_device() if settings["backend"] == "nccl" else torch.device("cpu")
-            train(run, device)
+            with sampled_system(run.folder) if is_first_of_node else nullcontext():
+                train(run, device)
         except UserError as error:
             write_json(run.folder / ERROR_NAME, {"message": str(error)})
             raise
