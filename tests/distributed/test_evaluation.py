@@ -27,21 +27,31 @@ def run_ranks(prep_folder: Path, out: Path, config: PretrainConfig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     command = [sys.executable, "-m", "tests.distributed.evaluation_main"]
-    processes = [
-        subprocess.Popen(
-            [*command, str(prep_folder), str(out), config.model_dump_json()],
-            env={
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(_RANKS),
-                "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-            },
-            cwd=_REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(_RANKS)
-    ]  # fmt: skip
-    for process in processes:
-        text, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, text[-3000:]
+    processes = []
+    for rank in range(_RANKS):
+        environment = {
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(_RANKS),
+            "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        with (out / f"rank-{rank}.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [*command, str(prep_folder), str(out), config.model_dump_json()],
+                    env=environment,
+                    cwd=_REPOSITORY,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    try:
+        codes = [process.wait(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, code in enumerate(codes):
+        assert code == 0, (out / f"rank-{rank}.log").read_text(errors="replace")[-3000:]
 
 
 @pytest.mark.slow
