@@ -74,6 +74,8 @@ class StatusFacts:
     device: str | None
     step: int
     """Where the newest attempt stands."""
+    last_step_age_s: float | None
+    """Since the newest attempt made its last step."""
     furthest_step: int
     """Where the run has been: more than `step` while steps are made again."""
     num_steps: int | None
@@ -123,6 +125,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         world_size=start.get("world_size"),
         device=_facts_of_last(events, "attempt").get("gpu"),
         step=step,
+        last_step_age_s=max(0.0, now_s - made[-1].time_s) if made else None,
         furthest_step=max([step, *steps]),
         num_steps=num_steps,
         tokens=None if tokens_per_step is None else step * tokens_per_step,

@@ -87,6 +87,8 @@ def _step(facts: StatusFacts) -> str:
         text += f" of {facts.num_steps:,} ({facts.step / facts.num_steps:.1%})"
     if facts.tokens is not None:
         text += f", {count_text(facts.tokens)} tokens"
+    if facts.state in ("running", "hanging") and facts.last_step_age_s is not None:
+        text += f", {duration_text(facts.last_step_age_s)} ago"
     if facts.furthest_step > facts.step:
         text += f"; steps up to {facts.furthest_step:,} are made again"
     return text

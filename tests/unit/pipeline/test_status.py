@@ -41,13 +41,14 @@ def test_a_live_run(run: RunOnDisk) -> None:
     assert facts.commit is not None
     assert (facts.commit.step, facts.commit.num_steps_since, facts.commit.age_s) == (10, 2, 2.5)
     assert facts.validation == facts.best_validation
-    text = shown(run, 0.5)
+    assert facts.last_step_age_s == 0.5
+    text = shown(run, 4.0)
     assert "running since" in text
-    assert "12 of 40 (30.0%), 3072 tokens" in text
+    assert "12 of 40 (30.0%), 3072 tokens, 4s ago" in text
     assert "about 28s" in text
     assert "MFU unknown on this machine" in text
     assert "3.0000 bits per byte at step 10, best 3.0000 at step 10" in text
-    assert "step 10, 2s old, 2 steps since" in text
+    assert "step 10, 6s old, 2 steps since" in text
 
 
 def test_a_killed_run_is_dead_since_its_last_beat_and_its_time_goes_on_as_down(run: RunOnDisk) -> None:
