@@ -1,26 +1,24 @@
-"""One rank of a training run: `python -m tests.distributed.train_main SETTINGS`."""
+"""One rank of a training run, in a process that the nursery forked."""
 
-import json
-import os
 import sys
 from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.process_group import configure_environment, join_process_group
+from pretrain.config import PretrainConfig
+from pretrain.loop import train
+from pretrain.run import Run
+from tests.distributed.antics import Antics, perform
 
 
-def main() -> None:
-    configure_environment()
-    import torch
-    import torch.distributed as dist
-
-    from pretrain.config import PretrainConfig
-    from pretrain.loop import train
-    from pretrain.run import Run
-    from tests.distributed.antics import Antics, perform
-
+def main(given: dict[str, Any]) -> None:
+    """Train as `given` says. Raises SystemExit with code 2 for a UserError: others may wait in a collective."""
+    configure_environment("gloo")
     torch.set_num_threads(1)
-    given = json.loads(sys.argv[1])
     join_process_group("gloo")
     if given["antics"] is not None:
         perform(Antics(**given["antics"]), dist.get_rank())
@@ -34,11 +32,6 @@ def main() -> None:
     try:
         train(run, torch.device("cpu"))
     except UserError as error:
-        # The others may wait in a collective; a scheduler would end them.
         print(f"UserError: {error}", flush=True)
-        os._exit(2)
+        sys.exit(2)
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

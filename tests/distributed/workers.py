@@ -1,17 +1,13 @@
 """Real training processes over gloo, without Ray: started, watched, killed."""
 
-import json
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 from cluster.journal import read_journal
 from pretrain.checkpoint.digest import digest
 from pretrain.config import PretrainConfig
-
-_REPOSITORY = Path(__file__).parents[2]
+from tests.distributed.nursery import start_worker
 
 
 def small_config(**changes: object) -> PretrainConfig:
@@ -49,32 +45,24 @@ class Workers:
     ) -> None:
         """`antics`: see `tests.distributed.antics`; `environment` is added to every process's."""
         folder.mkdir(parents=True, exist_ok=True)
-        settings = json.dumps(
-            {
-                "config": config.model_dump(mode="json"),
-                "prep_folder": str(prep_folder),
-                "folder": str(folder),
-                "antics": antics,
-                "accepted": accepted,
-            }
-        )
+        settings = {
+            "config": config.model_dump(mode="json"),
+            "prep_folder": str(prep_folder),
+            "folder": str(folder),
+            "antics": antics,
+            "accepted": accepted,
+        }
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.folder = folder
         self.processes = []
         for rank in range(world_size):
             variables = {
-                **os.environ, **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
+                **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             }  # fmt: skip
-            command = [sys.executable, "-m", "tests.distributed.train_main", settings]
-            with (folder.parent / f"{folder.name}-{rank}.log").open("ab") as log:
-                self.processes.append(
-                    subprocess.Popen(
-                        command, env=variables, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
-                    )
-                )
+            log = folder.parent / f"{folder.name}-{rank}.log"
+            self.processes.append(start_worker(settings, variables, log))
 
     def last_step(self) -> int:
         """The newest step in the journal."""
@@ -111,8 +99,7 @@ class Workers:
         """Until all have ended; an unsuccessful one fails the test with its log."""
         codes = [process.wait(timeout=300) for process in self.processes]
         for rank, code in enumerate(codes):
-            log = (self.folder.parent / f"{self.folder.name}-{rank}.log").read_text(errors="replace")
-            assert code == 0, f"rank {rank} ended with {code}:\n{log[-3000:]}"
+            assert code == 0, f"rank {rank} ended with {code}:\n{self.log(rank)[-3000:]}"
 
 
 def final_state(folder: Path, num_steps: int) -> str:

@@ -1,0 +1,156 @@
+"""A process that has imported everything and forks training processes: each starts in a tenth of a second.
+
+Importing torch and DeepSpeed takes seconds of CPU time, and a test that kills a run two hundred times starts some
+thousand processes. The forked ones are ordinary processes: signals reach them, and nothing that trains was begun
+before the fork. `python -m tests.distributed.nursery` reads one JSON request per line and answers each with one line.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_REPOSITORY = Path(__file__).parents[2]
+_POLL_S = 0.005
+
+
+class Worker:
+    """A process of the nursery, with the manners of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._exit_code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        if self._exit_code is None:
+            self._exit_code = _nursery().ask({"wait": self.pid, "timeout_s": 0.0})
+        return self._exit_code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code. Raises subprocess.TimeoutExpired."""
+        if self._exit_code is None:
+            self._exit_code = _nursery().ask({"wait": self.pid, "timeout_s": timeout or 1e9})
+        if self._exit_code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return self._exit_code
+
+    def send_signal(self, number: int) -> None:
+        """To a process that has ended: nothing."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start_worker(settings: dict[str, Any], environment: dict[str, str], log: Path) -> Worker:
+    """`tests.distributed.train_main.main(settings)` in a process of its own that prints to `log`."""
+    pid: int = _nursery().ask({"settings": settings, "environment": environment, "log": str(log)})
+    return Worker(pid)
+
+
+class _Nursery:
+    """The other end of the pipe."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.distributed.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=_REPOSITORY,
+            env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+        atexit.register(self._close)
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the nursery has died"
+        return json.loads(answer)
+
+    def _close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@cache
+def _nursery() -> _Nursery:
+    return _Nursery()
+
+
+def _serve() -> None:
+    """Until the pipe is closed."""
+    import deepspeed  # noqa: F401
+    import torch
+
+    import tests.distributed.train_main  # noqa: F401
+    from pretrain import loop  # noqa: F401
+    from pretrain.model.fused.operators import load_operators
+
+    torch.set_num_threads(1)
+    load_operators()
+    # Nothing but answers goes to the pipe.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = _wait(request) if "wait" in request else _fork(request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _fork(request: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _live(request)
+    return pid
+
+
+def _live(request: dict[str, Any]) -> None:
+    """What a forked process does; it never returns."""
+    code = 1
+    try:
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.update(request["environment"])
+        from tests.distributed.train_main import main
+
+        main(request["settings"])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(request: dict[str, Any]) -> int | None:
+    deadline_s = time.monotonic() + request["timeout_s"]
+    while True:
+        pid, status = os.waitpid(request["wait"], os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline_s:
+            return None
+        time.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    _serve()
