@@ -39,7 +39,7 @@ def test_every_setting_has_a_rule_and_every_rule_a_setting() -> None:
     settings = IDENTITY.settings()
     for key in settings:
         assert any(key == rule or key.startswith(f"{rule}.") for rule in RULES), f"{key} has no rule"
-    for rule in RULES.keys() - {"data"}:  # of mixed corpora, which are not in the config yet
+    for rule in RULES:
         assert any(key == rule or key.startswith(f"{rule}.") for key in settings), f"{rule} is no setting"
 
 
@@ -116,6 +116,8 @@ def test_seed_and_tokenizer_never_change_a_corpus_may() -> None:
     with pytest.raises(UserError, match=r"lanes read other tokens.*--accept corpus"):
         check_resumable(IDENTITY, other, NOTHING)
     assert [change.key for change in check_resumable(IDENTITY, other, frozenset({"corpus"}))] == ["corpus"]
+    with pytest.raises(UserError, match=r"lanes read other tokens.*--accept data.own_weight"):
+        check_resumable(IDENTITY, changed(data__own_weight=2.0), NOTHING)
 
 
 def test_all_refused_keys_are_told_at_once() -> None:
