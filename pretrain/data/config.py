@@ -1,8 +1,9 @@
 """What training reads beside the run's own corpus."""
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cluster.config import Config
+from data_prep.sources.absolute import absolute
 
 MAX_WEIGHT = 1000.0
 
@@ -11,9 +12,14 @@ class CorpusConfig(Config):
     """Another finished prep folder, made with the same tokenizer."""
 
     location: str
-    """A path, or a URL that fsspec opens."""
+    """A path, made absolute because workers run in other folders, or a URL that fsspec opens."""
     weight: float = Field(default=1.0, gt=0, le=MAX_WEIGHT)
     """How many times an epoch reads it, times the weights of its own sources."""
+
+    @field_validator("location")
+    @classmethod
+    def _is_absolute(cls, location: str) -> str:
+        return absolute(location)
 
 
 class DataConfig(Config):

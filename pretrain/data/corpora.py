@@ -40,7 +40,9 @@ def open_corpora(own: PreparedCorpus, config: DataConfig) -> list[WeightedCorpus
             )
         corpora.append(WeightedCorpus(corpus, other.weight))
     if not corpora:
-        raise UserError("data.own_weight is 0 and data.corpora is empty: name a corpus to train on")
+        raise UserError(
+            "pretrain.data.own_weight is 0 and pretrain.data.corpora is empty: name a corpus to train on"
+        )
     return corpora
 
 

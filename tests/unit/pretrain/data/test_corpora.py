@@ -29,7 +29,7 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = DataConfig.model_validate({"corpora": [{"location": str(tmp_path / "none")}]})
     with pytest.raises(UserError, match="none has no manifest.json"):
         open_corpora(own, missing)
-    with pytest.raises(UserError, match=r"own_weight is 0 and data\.corpora is empty"):
+    with pytest.raises(UserError, match=r"own_weight is 0 and pretrain\.data\.corpora is empty"):
         open_corpora(own, DataConfig(own_weight=0))
 
 
@@ -37,6 +37,14 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_weights_that_mean_nothing_are_refused(weight: float) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate({"corpora": [{"location": "/x", "weight": weight}]})
+
+
+def test_a_location_means_the_same_from_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    locations = ["other/prep", "/srv/prep", "s3://bucket/prep"]
+    config = DataConfig.model_validate({"corpora": [{"location": location} for location in locations]})
+    expected = [str(tmp_path / "other/prep"), "/srv/prep", "s3://bucket/prep"]
+    assert [part.location for part in config.corpora] == expected
 
 
 def test_blocks_have_the_weights_of_their_source_times_their_corpus(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
+from data_prep.manifest import read_manifest, write_manifest
 from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
 from pretrain.data import feed as feed_module
 from pretrain.data.feed import LaneFeed
@@ -125,6 +126,17 @@ def test_a_tar_that_changes_under_a_running_reader_is_noticed(folder: Path) -> N
         UserError, match=rf"{block.shard}\.tar is missing or cut short .* in block {block.key}"
     ):
         reader.batch(1, range(LANES))
+
+
+def test_forgetting_under_a_running_reader_is_told_from_damage(folder: Path) -> None:
+    reader = reader_of(folder)
+    block = reader.places(0, 0)[0].block
+    write_manifest(folder, read_manifest(folder).model_copy(update={"revision": 2}))
+    (folder / "shards" / f"{block.shard}.tar").unlink()
+    with pytest.raises(
+        UserError, match="documents were forgotten since it was opened: start the reader again"
+    ):
+        reader.batch(0, range(LANES))
 
 
 def test_few_blocks_stay_open_and_each_is_read_about_once_an_epoch(
