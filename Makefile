@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench bench-model bench-prep clean install
+.PHONY: help demo test test-slow check bench bench-model bench-prep bench-loader clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -60,6 +60,17 @@ bench-prep: $(STAMP) .venv-bench/.installed ## prep's stages and the whole of it
 .venv-bench/.installed: benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --requirement benchmarks/peers.txt
+	@touch $@
+
+bench-loader: $(STAMP) .venv-bench-loader/.installed ## the lanes' reader beside webdataset, mosaicml-streaming and litdata (5 minutes)
+	rm -rf runs/bench-loader
+	$(BIN)/python -m benchmarks.loader_corpus runs/bench-loader
+	.venv-bench-loader/bin/python -m benchmarks.loader_peers write runs/bench-loader
+	$(BIN)/python -m benchmarks.loader_speed runs/bench-loader --peers .venv-bench-loader/bin/python
+
+.venv-bench-loader/.installed: benchmarks/loader_peers.txt
+	$(PYTHON) -m venv .venv-bench-loader
+	.venv-bench-loader/bin/pip install --quiet --requirement benchmarks/loader_peers.txt
 	@touch $@
 
 clean: ## remove build products and caches (runs/ and .venv stay)
