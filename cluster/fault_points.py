@@ -18,9 +18,14 @@ FAULT_POINTS = (
     "file.synced",
     "file.renamed",
     "file.durable",
+    # An attempt takes a run up (pretrain/attempt.py, pretrain/start.py).
+    "attempt.recorded",
+    "start.agreed",
+    "start.restored",
     # An optimizer step (pretrain/step.py), and its record in the journal (pretrain/recorder.py).
     "step.computed",
     "step.updated",
+    "step.exchanged",
     "step.recorded",
     # A commit (pretrain/checkpoint/): on every rank ...
     "commit.begun",

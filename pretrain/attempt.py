@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 import torch.distributed as dist
 
+from cluster.fault_points import fault_point
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from data_prep.prepared import PreparedCorpus, open_prepared
@@ -92,6 +93,7 @@ def attempt(run: Run, device: torch.device) -> Iterator[Attempt]:
             journal = Journal(run.journal)
             stack.enter_context(recorded_attempt(journal, run.folder))
             recorder = Recorder(journal)
+            fault_point("attempt.recorded")
             if hang := take_hang_report(run.folder):
                 recorder.event(hang, "warning", name="hang")
         stack.callback(recorder.close)

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from cluster.errors import UserError
+from cluster.fault_points import fault_point
 from cluster.journal import read_journal
 from cluster.lineage import PATIENCE_FACT
 from cluster.storage import read_json
@@ -46,9 +47,11 @@ def start(this: Attempt) -> TrainState:
     Raises UserError when no commit is valid or the newest is of another run.
     """
     origin = _agreed_origin(this.run, this.recorder)
+    fault_point("start.agreed")
     state = _fresh_state(this, origin.rewinds)
     if origin.commit is not None:
         _restore(state, this, origin.commit)
+        fault_point("start.restored")
     token = f"{origin.attempt}-{len(origin.rewinds)}"
     this.saver = Saver(this.run, this.identity, state, token, this.recorder)
     _tell(state, this, origin)

@@ -103,6 +103,7 @@ def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepR
     update = engine.update(rate)
     fault_point("step.updated")
     loss_mean, digest, stops = _exchange(state, [torch.stack(losses).mean(), segments.digest, stop_asked])
+    fault_point("step.exchanged")
     if update.applied:
         state.memory = concatenate(memories)
     state.step += 1

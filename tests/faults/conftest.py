@@ -1,0 +1,5 @@
+"""The small corpus of the distributed tests."""
+
+from tests.distributed.conftest import prep_folder
+
+__all__ = ["prep_folder"]

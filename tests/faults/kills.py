@@ -1,0 +1,101 @@
+"""Killing training runs at named points or at any moment, and starting them again."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.journal import read_journal
+from data_prep.prepared import open_prepared
+from pretrain.config import PretrainConfig
+from pretrain.data.lanes import LaneReader
+from pretrain.ledger.audit import audit, check_digests
+from pretrain.ledger.lineage import lineage_of
+from tests.distributed.workers import Workers, small_config
+
+KILLED = -9
+_PATIENCE_S = 120
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run in `folder` that is started as often as it takes."""
+
+    folder: Path
+    prep_folder: Path
+    config: PretrainConfig = field(
+        default_factory=lambda: small_config(num_steps=6, checkpoint={"every_steps": 2})
+    )
+    world_size: int = 2
+
+    def start(self, **environment: str) -> Workers:
+        """All ranks, once more."""
+        return Workers(self.config, self.prep_folder, self.folder, self.world_size, environment=environment)
+
+    def finish(self) -> str:
+        """Let it end; the last commit's SHA-256 over weights, optimizer, memory and cursor."""
+        from tests.distributed.workers import final_state
+
+        self.start().wait()
+        return final_state(self.folder, self.config.num_steps)
+
+    def kill_at(self, point: str) -> bool:
+        """Start it, let the process that comes to `point` kill itself, kill the others as a scheduler would.
+
+        False when it ended before anybody came there.
+        """
+        workers = self.start(PERMCODE_FAULT=point)
+        deadline_s = time.monotonic() + _PATIENCE_S
+        codes: list[int | None] = []
+        while KILLED not in codes and None in (codes or [None]):
+            assert time.monotonic() < deadline_s, f"{point}: nobody came there and nobody ended"
+            codes = [process.poll() for process in workers.processes]
+            time.sleep(0.002)
+        workers.kill()
+        assert all(code in (None, 0, KILLED) for code in codes), (point, codes, workers.log(0)[-2000:])
+        return KILLED in codes
+
+    def kill_after(self, delay_s: float, ranks: Sequence[int]) -> bool:
+        """Start it and kill `ranks` so long after, then the others; False when it had ended by itself."""
+        workers = self.start()
+        time.sleep(delay_s)
+        had_ended = all(process.poll() is not None for process in workers.processes)
+        for rank in ranks:
+            workers.processes[rank].kill()
+        workers.kill()
+        return not had_ended
+
+    def problems(self) -> list[str]:
+        """What is wrong with its books: lost, repeated or other tokens, restarts that nobody wrote down."""
+        reader = LaneReader(
+            open_prepared(self.prep_folder), "train", self.config.lanes, self.config.segment_tokens, seed=3
+        )
+        lineage = lineage_of(read_journal(self.folder / "journal.jsonl"))
+        found = audit(lineage, reader)
+        if found.num_steps != self.config.num_steps:
+            found.problems.append(f"{found.num_steps} steps in the books")
+        return [*found.problems, *check_digests(lineage, reader, list(lineage.steps))]
+
+    def num_starts_told(self) -> int:
+        """How often the journal says that a process began."""
+        return sum(record.name == "attempt" for record in read_journal(self.folder / "journal.jsonl"))
+
+
+def recorded_points(run: Run, log: Path) -> list[str]:
+    """Every fault point that an untouched run comes to, as NAME:COUNT:RANK; also finishes that run."""
+    run.start(PERMCODE_FAULT_LOG=str(log)).wait()
+    return sorted(set(log.read_text().split()))
+
+
+def spread(points: Sequence[str], how_many: int, seed: int) -> list[str]:
+    """So many of them, of every name some."""
+    by_name: dict[str, list[str]] = {}
+    for point in random.Random(seed).sample(list(points), len(points)):
+        by_name.setdefault(point.partition(":")[0], []).append(point)
+    chosen: list[str] = []
+    while len(chosen) < min(how_many, len(points)):
+        for name in sorted(by_name):
+            if by_name[name]:
+                chosen.append(by_name[name].pop())
+    return chosen[:how_many]
