@@ -256,7 +256,7 @@ def test_leftovers_of_a_killed_run_are_swept_and_hidden_files_stay_out_of_mlflow
     (folder / "model" / ".cache").write_text("hidden")
     toy.failure = None
     toy.command()
-    assert sorted(path.name for path in folder.rglob(".*")) == [".cache"]
+    assert sorted(path.name for path in folder.rglob(".*")) == [".cache", ".mlflow.json"]
     uploaded = [path.name for path in (toy.out / "mlartifacts").rglob("*") if path.is_file()]
     assert "weights" in uploaded
     assert [name for name in uploaded if name.startswith(".")] == []
