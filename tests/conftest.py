@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No limit on an example's wall clock: it says how busy the machine is. Tests of speed measure CPU time.
+settings.register_profile("permcode", deadline=None)
+settings.load_profile("permcode")
 
 # Before anything imports Ray, MLflow or tokenizers: they read these once.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -12,6 +17,8 @@ os.environ.setdefault("RAY_AUTH_TOKEN", "permcode-tests-" + "0" * 32)
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "agg")
+# Models here are tiny: torch's threads would wait for each other, and `make test` runs two tests at a time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tests' own Ray is the local one, whatever the caller's shell points at.
 os.environ.pop("RAY_ADDRESS", None)
 
