@@ -64,10 +64,14 @@ def last_beat_s(path: Path) -> float | None:
         return None
 
 
-@cache
 def process_started_s() -> float:
-    """When this process began, in seconds since the epoch, to a clock tick (10 ms)."""
+    """When this process began, in seconds since the epoch, to a clock tick (10 ms); always the same number."""
+    return _started_s(os.getpid())
+
+
+@cache
+def _started_s(pid: int) -> float:
     # After the last parenthesis, because the program's name, in parentheses, may hold spaces.
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     since_boot_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s)

@@ -33,9 +33,8 @@ def test_wall_time_of_a_killed_and_resumed_run_is_all_accounted_for(
     records = read_journal(folder / "journal.jsonl")
     found = goodput(records, last_beat_s(folder / "heartbeat"), time.time())
     assert found.parts.total_s == pytest.approx(found.wall_s, rel=1e-3)
-    # Before the process began the test forked it.
-    assert found.wall_s == pytest.approx(records[-1].time_s - began_s, abs=_BEAT_S)
-    assert found.wall_s < time.time() - began_s
+    # Some time passes between the test's call and the process's beginning, and until it takes the run up.
+    assert records[-1].time_s - records[0].time_s < found.wall_s < records[-1].time_s - began_s
     assert found.parts.down_s == pytest.approx(again_s - killed_s, abs=_BEAT_S)
     assert found.num_attempts == 2
     assert found.unexplained_s < 0.01 * found.wall_s
