@@ -1,5 +1,6 @@
 """Lanes of a prep folder behind a URL: the same tokens; connections that break, and what the server lost."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.prepared import open_prepared
 from data_prep.sources import remote
+from pretrain.data import feed as feed_module
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
 from tests.unit.data_prep.sources.web_server import WebServer, web_server
@@ -67,6 +69,24 @@ def test_http_reads_each_block_alone(folder: Path, server: WebServer) -> None:
         for entry in blocks
     }
     assert set(tars) == wanted
+
+
+def test_the_block_after_the_one_being_read_is_fetched_ahead(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_LANE_TOKENS", SEGMENT)
+    reader = LaneReader(open_prepared(f"{server.url}/prep"), "train", 1, SEGMENT, seed=2)
+    read = [place.block for step in range(reader.steps_per_epoch) for place in reader.places(step, 0)]
+    following = list(dict.fromkeys(read))[1]
+    assert read.index(following) > 3, "otherwise it is read at once"
+    feed = LaneFeed(reader, range(1), 0)
+    feed.take(0)
+    wanted = f"shards/{following.shard}.tar bytes={following.offset}-"
+    deadline_s = time.monotonic() + 20
+    while not any(wanted in request for request in server.requests) and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    feed.close()
+    assert any(wanted in request for request in server.requests)
 
 
 def test_s3(folder: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
