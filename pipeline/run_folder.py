@@ -20,6 +20,7 @@ CONFIG_NAME = "config.yaml"
 REPORT_NAME = "report.html"
 LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
+_WAIT_FOR_STATUS_S = 2.0
 # What `cluster.storage` writes before it renames.
 _TEMPORARY_PATTERN = ".*.tmp"
 
@@ -82,7 +83,8 @@ def working_folder(
     had_lock = (out / LOCK_NAME).exists()
     with ExitStack() as stack:
         with _must_be_writable(out, first_missing):
-            stack.enter_context(exclusive_lock(out / LOCK_NAME))
+            # `permcode status` holds it for a moment.
+            stack.enter_context(exclusive_lock(out / LOCK_NAME, wait_s=_WAIT_FOR_STATUS_S))
         # Only the holder of the lock can tell what was here before it.
         was_free = not (out / CONFIG_NAME).exists()
         earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != LOCK_NAME}

@@ -8,13 +8,17 @@ from pretrain.run import RESULT_NAME, Run
 from pretrain.step import TrainState
 from pretrain.weights import save_model
 
+_MOST_COUNTED_TOKENS = 1 << 26
+"""For the n-gram baselines: one worker counts while the others wait."""
+
 
 def finish(run: Run, state: TrainState, evaluator: Evaluator) -> None:
     """Evaluate, write `model/`, and last `result.json`; collective."""
     evaluation = evaluator.final(state.engine.module)
     masters = state.engine.masters()
     if dist.get_rank() == 0:
-        baselines = evaluator.baselines(state.reader, state.cursor)
+        counted_steps = min(state.cursor, -(-_MOST_COUNTED_TOKENS // run.config.tokens_per_step))
+        baselines = evaluator.baselines(state.reader, counted_steps)
         tokenizer = run.prep_folder / "tokenizer.json"
         save_model(state.engine.module, run.folder / "model", tokenizer, masters, run.config.segment_tokens)
         result = {

@@ -72,7 +72,8 @@ def _record(state: TrainState, result: StepResult, this: Attempt) -> None:
     if result.step == config.num_steps or result.step % config.validation.every_steps == 0:
         metrics |= this.evaluate(state)
     facts = {"cursor": result.cursor, "digest": result.digest, "applied": result.applied}
-    this.recorder.step(result.step, metrics, result.data_s, **facts)
+    compute_s = result.step_s - result.data_s
+    this.recorder.step(result.step, metrics, result.data_s, compute_s, **facts)
     this.compare_own_times(result)
 
 
@@ -126,6 +127,7 @@ def _documents(state: TrainState, cursor: int) -> list[str]:
 
 
 def _stop(state: TrainState, this: Attempt) -> None:
+    this.watchdog.at(state.step, "save")
     this.saver.save(state, "stop")
     this.saver.wait()
     this.recorder.end(f"stopped after step {state.step}, which is committed", name="stop", step=state.step)
@@ -134,6 +136,7 @@ def _stop(state: TrainState, this: Attempt) -> None:
 
 def _end(state: TrainState, this: Attempt) -> None:
     this.saver.save(state, "end", this.bits_per_byte_at(state.step))
+    this.watchdog.at(state.step, "evaluate")
     finish(this.run, state, this.evaluator)
     this.saver.wait()
     this.recorder.end(f"trained to step {state.step}", name="end", step=state.step)

@@ -1,17 +1,20 @@
 """The first worker's journal: every step once, with where its seconds went.
 
-The seconds since the last record are split: waiting for data, saving and evaluating are measured, the rest is
-computing. Workers but the first record nothing.
+What waited for data, computed, saved and evaluated is measured; the little that is left of the seconds since the last
+record is for who adds them up. Workers but the first record nothing.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from cluster.fault_points import fault_point
 from cluster.journal import Journal, Level
+from pretrain.checkpoint.listing import step_name
+from pretrain.health.rewinds import Rewind
 
 
 class Recorder:
@@ -42,10 +45,12 @@ class Recorder:
         if self._journal is not None:
             self._journal.event(text, level, name, **facts)
 
-    def step(self, step: int, metrics: Mapping[str, float], data_s: float, **facts: Any) -> None:
+    def step(
+        self, step: int, metrics: Mapping[str, float], data_s: float, compute_s: float, **facts: Any
+    ) -> None:
         """One optimizer step, with the metrics of an evaluation behind it."""
         if self._journal is not None:
-            self._journal.step(step, metrics, {**facts, **self._spans(data_s)})
+            self._journal.step(step, metrics, {**facts, **self._spans(data_s, compute_s)})
             fault_point("step.recorded")
 
     def sync(self) -> None:
@@ -55,7 +60,7 @@ class Recorder:
 
     def end(self, text: str, name: str, **facts: Any) -> None:
         """The attempt ends in order."""
-        spans: dict[str, Any] = self._spans(0.0)
+        spans: dict[str, Any] = self._spans(0.0, 0.0)
         self.event(text, name=name, **facts, **spans)
 
     def close(self) -> None:
@@ -64,14 +69,27 @@ class Recorder:
             self._journal.close()
             self._journal = None
 
-    def _spans(self, data_s: float) -> dict[str, float]:
-        """The seconds since the last call by what they went to."""
+    def _spans(self, data_s: float, compute_s: float) -> dict[str, float]:
+        """What the seconds since the last call went to, as far as it was measured."""
         began_s, self._since_s = self._since_s, time.time()
-        measured = {
+        spans = {
+            "began_s": began_s,
             "data_s": data_s,
+            "compute_s": compute_s,
             "save_s": self._spans_s["save_s"],
             "evaluation_s": self._spans_s["evaluation_s"],
         }
         self._spans_s.clear()
-        rest_s = max(0.0, self._since_s - began_s - sum(measured.values()))
-        return {"began_s": began_s, **measured, "compute_s": rest_s}
+        return spans
+
+
+def tell_rewind(recorder: Recorder, rewind: Rewind) -> None:
+    """What a rewind threw away and what it passes over, for whoever reads the journal."""
+    recorder.event(
+        f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
+        f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",
+        "warning",
+        name="rewind",
+        to_commit=step_name(rewind.to_step),
+        **asdict(rewind),
+    )

@@ -25,7 +25,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
-from pretrain.recorder import Recorder
+from pretrain.recorder import Recorder, tell_rewind
 from pretrain.run import Run
 from pretrain.saving import Saver
 from pretrain.step import TrainState
@@ -82,8 +82,10 @@ def _look(run: Run, recorder: Recorder) -> Origin:
             str(damaged), "warning", name="damaged", commit=damaged.commit, problem=damaged.problem
         ),
     )
-    attempts = sum(record.name == "attempt" for record in read_journal(run.journal))
-    return Origin(attempts, commit, rewinds)
+    records = read_journal(run.journal)
+    for rewind in rewinds.rewinds[sum(record.name == "rewind" for record in records) :]:
+        tell_rewind(recorder, rewind)  # a kill came between the file and the journal
+    return Origin(sum(record.name == "attempt" for record in records), commit, rewinds)
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:

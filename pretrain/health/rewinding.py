@@ -9,6 +9,7 @@ from pretrain.checkpoint.finding import discard_newer, problem_of
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.health.rewinds import Rewind, write_rewinds
 from pretrain.health.spikes import Spike
+from pretrain.recorder import tell_rewind
 from pretrain.step import TrainState
 
 
@@ -32,17 +33,7 @@ def rewind(state: TrainState, spike: Spike, cause: str, this: Attempt) -> bool:
     if dist.get_rank() == 0:
         write_rewinds(this.run.folder, state.rewinds.with_one_more(event))
         discard_newer(this.run.checkpoints, event.to_step)
-    this.recorder.event(
-        f"going back to {back_to.name}, from there past the data of steps {spike.first_step} to {spike.last_step}",
-        "warning",
-        name="rewind",
-        to_commit=back_to.name,
-        from_step=event.from_step,
-        to_step=event.to_step,
-        skipped_from_cursor=event.skipped_from_cursor,
-        skipped_to_cursor=event.skipped_to_cursor,
-        cause=cause,
-    )
+    tell_rewind(this.recorder, event)
     return True
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,16 @@ def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[
     assert list(out.glob("mlartifacts/**/model.safetensors"))
     assert list(out.glob("mlartifacts/**/report.html"))
     assert list(out.glob("mlartifacts/**/config.yaml"))
+
+
+def test_its_books_balance_and_its_status_is_told(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    permcode = [sys.executable, "-m", "pipeline.cli"]
+    books = run([*permcode, "audit", str(out), "--read"]).stdout
+    assert "read again      12 steps" in books
+    assert "the books balance" in books
+    status = json.loads(run([*permcode, "status", str(out), "--json"]).stdout)
+    assert status["state"] == "finished"
 
 
 def test_again_nothing_is_computed(finished: tuple[Path, str], corpus: Path) -> None:
