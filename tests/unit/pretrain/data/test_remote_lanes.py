@@ -77,7 +77,7 @@ def test_the_block_after_the_one_being_read_is_fetched_ahead(
     monkeypatch.setattr(feed_module, "_LANE_TOKENS", SEGMENT)
     reader = LaneReader(open_prepared(f"{server.url}/prep"), "train", 1, SEGMENT, seed=2)
     read = [place.block for step in range(reader.steps_per_epoch) for place in reader.places(step, 0)]
-    following = list(dict.fromkeys(read))[1]
+    following = next(block for block in read if block != read[0])
     assert read.index(following) > 3, "otherwise it is read at once"
     feed = LaneFeed(reader, range(1), 0)
     feed.take(0)
