@@ -6,6 +6,7 @@ writers never mix; a line torn by a kill is skipped by readers, and the next wri
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from cluster.storage import write_bytes
 
 Level = Literal["info", "warning"]
 _HEAD_BYTES = 256
+_SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,12 @@ class JournalTail:
 def read_journal(path: Path) -> list[JournalRecord]:
     """All whole records of the file in order; a missing file is an empty journal."""
     return JournalTail(path).new_records()
+
+
+def metric_name(text: str) -> str:
+    """`text` as the name of a metric, spelt with what MLflow takes: C++ is Cpp there, C# is Csharp."""
+    spelt = "".join(_SPELT_OUT.get(character, character) for character in text)
+    return re.sub(r"[^\w. -]", "_", spelt, flags=re.ASCII)
 
 
 def _size_bytes(file: BinaryIO) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster.errors import UserError, first_line
+from cluster.journal import metric_name
 from cluster.journal_feed import JournalFeed, stored_steps
 
 KEY_TAG = "permcode.key"
@@ -61,7 +62,7 @@ class Tracking:
         now_ms = round(time.time() * 1000)
         new = [
             Metric(name, float(value), timestamp=now_ms, step=step)
-            for name, value in metrics.items()
+            for name, value in ((metric_name(name), value) for name, value in metrics.items())
             if stored.get(name, -1) < step
         ]
         for start in range(0, len(new), _BATCH_METRICS):

@@ -130,7 +130,7 @@ def _stop(state: TrainState, this: Attempt) -> None:
     this.watchdog.at(state.step, "save")
     this.saver.save(state, "stop")
     this.saver.wait()
-    this.recorder.end(f"stopped after step {state.step}, which is committed", name="stop", step=state.step)
+    this.recorder.end(f"stopped after step {state.step}", name="stop", step=state.step)
     this.is_over = True
 
 

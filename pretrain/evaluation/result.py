@@ -1,6 +1,5 @@
 """What an evaluation found, and what its numbers are called."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
+from cluster.journal import metric_name
 from pretrain.evaluation.conditions import HEADLINE, Condition
 from pretrain.evaluation.estimate import Estimate
-
-_SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}
-"""What MLflow refuses in a metric's name: C++ is Cpp there, C# is Csharp."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +90,5 @@ def _metric_name(row: Row) -> str | None:
         is_headline = row.condition == HEADLINE
         return "validation_bits_per_byte" if is_headline else f"validation.{row.condition.name}"
     if row.condition == HEADLINE:
-        return f"validation.language.{_safe_name(row.language)}"
+        return f"validation.language.{metric_name(row.language)}"
     return None
-
-
-def _safe_name(language: str) -> str:
-    spelt = "".join(_SPELT_OUT.get(character, character) for character in language)
-    return re.sub(r"[^\w. -]", "_", spelt, flags=re.ASCII)

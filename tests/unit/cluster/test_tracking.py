@@ -56,6 +56,13 @@ def test_summary_metrics_are_logged_once(tracking: Tracking) -> None:
     assert history(tracking, run_id, "mrr") == [(0, 0.5)]
 
 
+def test_names_that_mlflow_refuses_are_spelt_out(tracking: Tracking) -> None:
+    run_id = tracking.parent_run("demo", "key-names", {})
+    tracking.log_metrics(run_id, {"languages.C++.num_files": 3.0, "languages.C#.num_files": 4.0})
+    assert history(tracking, run_id, "languages.Cpp.num_files") == [(0, 3.0)]
+    assert history(tracking, run_id, "languages.Csharp.num_files") == [(0, 4.0)]
+
+
 def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: Path) -> None:
     run_id = tracking.parent_run("demo", "key-resume", {})
     journal = Journal(tmp_path / "journal.jsonl")
