@@ -132,9 +132,14 @@ def test_one_worker_and_two_make_the_same_bits(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_nothing_is_lost_in_any_stage_precision_and_place(tmp_path: Path, world_size: int) -> None:
-    cases = [case for case in MANY if 4 // case.micro_batch_lanes >= world_size]
+def test_nothing_is_lost_in_any_stage_precision_and_place(
+    tmp_path: Path, world_size: int, precision: str
+) -> None:
+    cases = [
+        case for case in MANY if case.precision == precision and 4 // case.micro_batch_lanes >= world_size
+    ]
     check_nothing_is_lost(cases, try_cases(cases, tmp_path, world_size))
 
 
@@ -147,7 +152,8 @@ def test_all_worlds_and_stages_make_the_same_bits(tmp_path: Path) -> None:
         for case, seen in zip(
             MANY_DETERMINISTIC, try_cases(MANY_DETERMINISTIC, folder, world_size), strict=True
         ):
-            ends[case.precision].add(f"{seen.end} {seen.weights[0]}")
+            # One half way state and one end from it: worlds and stages can change there.
+            ends[case.precision].add(f"{seen.half} {seen.end} {seen.continued} {seen.weights[0]}")
     assert {precision: len(found) for precision, found in ends.items()} == {"bf16": 1, "fp32": 1}
 
 
