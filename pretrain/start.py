@@ -54,6 +54,7 @@ def start(this: Attempt) -> TrainState:
         fault_point("start.restored")
     token = f"{origin.attempt}-{len(origin.rewinds)}"
     this.saver = Saver(this.run, this.identity, state, token, this.recorder)
+    state.feed = LaneFeed(state.reader, state.lanes, state.cursor)
     _tell(state, this, origin)
     return state
 
@@ -117,7 +118,6 @@ def _fresh_state(this: Attempt, rewinds: Rewinds) -> TrainState:
         seed=run.seed,
         engine=TrainingEngine(model, config, world_size),
         reader=reader,
-        feed=LaneFeed(reader, lanes, 0),
         mixture=OrderMixture(config.objective, config.segment_tokens, words, device),
         lanes=lanes,
         device=device,

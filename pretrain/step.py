@@ -33,7 +33,6 @@ class TrainState:
     seed: int
     engine: TrainingEngine
     reader: LaneReader
-    feed: LaneFeed
     mixture: OrderMixture
     lanes: range
     """The lanes this worker serves."""
@@ -41,6 +40,8 @@ class TrainState:
     memory: SegmentMemory
     """Of those lanes."""
     spikes: SpikeDetector
+    feed: LaneFeed = field(init=False)
+    """Made when the cursor is known: it begins to read at once."""
     rewinds: Rewinds = Rewinds()
     step: int = 0
     """Optimizer steps done."""

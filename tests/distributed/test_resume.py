@@ -59,7 +59,7 @@ def test_killed_and_repeated_ends_with_the_same_bits_and_leaves_no_shared_memory
     assert all(name.endswith(" (deleted)") for names in buffers for name in names)
     Workers(small_config(), prep_folder, folder, world_size=2).wait()
     assert final_state(folder, _STEPS) == final_state(untouched, _STEPS)
-    texts = [record.text for record in read_journal(folder / "journal.jsonl") if record.kind == "event"]
+    texts = [record.text for record in read_journal(folder / "journal.jsonl") if record.name == "start"]
     assert "starting at step 0" in texts[0]
     assert "resuming from checkpoint step-0000000" in texts[1]
 
@@ -69,7 +69,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits
 ) -> None:
     folder = tmp_path / "run"
     kill_after(Workers(small_config(), prep_folder, folder, world_size=2), 9)
-    weights = folder / "checkpoints" / "step-00000008" / "weights.safetensors"
+    weights = folder / "checkpoints" / "step-00000008" / "weights-00001.safetensors"
     data = bytearray(weights.read_bytes())
     data[-3] ^= 4
     weights.write_bytes(data)
@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits
     assert final_state(folder, _STEPS) == final_state(untouched, _STEPS)
     warnings = [record.text for record in read_journal(folder / "journal.jsonl") if record.level == "warning"]
     assert len(warnings) == 1
-    assert "step-00000008: weights.safetensors is damaged" in warnings[0]
+    assert "step-00000008: weights-00001.safetensors is damaged" in warnings[0]
 
 
 def test_one_worker_sees_the_same_data_and_nearly_the_same_losses(
