@@ -4,9 +4,11 @@ Anybody may read while one writes. Each line is one `write` on an O_APPEND descr
 writers never mix; a line torn by a kill is skipped by readers, and the next writer starts a fresh line.
 """
 
+import errno
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +40,10 @@ class JournalRecord:
 
 
 class Journal:
-    """Appends records. What a call has returned from survives a kill of the process."""
+    """Appends records. What a call has returned from survives a kill of the process.
+
+    But on a full disk: then records wait in memory, in order, and are written with the first for which there is room.
+    """
 
     def __init__(self, path: Path, fresh: bool = False) -> None:
         """Open `path` to append; `fresh` first puts an empty file in the place of what was there."""
@@ -47,6 +52,8 @@ class Journal:
             # Replaced, not shortened: a reader has the old records or none, never half of one.
             write_bytes(path, b"")
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._waiting = b""
+        self._lock = threading.Lock()
         self._end_torn_line()
 
     def step(self, step: int, metrics: Mapping[str, float], facts: Mapping[str, Any] | None = None) -> None:
@@ -67,17 +74,19 @@ class Journal:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         if self._descriptor >= 0:
+            self._waiting = _write_what_fits(self._descriptor, self._waiting)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _append(self, record: dict[str, Any]) -> None:
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
-        _write_whole(self._descriptor, line.encode())
+        with self._lock:
+            self._waiting = _write_what_fits(self._descriptor, self._waiting + line.encode())
 
     def _end_torn_line(self) -> None:
         size_bytes = os.fstat(self._descriptor).st_size
         if size_bytes and os.pread(self._descriptor, 1, size_bytes - 1) != b"\n":
-            _write_whole(self._descriptor, b"\n")
+            self._waiting = _write_what_fits(self._descriptor, b"\n")
 
 
 class JournalTail:
@@ -128,11 +137,15 @@ def _size_bytes(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _write_whole(descriptor: int, data: bytes) -> None:
-    """One write; the loop only matters on a full disk, where a short write is followed by the error."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _write_what_fits(descriptor: int, data: bytes) -> bytes:
+    """One write; what is left over on a full disk, where a short write is followed by the error."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    return data
 
 
 def _parse(line: bytes) -> JournalRecord | None:

@@ -136,9 +136,10 @@ def _stop(state: TrainState, this: Attempt) -> None:
 
 def _end(state: TrainState, this: Attempt) -> None:
     this.saver.save(state, "end", this.bits_per_byte_at(state.step))
+    this.saver.wait()
+    dist.barrier()  # the first worker makes the commit; what follows says that the run is finished
     this.watchdog.at(state.step, "evaluate")
     finish(this.run, state, this.evaluator)
-    this.saver.wait()
     this.recorder.end(f"trained to step {state.step}", name="end", step=state.step)
     dist.barrier()
     this.is_over = True

@@ -1,5 +1,7 @@
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +108,29 @@ def test_tail_reads_a_journal_begun_anew_from_its_beginning(tmp_path: Path, way:
     again.step(13, {})
     assert [record.step for record in tail.new_records()] == [13]
     again.close()
+
+
+def test_on_a_full_disk_records_wait_in_order_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real disk gives what fits of a write, then the error."""
+    room_bytes = 60
+    real_write = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room_bytes
+        if room_bytes == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real_write(descriptor, data[:room_bytes])
+        room_bytes -= written
+        return written
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    monkeypatch.setattr(os, "write", write)
+    for step in range(1, 4):
+        journal.step(step, {"loss": 1.0})
+    assert read_journal(tmp_path / "journal.jsonl") == []
+    room_bytes = 10**6
+    journal.step(4, {"loss": 1.0})
+    assert [record.step for record in read_journal(tmp_path / "journal.jsonl")] == [1, 2, 3, 4]
+    journal.close()
