@@ -65,10 +65,11 @@ def _record(state: TrainState, result: StepResult, this: Attempt) -> None:
     metrics = {
         "loss": result.loss,
         "learning_rate": result.learning_rate,
-        "grad_norm": result.grad_norm,
         "tokens": float(result.step * config.tokens_per_step),
         "tokens_per_s": config.tokens_per_step / result.step_s,
     }
+    if result.applied:
+        metrics["grad_norm"] = result.grad_norm
     if result.step == config.num_steps or result.step % config.validation.every_steps == 0:
         metrics |= this.evaluate(state)
     facts = {"cursor": result.cursor, "digest": result.digest, "applied": result.applied}
