@@ -1,0 +1,155 @@
+"""What the training loop adds to the bare model: `python -m benchmarks.pretrain_loop PREP` (a prep folder).
+
+The demo's model and batch on one worker, bfloat16. *Bare* is forward, backward and AdamW on float32 masters, written
+with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal, commits or checks. *Loop* is
+`pretrain.loop.train` with all of that. In turn (bare, loop, bare, loop ...), medians of the steps; what a commit stalls
+is told by itself, as is the time from the call of `train` to the first step when it resumes.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cluster.journal import JournalRecord, read_journal
+from cluster.process_group import configure_environment, join_process_group
+from data_prep.prepared import open_prepared
+from pipeline.recipe import load_run_config
+from pretrain.config import PretrainConfig
+from pretrain.data.batch import training_batch
+from pretrain.data.lanes import LaneReader
+from pretrain.engine.optimizer import adamw, set_learning_rate
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.objective import prediction_loss
+from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.words import WordPieces
+from pretrain.schedule import learning_rate
+
+_ROUNDS = 3
+_STEPS = 30
+_SEED = 0
+
+
+class Bare:
+    """The least that learns: one model, one optimizer, one micro-batch read before."""
+
+    def __init__(self, config: PretrainConfig, prep: Path) -> None:
+        corpus, device = open_prepared(prep), torch.device("cpu")
+        self._config = config
+        self._masters = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size)
+        self._model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size).bfloat16()
+        self._optimizer = adamw(self._masters, config.optimizer, fused=False)
+        reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, _SEED)
+        words = WordPieces.of_tokenizer(corpus.tokenizer, device)
+        mixture = OrderMixture(config.objective, config.segment_tokens, words, device)
+        lanes = range(config.micro_batch_lanes)
+        self._batch = training_batch(reader, mixture, _SEED, 0, lanes, config.model.segment_encodings)
+        self._memory: SegmentMemory = self._model.empty_memory(config.micro_batch_lanes)
+
+    def step(self) -> None:
+        """One optimizer step over as many micro-batches as the loop's."""
+        batch = self._batch
+        for _ in range(self._config.lanes // self._config.micro_batch_lanes):
+            output = self._model(batch.tokens_BL, batch.content, batch.targets, self._memory)
+            prediction_loss(output.logits_BPV, batch.wanted_BP).backward()
+        pairs = list(zip(self._masters.parameters(), self._model.parameters(), strict=True))
+        for master, parameter in pairs:
+            assert parameter.grad is not None
+            master.grad = parameter.grad.float()
+        nn.utils.clip_grad_norm_(self._masters.parameters(), self._config.optimizer.clip_norm)
+        set_learning_rate(
+            self._optimizer.param_groups, learning_rate(self._config.schedule, 0, self._config.num_steps)
+        )
+        self._optimizer.step()
+        with torch.no_grad():
+            for master, parameter in pairs:
+                parameter.copy_(master)
+                parameter.grad = None
+        self._memory = output.memory
+
+    def timed_steps(self, num_steps: int) -> list[float]:
+        """Seconds of each."""
+        times_s = []
+        for _ in range(num_steps):
+            started_s = time.perf_counter()
+            self.step()
+            times_s.append(time.perf_counter() - started_s)
+        return times_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("prep", type=Path)
+    parser.add_argument("--steps", type=int, default=_STEPS, help="of each round")
+    arguments = parser.parse_args()
+    _one_worker()
+    from pretrain.loop import train
+    from pretrain.run import Run
+
+    demo = load_run_config("demo").pretrain
+    bare, loop_s, stalls_s, resumes_s, waits_s = Bare(demo, arguments.prep), [], [], [], []
+    bare.timed_steps(3)
+    bare_s: list[float] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for round_number in range(_ROUNDS):
+            bare_s += bare.timed_steps(arguments.steps)
+            config = _config(demo, (round_number + 1) * arguments.steps, arguments.steps)
+            run = Run(config, _SEED, arguments.prep.absolute(), Path(temporary), frozenset({"num_steps"}))
+            called_s = time.time()
+            train(run, torch.device("cpu"))
+            steps = [r for r in read_journal(run.journal) if r.kind == "step"][-arguments.steps :]
+            resumes_s.append(steps[0].facts["began_s"] - called_s)
+            # The first step warms up.
+            loop_s += [_seconds(step) for step in steps[1:]]
+            waits_s += [step.facts["data_s"] for step in steps[1:]]
+            commits = [record for record in read_journal(run.journal) if record.name == "commit"]
+            stalls_s += [commit.facts["stall_s"] for commit in commits[-1:]]
+    bare_median_s, loop_median_s = statistics.median(bare_s), statistics.median(loop_s)
+    between_commits_s = demo.checkpoint.every_steps * loop_median_s
+    print(f"a step, bare model          {bare_median_s * 1e3:.1f} ms")
+    print(
+        f"a step in the loop          {loop_median_s * 1e3:.1f} ms, {loop_median_s / bare_median_s - 1:+.1%}"
+    )
+    print(f"  of that waiting for data  {sum(waits_s) / sum(loop_s):.3%}")
+    print(
+        f"stall of a commit           {statistics.median(stalls_s) * 1e3:.1f} ms, "
+        f"{statistics.median(stalls_s) / between_commits_s:.3%} at every {demo.checkpoint.every_steps} steps"
+    )
+    print(
+        f"from the call to a step     {resumes_s[0]:.2f} s fresh, {statistics.median(resumes_s[1:]):.2f} s resumed"
+    )
+
+
+def _seconds(step: JournalRecord) -> float:
+    return step.time_s - float(step.facts["began_s"])
+
+
+def _config(demo: PretrainConfig, num_steps: int, every_steps: int) -> PretrainConfig:
+    values = demo.model_dump(mode="json") | {"num_workers": 1, "num_steps": num_steps}
+    values["schedule"] |= {"warmup_steps": 1}
+    values["checkpoint"] |= {"every_steps": every_steps}
+    values["validation"] |= {
+        "every_steps": 10**6,
+        "final_tokens": 4096,
+        "during_tokens": 4096,
+        "by_order": False,
+    }
+    return PretrainConfig.model_validate(values)
+
+
+def _one_worker() -> None:
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    configure_environment("gloo")
+    torch.set_num_threads(1)
+    join_process_group("gloo")
+
+
+if __name__ == "__main__":
+    main()
