@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from cluster.errors import UserError
 from cluster.storage import fsync_folder
 from pipeline.config import RunConfig
-from pipeline.graph import Stage, stage_folders
+from pipeline.graph import Stage, Step, stage_folders
 from pipeline.stage_record import RECORD_NAME
 from pretrain.checkpoint.compatibility import Rule, rule_of
 
@@ -62,6 +62,24 @@ def take_over(out: Path, before: Sequence[Stage], now: Sequence[Stage]) -> None:
         (old / name).unlink(missing_ok=True)
     old.rename(new)
     fsync_folder(out)
+
+
+def refuse_to_leave_training(steps: Sequence[Step]) -> None:
+    """Raise UserError where pretraining would begin anew beside one that is not finished.
+
+    That comes from a corpus that was changed, or another version of permcode, between two commands.
+    """
+    for step in steps:
+        if step.stage.name != "pretrain" or step.action != "run":
+            continue
+        for folder in sorted(step.folder.parent.glob("pretrain-*/")):
+            commits = sorted(folder.glob("checkpoints/step-*"))
+            if commits and not (folder / RECORD_NAME).exists():
+                raise UserError(
+                    f"pretraining was begun in {folder} and has come to {commits[-1].name}, but the corpus it reads, "
+                    f"or permcode itself, has changed since: set that back to go on, remove {folder.name} to begin "
+                    "anew, or use another --out"
+                )
 
 
 def config_of(values: Mapping[str, Any]) -> RunConfig:

@@ -11,7 +11,7 @@ from cluster.errors import UserError
 from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
-from pipeline.accepting import config_of, take_over
+from pipeline.accepting import config_of, refuse_to_leave_training, take_over
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
 from pipeline.interrupts import interrupt_on_sigterm
@@ -47,6 +47,7 @@ def run_pipeline(
     with working_folder(out, config.model_dump(mode="json"), accepted, keep_training):
         steps = plan(stages, out)
         refuse_damage(steps)
+        refuse_to_leave_training(steps)
         reporter = make_reporter(out / LOG_NAME)
         if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):
             _execute(steps, config, out, reporter)

@@ -1,6 +1,6 @@
 """One attempt at a run: what goes along with the training state from the processes' start to their end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -54,7 +54,7 @@ class Attempt:
 
     def evaluate(self, state: TrainState) -> dict[str, float]:
         """The figures of the model as it is; collective."""
-        self.watchdog.at(state.step, "evaluate")
+        self.watchdog.at(state.step - 1, "evaluate")
         with self.recorder.span("evaluation_s"):
             evaluation = self.evaluator.during(state.engine.module)
         self._evaluated = (state.step, evaluation.headline.bits_per_byte)
@@ -63,6 +63,15 @@ class Attempt:
     def bits_per_byte_at(self, step: int) -> float | None:
         """Validation bits per byte, if there was an evaluation after `step`."""
         return self._evaluated[1] if self._evaluated and self._evaluated[0] == step else None
+
+    def saving_at(self, step: int) -> Callable[[], None]:
+        """What tells the watchdog that waiting for a commit after `step` is no hang."""
+
+        def gets_on() -> None:
+            self.watchdog.at(step - 1, "save")
+
+        gets_on()
+        return gets_on
 
     def compare_own_times(self, result: StepResult) -> None:
         """Now and then say which workers lag; collective then."""

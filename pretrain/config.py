@@ -46,7 +46,7 @@ class HealthConfig(Config):
     spike_window_steps: int = Field(default=100, ge=10)
     spike_threshold: PositiveFloat = 8.0
     """In robust deviations (median absolute deviation) above the window's median."""
-    spike_patience_steps: PositiveInt = 3
+    spike_patience_steps: int = Field(default=3, ge=1, le=50)
     """Steps in a row above the threshold that make a spike."""
     max_rewinds: NonNegativeInt = 3
     hang_timeout_s: PositiveFloat = 1800.0

@@ -7,12 +7,13 @@ import torch
 import torch.distributed as dist
 
 from cluster.errors import UserError
+from cluster.storage import write_json
 from pretrain.attempt import Attempt, attempt
 from pretrain.config import PretrainConfig
-from pretrain.finish import finish
+from pretrain.finish import evaluated
 from pretrain.health.rewinding import rewind
 from pretrain.health.spikes import Spike
-from pretrain.run import Run
+from pretrain.run import RESULT_NAME, Run
 from pretrain.start import start
 from pretrain.step import StepResult, TrainState, train_step
 
@@ -55,7 +56,8 @@ def _run(state: TrainState, this: Attempt) -> None:
             _stop(state, this)
             return
         if this.saver.is_due(state.step):
-            this.saver.save(state, "cadence", this.bits_per_byte_at(state.step))
+            bits_per_byte = this.bits_per_byte_at(state.step)
+            this.saver.save(state, "cadence", bits_per_byte, this.saving_at(state.step))
     _end(state, this)
 
 
@@ -128,19 +130,33 @@ def _documents(state: TrainState, cursor: int) -> list[str]:
 
 
 def _stop(state: TrainState, this: Attempt) -> None:
-    this.watchdog.at(state.step, "save")
-    this.saver.save(state, "stop")
-    this.saver.wait()
+    _commit_last(state, this, "stop")
     this.recorder.end(f"stopped after step {state.step}", name="stop", step=state.step)
     this.is_over = True
 
 
 def _end(state: TrainState, this: Attempt) -> None:
-    this.saver.save(state, "end", this.bits_per_byte_at(state.step))
-    this.saver.wait()
-    dist.barrier()  # the first worker makes the commit; what follows says that the run is finished
-    this.watchdog.at(state.step, "evaluate")
-    finish(this.run, state, this.evaluator)
+    """The last commit, then the figures, and only then the word that the run is finished."""
+    _commit_last(state, this, "end")
+    this.watchdog.at(state.step - 1, "evaluate")
+    with this.recorder.span("evaluation_s"):
+        result = evaluated(this.run, state, this.evaluator)
     this.recorder.end(f"trained to step {state.step}", name="end", step=state.step)
+    if dist.get_rank() == 0:
+        write_json(this.run.folder / RESULT_NAME, result)
     dist.barrier()
     this.is_over = True
+
+
+def _commit_last(state: TrainState, this: Attempt, reason: str) -> None:
+    """Commit and wait for it; collective. UserError when it could not be written."""
+    gets_on = this.saving_at(state.step)
+    this.saver.save(state, reason, this.bits_per_byte_at(state.step), gets_on)
+    this.saver.wait(gets_on)
+    is_committed = [this.saver.is_committed(state.step)]
+    dist.broadcast_object_list(is_committed, src=0)
+    if not is_committed[0]:
+        raise UserError(
+            f"the checkpoint of step {state.step} could not be written (why stands in {this.run.journal}): mend the "
+            "disk and give the same command again, which goes on from the checkpoint before it"
+        )

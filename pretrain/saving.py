@@ -1,6 +1,7 @@
 """What of a worker's state goes into a commit, handed to the writer's thread."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
@@ -14,6 +15,10 @@ from pretrain.run import Run
 from pretrain.step import TrainState
 from pretrain.weights import ModelDescription
 
+_WAIT_SLICE_S = 1.0
+_WRITER_GIVES_UP_S = 3600.0
+"""A writer that still hangs then, on a disk that does not answer, is one for the watchdog."""
+
 
 class Saver:
     """Copies a worker's state and has it written; the step loop waits for the copy only."""
@@ -25,7 +30,7 @@ class Saver:
         self._token, self._recorder = token, recorder
         self._every_steps = run.config.checkpoint.every_steps
         self._static = _static_files(run, identity, state) if dist.get_rank() == 0 else None
-        self._saved_step = state.step
+        self._saved_step = self._resumed_step = state.step
         self._writer = CommitWriter(
             run.checkpoints,
             dist.get_rank(),
@@ -39,11 +44,21 @@ class Saver:
         """Whether the run's cadence asks for a commit after `step`."""
         return step % self._every_steps == 0
 
-    def save(self, state: TrainState, reason: str, bits_per_byte: float | None = None) -> None:
-        """Begin the commit of the state as it is now; every worker must call it, and none waits for another."""
+    def save(
+        self,
+        state: TrainState,
+        reason: str,
+        bits_per_byte: float | None = None,
+        gets_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin the commit of the state as it is now; every worker must call it, and none waits for another.
+
+        But for the commit before, while which `gets_on` is called now and then.
+        """
         if state.step == self._saved_step:
             return
         self._saved_step = state.step
+        self.wait(gets_on)
         with self._recorder.span("save_s"):
             started_s = time.perf_counter()
             snapshot = Snapshot(
@@ -59,10 +74,20 @@ class Saver:
             copy_s = time.perf_counter() - started_s
             self._writer.begin(snapshot, self._token, self._static, reason, copy_s)
 
-    def wait(self) -> None:
-        """Until what was begun is on disk or given up."""
+    def wait(self, gets_on: Callable[[], None] = lambda: None) -> None:
+        """Until what was begun is on disk or given up; `gets_on` is called now and then meanwhile.
+
+        The writer gives up by itself when a part does not come, so waiting for it is no hang.
+        """
+        began_s = time.monotonic()
         with self._recorder.span("save_s"):
-            self._writer.wait()
+            while not self._writer.wait(_WAIT_SLICE_S):
+                if time.monotonic() - began_s < _WRITER_GIVES_UP_S:
+                    gets_on()
+
+    def is_committed(self, step: int) -> bool:
+        """Whether the state after `step` is on disk; what the first worker knows, all others must ask it."""
+        return step in (self._resumed_step, self._writer.newest_step)
 
     def _tell(self, text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
         self._recorder.event(text, level, name, **facts)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import RetryableError, UserError
+from cluster.errors import RetryableError, UserError, first_line
 from cluster.follow import followed
 from cluster.journal import JournalRecord, read_journal
 from cluster.process_group import choose_backend
@@ -49,6 +49,7 @@ def run_pretrain(
 
 def _fit(run: Run, reporter: Reporter) -> None:
     """Train with Ray's workers. UserError and RetryableError say what went wrong; KeyboardInterrupt: stopped."""
+    from ray.exceptions import RayError
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     backend = choose_backend(run.config.num_workers)
@@ -66,6 +67,10 @@ def _fit(run: Run, reporter: Reporter) -> None:
         raise UserError(
             f"pretraining workers failed ({_last_line(error)}): see {run.folder.parent / 'logs'}, then run the same "
             "command again to go on from the last checkpoint"
+        ) from error
+    except RayError as error:
+        raise RetryableError(
+            f"Ray lost a process of its own ({first_line(error)}); run the same command again"
         ) from error
     if not (run.folder / RESULT_NAME).exists():
         raise KeyboardInterrupt

@@ -1,5 +1,6 @@
 """Where training begins: with a fresh state, or with the one of the newest valid commit."""
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,8 @@ class Origin:
     """How many attempts at the run there were, this one included."""
     commit: Path | None
     rewinds: Rewinds
+    token: str
+    """Nobody else's: names the temporary folders of this attempt's commits."""
 
 
 def start(this: Attempt) -> TrainState:
@@ -47,13 +50,13 @@ def start(this: Attempt) -> TrainState:
     Raises UserError when no commit is valid or the newest is of another run.
     """
     origin = _agreed_origin(this.run, this.recorder)
+    this.watchdog.at(0, "start")
     fault_point("start.agreed")
     state = _fresh_state(this, origin.rewinds)
     if origin.commit is not None:
         _restore(state, this, origin.commit)
         fault_point("start.restored")
-    token = f"{origin.attempt}-{len(origin.rewinds)}"
-    this.saver = Saver(this.run, this.identity, state, token, this.recorder)
+    this.saver = Saver(this.run, this.identity, state, origin.token, this.recorder)
     state.feed = LaneFeed(state.reader, state.lanes, state.cursor)
     _tell(state, this, origin)
     return state
@@ -86,7 +89,8 @@ def _look(run: Run, recorder: Recorder) -> Origin:
     records = read_journal(run.journal)
     for rewind in rewinds.rewinds[sum(record.name == "rewind" for record in records) :]:
         tell_rewind(recorder, rewind)  # a kill came between the file and the journal
-    return Origin(sum(record.name == "attempt" for record in records), commit, rewinds)
+    attempts = sum(record.name == "attempt" for record in records)
+    return Origin(attempts, commit, rewinds, secrets.token_hex(4))
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
@@ -135,6 +139,11 @@ def _restore(state: TrainState, this: Attempt, folder: Path) -> None:
         this.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
     state.engine.restore(commit)
     state.memory = commit.memory(state.lanes).to(state.memory.group_BM.device)
+    if commit.state["rewinds_seen"] > len(state.rewinds):
+        raise UserError(
+            f"{folder} was made after {commit.state['rewinds_seen']} rewinds, rewinds.json in {this.run.folder} knows "
+            f"{len(state.rewinds)}: restore that file, or use another --out"
+        )
     state.step = commit.step
     # A rewind may have made the data after the commit pass over.
     state.cursor = state.rewinds.first_from(commit.cursor)

@@ -41,6 +41,7 @@ RULES: dict[str, Rule] = {
     "optimizer": Rule.ACCEPTED,
     "precision": Rule.ACCEPTED,
     "deterministic": Rule.ACCEPTED,
+    "deterministic_threads": Rule.ACCEPTED,
     "objective": Rule.ACCEPTED,
     "micro_batch_lanes": Rule.ACCEPTED,
     "model.dropout": Rule.ACCEPTED,
@@ -102,7 +103,14 @@ class RunIdentity:
         return dict(_flat(self.config.model_dump(mode="json"))) | self._others()
 
     def _others(self) -> dict[str, Any]:
-        return {"seed": self.seed, "corpus": self.corpus, "tokenizer": self.tokenizer}
+        threads = (self.config.threads_per_worker or 1) if self.config.deterministic else None
+        return {
+            "seed": self.seed,
+            "corpus": self.corpus,
+            "tokenizer": self.tokenizer,
+            # Sums depend on how many threads share them.
+            "deterministic_threads": threads,
+        }
 
 
 @dataclass(frozen=True)

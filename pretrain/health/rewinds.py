@@ -5,11 +5,12 @@ finished by the next start: a commit knows how many rewinds it has seen, and one
 rewind it has not seen is void.
 """
 
-from collections.abc import Sequence
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cluster.storage import read_json, write_json
+from cluster.errors import UserError
+from cluster.storage import fingerprint, write_json
 
 _NAME = "rewinds.json"
 
@@ -56,12 +57,22 @@ class Rewinds:
 
 
 def read_rewinds(folder: Path) -> Rewinds:
-    """Those of the run in `folder`; UserError when the file is damaged."""
+    """Those of the run in `folder`. UserError when the file is damaged: without it other data would be read."""
     path = folder / _NAME
-    entries: Sequence[dict[str, object]] = read_json(path) if path.exists() else []
-    return Rewinds(tuple(Rewind(**entry) for entry in entries))  # type: ignore[arg-type]
+    if not path.exists():
+        return Rewinds()
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["checksum"] != fingerprint(stored["rewinds"]):
+            raise ValueError("checksum differs")
+        return Rewinds(tuple(Rewind(**entry) for entry in stored["rewinds"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f'{path} is damaged: write into it again what the journal\'s events "rewind" say, or use another --out'
+        ) from error
 
 
 def write_rewinds(folder: Path, rewinds: Rewinds) -> None:
     """Make them last."""
-    write_json(folder / _NAME, [asdict(rewind) for rewind in rewinds.rewinds])
+    entries = [asdict(rewind) for rewind in rewinds.rewinds]
+    write_json(folder / _NAME, {"rewinds": entries, "checksum": fingerprint(entries)})

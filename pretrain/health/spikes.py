@@ -7,6 +7,7 @@ normal noise is its standard deviation, and which a few outliers do not move.
 
 import statistics
 from dataclasses import dataclass, field
+from typing import Any
 
 _NORMAL_SCALE = 1.4826
 _LEAST_DEVIATION_SHARE = 1e-3
@@ -15,7 +16,7 @@ _LEAST_DEVIATION_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class Spike:
-    """High losses of consecutive steps, and what they rose from."""
+    """High losses of steps that follow each other, but for steps that were not applied; and what they rose from."""
 
     first_step: int
     last_step: int
@@ -34,8 +35,8 @@ class SpikeDetector:
     patience_steps: int
     recent: list[float] = field(default_factory=list)
     """The last `window_steps` losses that were not high."""
-    high: list[float] = field(default_factory=list)
-    """The high ones since the last that was not."""
+    high: list[tuple[int, float]] = field(default_factory=list)
+    """The high ones since the last that was not, with their steps."""
 
     def see(self, step: int, loss: float) -> Spike | None:
         """The spike that `step` completes, if it does. The first half window is only learnt from."""
@@ -49,20 +50,21 @@ class SpikeDetector:
             self.high = []
             self._accept(loss)
             return None
-        self.high.append(loss)
+        self.high.append((step, loss))
         if len(self.high) < self.patience_steps:
             return None
-        spike = Spike(step - len(self.high) + 1, step, max(self.high), median, deviation)
+        spike = Spike(self.high[0][0], step, max(loss for _, loss in self.high), median, deviation)
         self.high = []
         return spike
 
     def _accept(self, loss: float) -> None:
         self.recent = [*self.recent, loss][-self.window_steps :]
 
-    def to_json(self) -> dict[str, list[float]]:
+    def to_json(self) -> dict[str, Any]:
         """What a resumed run needs to go on as if it had never stopped."""
         return {"recent": self.recent, "high": self.high}
 
-    def restore(self, state: dict[str, list[float]]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Take up what `to_json` gave."""
-        self.recent, self.high = list(state["recent"]), list(state["high"])
+        self.recent = list(state["recent"])
+        self.high = [(int(step), float(loss)) for step, loss in state["high"]]

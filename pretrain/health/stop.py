@@ -64,13 +64,27 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
     # Ray would take Ctrl-C for itself in the main thread, and end the workers without a commit.
     thread = threading.Thread(target=work, name="fit", daemon=True)
     thread.start()
-    while thread.is_alive():
+    was_asked = False
+    while True:
         try:
-            thread.join(_JOIN_S)
+            while thread.is_alive():
+                thread.join(_JOIN_S)
+            break
         except KeyboardInterrupt:
-            if stop_file.exists():
+            if was_asked:
                 raise
-            stop_file.touch()
-            reporter.warn("stopping after this step, with a commit; interrupt again to stop at once")
+            was_asked = True
+            _ask_to_stop(stop_file, reporter)
     if errors:
         raise errors[0]
+
+
+def _ask_to_stop(stop_file: Path, reporter: Reporter) -> None:
+    try:
+        stop_file.touch()
+    except OSError as error:
+        reporter.warn(
+            f"cannot ask the workers to stop ({error.strerror}): interrupt again to stop them at once"
+        )
+        return
+    reporter.warn("stopping after this step, with a commit; interrupt again to stop at once")

@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class Progress:
     """Seconds since the epoch."""
 
     def place(self) -> tuple[int, int]:
-        """Grows as the worker gets on."""
+        """Grows as the worker gets on: what comes after a step's phases counts as the step's."""
         return self.step, _PHASES.index(self.phase)
 
 
@@ -97,25 +98,38 @@ class Watchdog:
             return
 
     def _end_hanging_worker(self) -> None:
+        try:
+            with suppress(OSError):
+                self._write_stacks()
+            with suppress(OSError, UserError):
+                if not (self._folder / HANG_NAME).exists():
+                    write_json(self._folder / HANG_NAME, {"text": self._verdict()})
+            # The others, a moment later in their intervals, shall write their stacks before they lose this one.
+            time.sleep(2 * self._interval_s)
+        finally:
+            os._exit(EXIT_HANGING)
+
+    def _write_stacks(self) -> None:
         (self._folder / "hang").mkdir(exist_ok=True)
         with (self._folder / "hang" / f"rank-{self._rank:05d}.txt").open("w") as file:
             faulthandler.dump_traceback(file)
-        if not (self._folder / HANG_NAME).exists():
-            write_json(self._folder / HANG_NAME, {"text": self._verdict()})
-        # The others, a moment later in their intervals, shall write their stacks before they lose this one.
-        time.sleep(2 * self._interval_s)
-        os._exit(EXIT_HANGING)
 
     def _verdict(self) -> str:
+        """Who hangs: a worker that is silent, or else the one that is furthest behind."""
         known = [progress for rank in range(self._world_size) if (progress := self._read_progress(rank))]
-        last = min(known, key=Progress.place)
-        silent_s = time.time() - last.written_s
-        frozen = f", silent for {silent_s:.0f} s" if silent_s > 3 * self._interval_s else ""
+        if not known:
+            return f"nobody got on for {self._hang_timeout_s:g} s; who hangs is not known"
+        last = min(known, key=lambda progress: (not self._is_silent(progress), progress.place()))
+        frozen = f", silent for {time.time() - last.written_s:.0f} s" if self._is_silent(last) else ""
         return (
             f"worker {last.rank} (process {last.pid} on {last.host}) hangs at step {last.step + 1} "
             f"({last.phase}{frozen}): nobody got on for {self._hang_timeout_s:g} s; "
             f"stacks of all workers are in {self._folder / 'hang'}"
         )
+
+    def _is_silent(self, progress: Progress) -> bool:
+        """Its own watchdog would have written since."""
+        return time.time() - progress.written_s > 3 * self._interval_s
 
     def _read_progress(self, rank: int) -> Progress | None:
         try:

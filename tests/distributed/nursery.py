@@ -93,7 +93,7 @@ def _nursery() -> _Nursery:
 
 def _serve() -> None:
     """Until the pipe is closed."""
-    import deepspeed  # noqa: F401
+    import deepspeed.runtime.zero.muon.original_muon  # noqa: F401  (brings torch's compiler in)
     import torch
 
     import tests.distributed.train_main  # noqa: F401

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from pipeline.accepting import accepted_keys, config_of, may_differ, take_over
+from pipeline.accepting import accepted_keys, config_of, may_differ, refuse_to_leave_training, take_over
 from pipeline.config import RunConfig
-from pipeline.graph import stage_folders
+from pipeline.graph import plan, stage_folders
 from pipeline.recipe import load_run_config
 from pipeline.run_folder import check_owner, working_folder
 from pipeline.stages import build_stages
@@ -45,7 +45,11 @@ def test_keys_may_be_given_with_their_prefix() -> None:
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [("pretrain.num_workers", "not needed"), ("lanes", "cannot be changed"), ("nonsense", "cannot be changed")],
+    [
+        ("pretrain.num_workers", "not needed"),
+        ("lanes", "cannot be changed"),
+        ("nonsense", "cannot be changed"),
+    ],
 )
 def test_what_need_not_or_cannot_be_accepted_is_refused(key: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
@@ -91,3 +95,18 @@ def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_un
         take_over(out, build_stages(theirs), build_stages(now))
         assert not old.exists()
         assert sorted(path.name for path in new.iterdir()) == ["checkpoints", "journal.jsonl"]
+
+
+def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: Path) -> None:
+    """A corpus that was changed gives pretraining another folder: the old one must not be forgotten."""
+    out, settings = tmp_path / "out", config(tmp_path / "corpus")
+    commit = stage_folders(build_stages(settings), out)["pretrain"] / "checkpoints" / "step-00000010"
+    commit.mkdir(parents=True)
+    refuse_to_leave_training(plan(build_stages(settings), out))
+    (tmp_path / "corpus" / "b.py").write_text("y = 2\n")
+    with pytest.raises(
+        UserError, match=r"has come to step-00000010, but the corpus it reads, or permcode itself"
+    ):
+        refuse_to_leave_training(plan(build_stages(settings), out))
+    (commit.parents[1] / "STAGE.json").write_text("{}")
+    refuse_to_leave_training(plan(build_stages(settings), out))

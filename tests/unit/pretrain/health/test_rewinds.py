@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.errors import UserError
 from pretrain.health.rewinds import Rewind, Rewinds, read_rewinds, write_rewinds
 
 
@@ -36,6 +38,17 @@ def test_a_commit_behind_the_target_of_a_rewind_it_has_not_seen_is_void() -> Non
     assert not rewinds.is_void(20, 1)
     assert rewinds.is_void(31, 1)
     assert not rewinds.is_void(31, 2)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    write_rewinds(tmp_path, Rewinds().with_one_more(rewind(10, 12, 15)))
+    path = tmp_path / "rewinds.json"
+    for old, new in (("12", "13"), ("to_step", "to_stop"), ("}", "")):
+        whole = path.read_text()
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(UserError, match="is damaged"):
+            read_rewinds(tmp_path)
+        path.write_text(whole)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -34,6 +34,14 @@ def test_so_many_high_losses_in_a_row_are_one_spike_with_its_steps() -> None:
     assert 4.0 < found[0].median < 5.0
 
 
+def test_a_spike_begins_with_its_first_high_loss_though_a_step_in_it_was_not_applied() -> None:
+    watching = detector()
+    losses = noisy_losses(100)
+    losses[60:64] = [7.0, float("nan"), 9.0, 8.0]
+    found = [spike for step, loss in enumerate(losses) if step != 61 and (spike := watching.see(step, loss))]
+    assert [(spike.first_step, spike.last_step) for spike in found] == [(60, 63)]
+
+
 def test_fewer_high_losses_than_the_patience_are_noise_and_move_no_threshold() -> None:
     watching = detector()
     losses = noisy_losses(100)

@@ -3,9 +3,13 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
-from pretrain.health.stop import STOP_NAME, StopRequest, stop_requests
+import pytest
+
+from cluster.reporter import Reporter
+from pretrain.health.stop import STOP_NAME, StopRequest, stop_requests, until_done_or_stopped
 
 
 def test_a_signal_is_heard_and_the_old_handler_comes_back(tmp_path: Path) -> None:
@@ -37,3 +41,27 @@ def test_outside_the_main_thread_the_file_still_counts(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert heard == [True]
+
+
+def test_the_first_interrupt_asks_the_second_is_raised(tmp_path: Path) -> None:
+    def fit() -> None:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not (tmp_path / STOP_NAME).exists():
+            time.sleep(0.01)
+
+    until_done_or_stopped(fit, tmp_path / STOP_NAME, Reporter())
+    assert (tmp_path / STOP_NAME).exists()
+
+    def fit_on() -> None:
+        fit()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        until_done_or_stopped(fit_on, tmp_path / STOP_NAME, Reporter())
+
+
+def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        until_done_or_stopped(lambda: 1 // 0, tmp_path / STOP_NAME, Reporter())

@@ -73,6 +73,16 @@ def test_a_frozen_worker_is_named_though_it_can_say_nothing(tmp_path: Path) -> N
     assert "silent for" in verdict(tmp_path)
 
 
+def test_a_worker_that_cannot_write_ends_all_the_same(tmp_path: Path) -> None:
+    """As on a full disk: there is no room for stacks, nor for the verdict."""
+    (tmp_path / "hang").write_text("a file where the folder should be")
+    (tmp_path / HANG_NAME).mkdir()
+    worker = start(tmp_path, 0, "read", 2)
+    assert worker.wait(timeout=30) == EXIT_HANGING
+    assert worker.stdout is not None
+    worker.stdout.close()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
     worker = start(tmp_path, rank, "none", 0)
