@@ -130,12 +130,15 @@ class _Ledger:
         return Parts(compute_s=left_s, **parts)
 
     def _rewind(self, written_s: float, to_step: int) -> None:
-        self._charge("lost_s", written_s)
+        # One that a kill cut short is told by the next start.
+        is_starting = self.phase == "starting"
+        self._charge("startup_s" if is_starting else "lost_s", written_s)
         for step in [step for step in self.steps if step > to_step]:
             self.spans.append(Parts(lost_s=self.steps.pop(step).total_s))
         self.last_step = min(self.last_step, to_step)
-        self._at_step = to_step
-        self.phase = "rewinding"
+        if not is_starting:
+            self._at_step = to_step
+            self.phase = "rewinding"
 
     def _end(self, written_s: float, facts: dict[str, Any], phase: Phase) -> None:
         """The attempt's last save, and the evaluation of a finished run."""

@@ -135,6 +135,25 @@ def test_a_process_that_waited_for_its_task_began_when_the_one_before_had_died()
     assert nonzero(found.parts) == {"startup_s": 17.0, "data_s": 1.0, "compute_s": 9.0, "lost_s": 6.0}
 
 
+def test_a_rewind_that_the_next_start_tells_again_belongs_to_its_start_up() -> None:
+    told_again = [
+        step(2, 30.0, began_s=20.0, compute_s=10.0),
+        event("attempt", 41.0, process_started_s=40.0, previous_beat_s=32.0),
+        event("rewind", 43.0, to_step=1),
+        event("start", 45.0, step=1),
+        step(2, 50.0, began_s=46.0, compute_s=4.0),
+    ]
+    found = goodput([*BEGINNING, *told_again], 50.0, 50.0)
+    assert found.num_attempts == 2
+    assert nonzero(found.parts) == {
+        "startup_s": 10.0 + 6.0,
+        "data_s": 1.0,
+        "compute_s": 9.0 + 4.0,
+        "lost_s": 10.0 + 2.0,
+        "down_s": 8.0,
+    }
+
+
 def test_an_evaluation_in_a_record_of_its_own_belongs_to_its_step() -> None:
     evaluation = step(1, 24.0, evaluation_s=4.0)
     found = goodput([*BEGINNING, evaluation], 24.0, 24.0)
