@@ -67,9 +67,16 @@ class Journal:
         record = {"kind": "event", "time_s": time.time(), "text": text, "level": level}
         self._append(record | ({"name": name, "facts": facts} if name else {}))
 
-    def sync(self) -> None:
-        """What was recorded survives a power cut, too, once this has returned."""
+    def sync(self) -> bool:
+        """Make what is written survive a power cut, too; whether that is all that was recorded.
+
+        False on a full disk, where records wait.
+        """
+        with self._lock:
+            self._waiting = _write_what_fits(self._descriptor, self._waiting)
+            is_all_written = not self._waiting
         os.fsync(self._descriptor)
+        return is_all_written
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

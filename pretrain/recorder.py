@@ -53,10 +53,9 @@ class Recorder:
             self._journal.step(step, metrics, {**facts, **self._spans(data_s, compute_s)})
             fault_point("step.recorded")
 
-    def sync(self) -> None:
-        """A commit must never survive a power cut that the steps before it did not."""
-        if self._journal is not None:
-            self._journal.sync()
+    def sync(self) -> bool:
+        """A commit must never survive a power cut that the steps before it did not; False where records wait."""
+        return self._journal is None or self._journal.sync()
 
     def end(self, text: str, name: str, **facts: Any) -> None:
         """The attempt ends in order."""

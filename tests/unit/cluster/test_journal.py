@@ -110,27 +110,46 @@ def test_tail_reads_a_journal_begun_anew_from_its_beginning(tmp_path: Path, way:
     again.close()
 
 
+class SmallDisk:
+    """Gives what fits of a write, then the error, as a real one does."""
+
+    def __init__(self, room_bytes: int) -> None:
+        self.room_bytes = room_bytes
+        self._write = os.write
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if self.room_bytes == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self._write(descriptor, data[: self.room_bytes])
+        self.room_bytes -= written
+        return written
+
+
 def test_on_a_full_disk_records_wait_in_order_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real disk gives what fits of a write, then the error."""
-    room_bytes = 60
-    real_write = os.write
-
-    def write(descriptor: int, data: bytes) -> int:
-        nonlocal room_bytes
-        if room_bytes == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = real_write(descriptor, data[:room_bytes])
-        room_bytes -= written
-        return written
-
+    disk = SmallDisk(room_bytes=60)
     journal = Journal(tmp_path / "journal.jsonl")
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "write", disk.write)
     for step in range(1, 4):
         journal.step(step, {"loss": 1.0})
     assert read_journal(tmp_path / "journal.jsonl") == []
-    room_bytes = 10**6
+    disk.room_bytes = 10**6
     journal.step(4, {"loss": 1.0})
     assert [record.step for record in read_journal(tmp_path / "journal.jsonl")] == [1, 2, 3, 4]
+    journal.close()
+
+
+def test_sync_writes_what_waits_and_says_whether_all_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(room_bytes=60)
+    journal = Journal(tmp_path / "journal.jsonl")
+    assert journal.sync()
+    monkeypatch.setattr(os, "write", disk.write)
+    journal.step(1, {"loss": 1.0})
+    assert not journal.sync()
+    disk.room_bytes = 10**6
+    assert journal.sync()
+    assert [record.step for record in read_journal(tmp_path / "journal.jsonl")] == [1]
     journal.close()
