@@ -1,6 +1,7 @@
 """`permcode status` as plain lines, and as JSON for programs."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -63,14 +64,22 @@ def goodput_lines(goodput: Goodput) -> Iterator[str]:
 
 
 def status_json(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> str:
-    """All figures, for programs."""
+    """All figures, for programs; what is not finite is null, which JSON has no other word for."""
     values: dict[str, Any] = {
         **asdict(facts),
         "speed": None if speed is None else asdict(speed),
         "finished_stages": list(finished_stages),
     }
     values["goodput"]["shares"] = facts.goodput.shares()
-    return json.dumps(values, indent=2, ensure_ascii=False)
+    return json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _line(label: str, text: str) -> str:

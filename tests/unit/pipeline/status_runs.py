@@ -34,14 +34,15 @@ class RunOnDisk:
         for _ in range(num_steps):
             self.one_step()
 
-    def one_step(self) -> None:
-        """A second of work, a commit now and then."""
+    def one_step(self, **measured: float) -> None:
+        """A second of work, a commit now and then; metrics come out as `measured`."""
         facts = {"began_s": self.clock_s, "data_s": 0.1, "compute_s": 0.9, "save_s": 0.0, "evaluation_s": 0.0}
         self.clock_s += 1
         self.step += 1
         metrics = {"loss": 5.0 - self.step / 10, "tokens_per_s": 256.0}
         if self.step % STEPS_PER_COMMIT == 0:
             metrics["validation_bits_per_byte"] = 3.0 + (self.step - 10) ** 2 / 100
+        metrics |= measured
         self._write({"kind": "step", "step": self.step, "metrics": metrics, "facts": facts})
         if self.step % STEPS_PER_COMMIT == 0:
             self.event("commit", step=self.step, reason="cadence", stall_s=0.0)

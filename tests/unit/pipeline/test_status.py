@@ -1,6 +1,7 @@
 """`permcode status` says what the files say, of runs alive, hanging, stopped, finished and dead."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,21 @@ def test_the_parts_of_goodput_are_shown_and_add_up(run: RunOnDisk) -> None:
         "down",
     ):
         assert f"  {label} " in text
+
+
+def test_what_is_not_finite_is_null_for_programs(run: RunOnDisk) -> None:
+    run.attempt(4)
+    run.one_step(loss=math.nan, validation_bits_per_byte=math.inf)
+    facts = facts_after(run, 1)
+    assert "loss          nan" in "\n".join(status_lines(facts, None, []))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    values = json.loads(status_json(facts, None, []), parse_constant=refuse)
+    assert values["loss"] is None
+    assert values["validation"] == {"step": 5, "bits_per_byte": None}
+    assert values["tokens_per_s"] == 256.0
 
 
 def test_the_command_finds_the_newest_pretraining_and_ends_with_2_for_a_folder_that_is_no_run(
