@@ -50,19 +50,25 @@ class Lineage:
                 self._commits.append(int(record.facts["step"]))
             elif record.name in ("start", "again"):
                 self._patience_steps = record.facts.get(PATIENCE_FACT)
+                # A finished run may be extended.
+                self._has_ended = False
             elif record.name == "end":
                 self._has_ended = True
 
     def settled(self) -> list[Point]:
         """The points that became settled since the last call, by time of recording."""
         if self._patience_steps is None or self._has_ended:
-            settled, self._waiting = self._waiting, []
-            return settled
+            return self.all_so_far()
         last_safe_commit = max(self._last_steps.values(), default=0) - self._patience_steps
         safe_step = max((step for step in self._commits if step <= last_safe_commit), default=0)
         settled = [point for point in self._waiting if point.step <= safe_step]
         self._waiting = [point for point in self._waiting if point.step > safe_step]
         return settled
+
+    def all_so_far(self) -> list[Point]:
+        """The points that count now and were not handed out, settled or not."""
+        points, self._waiting = self._waiting, []
+        return points
 
     def _take_step(self, record: JournalRecord, step: int) -> None:
         for name, value in record.metrics.items():
@@ -81,6 +87,6 @@ def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, floa
     lineage = Lineage()
     lineage.take(records)
     by_step: dict[int, dict[str, float]] = {}
-    for point in lineage.settled():
+    for point in lineage.all_so_far():
         by_step.setdefault(point.step, {})[point.name] = point.value
     return dict(sorted(by_step.items()))

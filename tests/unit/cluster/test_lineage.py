@@ -61,6 +61,22 @@ def test_without_rewinds_points_are_settled_at_once() -> None:
     assert [(point.name, point.value, point.time_s) for point in lineage.settled()] == [("loss", 1.0, 1.0)]
 
 
+def test_a_finished_run_that_is_extended_settles_nothing_early() -> None:
+    start = {"rewind_patience_steps": 2}
+    lineage = Lineage()
+    lineage.take([event("start", step=0, **start), step(1, loss=1.0), event("end", step=1)])
+    assert [point.step for point in lineage.settled()] == [1]
+    lineage.take([event("start", step=1, **start), step(2, loss=1.0)])
+    assert lineage.settled() == []
+    lineage.take([event("end", step=2)])
+    assert [point.step for point in lineage.settled()] == [2]
+
+
+def test_steps_that_a_rewind_may_take_back_count_as_far_as_the_records_go() -> None:
+    records = [event("start", step=0, rewind_patience_steps=2), step(1, loss=1.0), step(2, loss=2.0)]
+    assert counting_steps(records) == {1: {"loss": 1.0}, 2: {"loss": 2.0}}
+
+
 @given(
     seed=st.integers(0, 10**6),
     patience_steps=st.integers(1, 4),
