@@ -63,11 +63,15 @@ def configure_environment(backend: Backend | None = None) -> None:
 
 
 def find_build_tools() -> None:
-    """Put the folder of this python on PATH: ninja comes with our environment, which need not be activated."""
-    search = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    """Put the folder of this python first on PATH: ninja comes with our environment, which need not be activated.
+
+    First, because a ninja of another version compiles anew what this one has compiled.
+    """
     beside_python = str(Path(sys.executable).parent)
-    if beside_python not in search:
-        os.environ["PATH"] = os.pathsep.join([*search, beside_python])
+    others = [
+        folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != beside_python
+    ]
+    os.environ["PATH"] = os.pathsep.join([beside_python, *others])
 
 
 def join_process_group(backend: Backend) -> None:

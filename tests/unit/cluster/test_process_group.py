@@ -76,13 +76,14 @@ def test_environment_is_set_but_not_against_the_user(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setenv("PATH", "/usr/bin")
+    beside_python = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"/usr/bin:{beside_python}:/bin")
     configure_environment()
     assert os.environ.get("DS_ACCELERATOR") == ("cpu" if local_backend() == "gloo" else None)
     assert os.environ["LOCAL_SIZE"] == "2"
     assert os.environ["OMP_NUM_THREADS"] == "3"
     assert Path(os.environ["TORCH_EXTENSIONS_DIR"]).parent == tmp_path / "permcode" / "torch_extensions"
-    assert os.environ["PATH"] == f"/usr/bin:{Path(sys.executable).parent}"
+    assert os.environ["PATH"] == f"{beside_python}:/usr/bin:/bin"
 
 
 @pytest.mark.parametrize(("backend", "accelerator"), [("gloo", "cpu"), ("nccl", "cuda")])
