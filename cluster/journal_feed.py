@@ -15,9 +15,10 @@ _REFUSED = re.compile(r"[^\w.\-/ ]")
 class JournalFeed:
     """Brings the points of a journal that count into a run, once and in order.
 
-    The store says up to which step it has each metric, so a feed goes on where a killed one ended. One call is one
-    transaction: all of a batch is there or nothing. A call whose answer got lost is made again with the same times and
-    values, which the store's primary key takes once.
+    The store says up to which step it has each metric, so a feed goes on where a killed one ended, and keeps what it
+    was told first of a step, since nothing can be taken back there. One call is one transaction: all of a batch is
+    there or nothing. A call whose answer got lost is made again with the same times and values, which the store's
+    primary key takes once.
     """
 
     def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
@@ -41,15 +42,18 @@ class JournalFeed:
         if self._stored_steps is None:
             self._stored_steps = stored_steps(self._client, self._run_id)
         stored = self._stored_steps
-        self._unsent = [point for point in self._unsent if point.step > stored.get(_name(point), -1)]
+        unsent = [point for point in self._unsent if point.step > stored.get(_name(point), -1)]
+        # Accepted changes make steps come again with other values; of those not sent yet the later value holds.
+        self._unsent = list({(point.name, point.step): point for point in unsent}.values())
         try:
-            return self._send()
+            return self._send(stored)
         except Exception:
             # Whether the store took the batch is not known.
             self._stored_steps = None
             raise
 
-    def _send(self) -> int:
+    def _send(self, stored: dict[str, int]) -> int:
+        """Also keeps `stored` up to date."""
         from mlflow.entities import Metric
 
         num_sent = 0
@@ -59,6 +63,7 @@ class JournalFeed:
                 for point in self._unsent[:_BATCH_METRICS]
             ]
             self._client.log_batch(self._run_id, metrics=batch)
+            stored.update((metric.key, metric.step) for metric in batch)
             del self._unsent[: len(batch)]
             num_sent += len(batch)
         return num_sent

@@ -1,11 +1,13 @@
 """Which records of a journal count: each metric of each step once.
 
 A killed training makes steps again that it had recorded; the first record of them counts, the later ones are the same
-work done twice. A rewind makes the steps behind the one that it goes back to void, and they are made anew.
+work done twice. A rewind makes the steps behind the one that it goes back to void, and they are made anew. So does a
+start under changed settings that were accepted.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.journal import JournalRecord
 
@@ -29,6 +31,9 @@ class Lineage:
     Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one. A point is
     then settled when a commit is behind it and so many steps behind that commit: a rewind goes back to the newest
     commit before the spike, so it cannot reach the point any more. The end of a run settles everything.
+
+    Nobody can know that a run will go on under other settings: then points of steps that were handed out come again,
+    with other values.
     """
 
     def __init__(self) -> None:
@@ -38,6 +43,10 @@ class Lineage:
         self._waiting: list[Point] = []
         self._commits: list[int] = []
         self._has_ended = False
+        self._is_changed = False
+        """Whether this attempt goes on under settings other than those of the commit that it goes on from."""
+        self._changed_at_step = -1
+        """The step from which the newest accepted settings hold."""
 
     def take(self, records: Iterable[JournalRecord]) -> None:
         """Go on with the next records."""
@@ -48,10 +57,10 @@ class Lineage:
                 self._rewind(int(record.facts["to_step"]))
             elif record.name == "commit":
                 self._commits.append(int(record.facts["step"]))
+            elif record.name in ("attempt", "accepted"):
+                self._is_changed = record.name == "accepted"
             elif record.name in ("start", "again"):
-                self._patience_steps = record.facts.get(PATIENCE_FACT)
-                # A finished run may be extended.
-                self._has_ended = False
+                self._start(record.facts)
             elif record.name == "end":
                 self._has_ended = True
 
@@ -69,6 +78,16 @@ class Lineage:
         """The points that count now and were not handed out, settled or not."""
         points, self._waiting = self._waiting, []
         return points
+
+    def _start(self, facts: dict[str, Any]) -> None:
+        step = int(facts.get("step", 0))
+        # A commit from before the change that needs no change any more: the settings were set back.
+        if self._is_changed or step <= self._changed_at_step:
+            self._rewind(step)
+            self._changed_at_step = step
+        self._is_changed = False
+        self._has_ended = False  # a finished run may be extended
+        self._patience_steps = facts.get(PATIENCE_FACT)
 
     def _take_step(self, record: JournalRecord, step: int) -> None:
         for name, value in record.metrics.items():

@@ -77,6 +77,36 @@ def test_steps_that_a_rewind_may_take_back_count_as_far_as_the_records_go() -> N
     assert counting_steps(records) == {1: {"loss": 1.0}, 2: {"loss": 2.0}}
 
 
+def losses(records: list[JournalRecord]) -> dict[int, float]:
+    return {number: one["loss"] for number, one in counting_steps(records).items()}
+
+
+MADE = [step(number, loss=float(number)) for number in range(1, 6)]
+CHANGED = [*MADE, event("attempt"), event("accepted", key="optimizer"), event("start", step=2)]
+
+
+def test_under_accepted_changes_steps_are_other_ones() -> None:
+    assert losses(CHANGED) == {1: 1.0, 2: 2.0}
+    assert losses([*CHANGED, step(3, loss=30.0)]) == {1: 1.0, 2: 2.0, 3: 30.0}
+
+
+def test_a_kill_under_accepted_changes_is_like_any_other() -> None:
+    killed = [*CHANGED, step(3, loss=30.0), event("commit", step=3), step(4, loss=40.0)]
+    again = [event("attempt"), event("start", step=3), step(4, loss=99.0), step(5, loss=50.0)]
+    assert losses([*killed, *again]) == {1: 1.0, 2: 2.0, 3: 30.0, 4: 40.0, 5: 50.0}
+
+
+def test_changes_whose_attempt_died_before_it_started_change_nothing() -> None:
+    died = [*MADE, event("attempt"), event("accepted", key="optimizer")]
+    again = [event("attempt"), event("start", step=2), step(3, loss=99.0)]
+    assert losses([*died, *again]) == {number: float(number) for number in range(1, 6)}
+
+
+def test_changes_that_are_taken_back_before_a_commit_make_their_steps_void() -> None:
+    back = [step(3, loss=30.0), event("attempt"), event("start", step=2), step(3, loss=31.0)]
+    assert losses([*CHANGED, *back]) == {1: 1.0, 2: 2.0, 3: 31.0}
+
+
 @given(
     seed=st.integers(0, 10**6),
     patience_steps=st.integers(1, 4),

@@ -85,6 +85,48 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
     assert history(tracking, run_id, "val") == [(9, 1.0)]
 
 
+def test_feed_keeps_what_was_sent_before_accepted_changes(tracking: Tracking, tmp_path: Path) -> None:
+    run_id = tracking.parent_run("demo", "key-accepted", {})
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step in range(1, 6):
+        journal.step(step, {"loss": float(step)})
+    feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
+    assert feed.pump() == 5
+    journal.event("accepted", name="accepted", key="optimizer")
+    journal.event("start", name="start", step=3)
+    for step in range(4, 8):
+        journal.step(step, {"loss": step + 0.5})
+    assert feed.pump() == 2
+    assert tracking.feed(run_id, tmp_path / "journal.jsonl").pump() == 0
+    sent = [(step, float(step)) for step in range(1, 6)] + [(6, 6.5), (7, 7.5)]
+    assert history(tracking, run_id, "loss") == sent
+
+
+def test_feed_that_could_not_send_before_accepted_changes_sends_the_steps_made_under_them(
+    tracking: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = tracking.parent_run("demo", "key-accepted-late", {})
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step in range(1, 6):
+        journal.step(step, {"loss": float(step)})
+    feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(feed._client, "get_run", _fail)
+        with pytest.raises(ConnectionError):
+            feed.pump()
+    journal.event("accepted", name="accepted", key="optimizer")
+    journal.event("start", name="start", step=3)
+    for step in range(4, 8):
+        journal.step(step, {"loss": step + 0.5})
+    assert feed.pump() == 7
+    sent = [(step, float(step)) for step in range(1, 4)] + [(step, step + 0.5) for step in range(4, 8)]
+    assert history(tracking, run_id, "loss") == sent
+
+
+def _fail(*_arguments: object) -> None:
+    raise ConnectionError("the store is gone")
+
+
 def test_runs_of_a_dead_process_are_ended_with_all_below_them(tracking: Tracking) -> None:
     parent = tracking.parent_run("demo", "key-dead", {})
     child = tracking.child_run(parent, "completion", "key-dead-child", {})
