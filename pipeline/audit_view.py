@@ -17,6 +17,8 @@ from pretrain.ledger.lineage import lineage_of
 def audited(folder: Path, read: bool) -> Audit:
     """The audit of the run in `folder`, with every token compared where `read`.
 
+    Steps made before an accepted change of the corpus are not compared.
+
     UserError when it is no run, nothing was pretrained in it, or its corpus was changed since.
     """
     found = find_prep_folder(folder)
@@ -38,8 +40,8 @@ def audited(folder: Path, read: bool) -> Audit:
     lineage = lineage_of(records)
     result = audit(lineage, reader)
     if read and not result.problems:
-        result.problems += check_digests(lineage, reader, list(lineage.steps))
-        result.num_digests_checked = len(lineage.steps)
+        result.problems += check_digests(lineage, reader, lineage.comparable_steps)
+        result.num_digests_checked = len(lineage.comparable_steps)
     return result
 
 
@@ -64,6 +66,11 @@ def audit_lines(found: Audit) -> list[str]:
         f"  tail          {found.tail_tokens:,} at the ends of epochs, too few for a step of all lanes "
         f"({found.epochs_begun} epochs begun)",
     ]
+    if found.num_incomparable_steps:
+        lines.append(
+            f"other corpus    {found.num_incomparable_steps:,} steps were made before an accepted change of the corpus: "
+            "their tokens cannot be read again, and what is said of epochs holds for the corpus of now"
+        )
     if found.num_digests_checked:
         lines.append(f"read again      {found.num_digests_checked:,} steps, token by token")
     lines += [f"problem: {problem}" for problem in found.problems]

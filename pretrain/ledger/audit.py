@@ -40,6 +40,8 @@ class Audit:
     epochs_begun: int
     tail_tokens: int
     """Of the epochs that were read to their end: too few for a step of all lanes."""
+    num_incomparable_steps: int = 0
+    """Of the steps that count: made before the corpus was changed, so their tokens and epochs are not known now."""
     num_digests_checked: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -77,6 +79,7 @@ def audit(lineage: Lineage, reader: LaneReader) -> Audit:
         tail_tokens=sum(
             epoch.num_tokens - epoch.num_steps * step_tokens for epoch in epochs if epoch.end_step <= end
         ),
+        num_incomparable_steps=len(lineage.steps) - len(lineage.comparable_steps),
         problems=problems[:_MOST_TOLD]
         + ([f"and {len(problems) - _MOST_TOLD} more"] * (len(problems) > _MOST_TOLD)),
     )

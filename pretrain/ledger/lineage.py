@@ -2,6 +2,9 @@
 
 A start goes back to the commit it names, a rewind to its target: steps behind that are not part of what the model has
 learnt, and are made again. What is left is one line of steps from 1 on.
+
+A run may go on with another corpus or mixture, where that is accepted. What it read before then cannot be held against
+what is read now.
 """
 
 from collections.abc import Iterable
@@ -37,6 +40,10 @@ class Lineage:
     """Steps that a kill or a rewind threw away."""
     problems: list[str] = field(default_factory=list)
     """What does not fit together."""
+    comparable_from_step: int = 0
+    """All steps from this one on read the newest corpus."""
+    _corpus: str | None = None
+    """Fingerprint of the newest one."""
     _earlier: dict[int, LedgerStep] = field(default_factory=dict)
     """Thrown away by a kill: made again, they must read the same."""
 
@@ -44,6 +51,11 @@ class Lineage:
     def last_step(self) -> int:
         """0 before the first."""
         return next(reversed(self.steps), 0)
+
+    @property
+    def comparable_steps(self) -> list[int]:
+        """Those that read the newest corpus."""
+        return [step for step in self.steps if step >= self.comparable_from_step]
 
     def take(self, record: JournalRecord) -> None:
         """The next record of the journal."""
@@ -71,6 +83,15 @@ class Lineage:
                 f"but the journal knows steps up to {self.last_step} only"
             )
         self._go_back(facts["step"])
+        self._see_corpus(facts["step"], facts.get("corpus"))
+
+    def _see_corpus(self, step: int, corpus: str | None) -> None:
+        """What follows `step` may read other tokens than before: of another corpus, or of the newest at last."""
+        is_changed = self._corpus is not None and corpus != self._corpus
+        if is_changed or step + 1 < self.comparable_from_step:
+            self.comparable_from_step = step + 1
+            self._earlier.clear()
+        self._corpus = corpus
 
     def _go_back(self, to_step: int) -> None:
         for step in [step for step in self.steps if step > to_step]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.journal import JournalRecord
 from data_prep.prepared import open_prepared
+from pipeline.audit_view import audit_lines
 from pretrain.data.lanes import LaneReader
 from pretrain.health.rewinds import Rewind, Rewinds
 from pretrain.ledger.audit import audit, check_digests, step_digest
@@ -20,14 +22,20 @@ LANES, SEGMENT_TOKENS = 3, 16
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> LaneReader:
+    return reader_of(tmp_path_factory.mktemp("prep"), num_lines=3)
+
+
+def reader_of(folder: Path, num_lines: int) -> LaneReader:
     def document(number: int) -> Document:
         return Document(
-            f"r{number % 3}", f"m{number}.py", f"value_{number} = {number} + {number}\n" * (number + 3)
+            f"r{number % 3}",
+            f"m{number}.py",
+            f"value_{number} = {number} + {number}\n" * (number + num_lines),
         )
 
     blocks = [[document(3 * number + k) for k in range(3)] for number in range(4)]
     layout = {"train": [blocks], "validation": [[[document(1)]]], "test": [[[document(2)]]]}
-    prep = write_prepared(tmp_path_factory.mktemp("prep"), layout)
+    prep = write_prepared(folder, layout)
     return LaneReader(open_prepared(prep), "train", LANES, SEGMENT_TOKENS, seed=1)
 
 
@@ -38,7 +46,7 @@ class Training:
         self.reader, self.every_steps = reader, every_steps
         self.records: list[JournalRecord] = []
         self.rewinds = Rewinds()
-        self.step, self.cursor, self.attempt = 0, 0, 1
+        self.step, self.cursor, self.attempt, self.corpus = 0, 0, 1, "first"
         self.commits = {0: 0}
         self.start()
 
@@ -46,7 +54,8 @@ class Training:
         self.records.append(JournalRecord(kind="event", time_s=0.0, name=name, facts=facts))
 
     def start(self) -> None:
-        self.event("start", attempt=self.attempt, step=self.step, cursor=self.cursor)
+        facts = {"step": self.step, "cursor": self.cursor, "corpus": self.corpus}
+        self.event("start", attempt=self.attempt, **facts)
 
     def train(self, num_steps: int) -> None:
         for _ in range(num_steps):
@@ -68,6 +77,10 @@ class Training:
         self.attempt += 1
         self._back_to(max(self.commits))
         self.start()
+
+    def change_corpus(self, corpus: str, reader: LaneReader) -> None:
+        """With the next kill."""
+        self.corpus, self.reader = corpus, reader
 
     def rewind(self, patience_steps: int) -> None:
         first = self.step - patience_steps + 1
@@ -169,3 +182,71 @@ def test_the_tail_of_an_epoch_is_accounted_for(reader: LaneReader) -> None:
     found = audit(lineage_of(training.records), reader)
     assert found.epochs_begun == 2
     assert found.tail_tokens == reader.num_tokens - reader.steps_per_epoch * LANES * SEGMENT_TOKENS > 0
+
+
+@pytest.fixture(scope="module")
+def other_reader(tmp_path_factory: pytest.TempPathFactory) -> LaneReader:
+    return reader_of(tmp_path_factory.mktemp("other"), num_lines=4)
+
+
+def test_after_an_accepted_change_of_the_corpus_the_steps_before_it_cannot_be_read_again(
+    reader: LaneReader, other_reader: LaneReader
+) -> None:
+    training = Training(reader, every_steps=5)
+    training.train(8)
+    training.change_corpus("other", other_reader)
+    training.kill(forgets_newest=False)
+    training.train(2)
+    training.kill(forgets_newest=False)
+    training.train(3)
+    lineage = lineage_of(training.records)
+    found = audit(lineage, other_reader)
+    assert (found.problems, found.num_incomparable_steps) == ([], 5)
+    assert lineage.comparable_steps == [6, 7, 8]
+    assert list(check_digests(lineage, other_reader, lineage.comparable_steps)) == []
+    assert len(list(check_digests(lineage, other_reader, list(lineage.steps)))) == 5
+
+
+@pytest.mark.parametrize("way", ["set back", "further back"])
+def test_steps_made_of_another_corpus_than_before_may_read_other_tokens(
+    reader: LaneReader, other_reader: LaneReader, way: str
+) -> None:
+    training = Training(reader, every_steps=3)
+    training.train(8)
+    training.change_corpus("other", other_reader)
+    training.kill(forgets_newest=False)
+    training.train(2)
+    if way == "set back":
+        training.change_corpus("first", reader)
+    training.kill(forgets_newest=way == "further back")
+    training.train(6)
+    lineage = lineage_of(training.records)
+    assert audit(lineage, training.reader).problems == []
+    assert lineage.comparable_from_step == (7 if way == "set back" else 4)
+    assert list(check_digests(lineage, training.reader, lineage.comparable_steps)) == []
+
+
+def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
+    reader: LaneReader, other_reader: LaneReader
+) -> None:
+    training = Training(reader, every_steps=3)
+    training.train(4)
+    training.change_corpus("other", other_reader)
+    training.kill(forgets_newest=False)
+    training.train(4)
+    training.kill(forgets_newest=False)
+    training.train(2)
+    training.records[-2].facts["digest"] += 1
+    assert lineage_of(training.records).problems == [
+        "step 7 read other tokens when it was made again after a kill"
+    ]
+
+
+def test_the_audit_says_which_steps_it_cannot_hold_against_the_shards(reader: LaneReader) -> None:
+    training = Training(reader, every_steps=5)
+    training.train(6)
+    training.corpus = "other"
+    training.kill(forgets_newest=False)
+    training.train(2)
+    text = "\n".join(audit_lines(audit(lineage_of(training.records), reader)))
+    assert "other corpus    5 steps" in text
