@@ -1,6 +1,5 @@
 """Killing training runs at named points or at any moment, and starting them again."""
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -86,16 +85,3 @@ def recorded_points(run: Run, log: Path) -> list[str]:
     """Every fault point that an untouched run comes to, as NAME:COUNT:RANK; also finishes that run."""
     run.start(PERMCODE_FAULT_LOG=str(log)).wait()
     return sorted(set(log.read_text().split()))
-
-
-def spread(points: Sequence[str], how_many: int, seed: int) -> list[str]:
-    """So many of them, of every name some."""
-    by_name: dict[str, list[str]] = {}
-    for point in random.Random(seed).sample(list(points), len(points)):
-        by_name.setdefault(point.partition(":")[0], []).append(point)
-    chosen: list[str] = []
-    while len(chosen) < min(how_many, len(points)):
-        for name in sorted(by_name):
-            if by_name[name]:
-                chosen.append(by_name[name].pop())
-    return chosen[:how_many]
