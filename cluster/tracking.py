@@ -50,6 +50,11 @@ class Tracking:
         """The id of the run of one stage or task below `parent_run_id`, now RUNNING; `known_id` as above."""
         return self._run(name, key, params, tags={_PARENT_TAG: parent_run_id}, known_id=known_id)
 
+    def find_run(self, key: str) -> str | None:
+        """The id of the run with this key, if there is one."""
+        run = self._find_run(key)
+        return None if run is None else str(run.info.run_id)
+
     def feed(self, run_id: str, journal_path: Path) -> JournalFeed:
         """A feed of the journal's steps into the run; call its `pump` every few seconds and at the end."""
         return JournalFeed(self._client, run_id, journal_path)

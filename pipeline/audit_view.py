@@ -68,8 +68,8 @@ def audit_lines(found: Audit) -> list[str]:
     ]
     if found.num_incomparable_steps:
         lines.append(
-            f"other corpus    {found.num_incomparable_steps:,} steps were made before an accepted change of the corpus: "
-            "their tokens cannot be read again, and what is said of epochs holds for the corpus of now"
+            f"other corpus    {found.num_incomparable_steps:,} steps were made before an accepted change of the "
+            "corpus: their tokens cannot be read again, and what is said of epochs holds for the corpus of now"
         )
     if found.num_digests_checked:
         lines.append(f"read again      {found.num_digests_checked:,} steps, token by token")

@@ -21,6 +21,8 @@ class MlflowNote:
     """The key of every stage that the store has all about."""
     runs: list[str] = field(default_factory=list)
     """Ids of the folder's parent runs, the newest last."""
+    key: str = ""
+    """Of the newest parent run; noted before the run is begun, so it may not be among `runs` yet."""
     is_open: bool = False
     """Whether a process writes to the newest run, or died before it could end it."""
 

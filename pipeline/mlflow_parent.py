@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError
 from cluster.storage import exclusive_lock, fingerprint, is_locked
-from pipeline.mlflow_note import read_note, write_note
+from pipeline.mlflow_note import MlflowNote, read_note, write_note
 from pipeline.mlflow_stage import StageInMlflow
 from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.run_folder import CONFIG_NAME, LOCK_NAME, REPORT_NAME
@@ -42,12 +42,14 @@ class ParentInMlflow:
         if self._tracking is None:
             tracking = Tracking(self.store, artifact_root(self._out, self.store), self._experiment)
             note = read_note(self._out, self.store)
-            for run_id in note.runs:
-                tracking.end_dead(run_id)
+            _end_dead(tracking, note)
             name = self._out.resolve().name
             key = fingerprint({"out": str(self._out.resolve()), "config": dict(self._params)})
+            # Before the run is RUNNING, so that one that is killed right then is found.
+            note = replace(note, experiment=self._experiment, key=key, is_open=True)
+            write_note(self._out, note)
             self._run_id = tracking.parent_run(name, key, self._params, note.runs[-1] if note.runs else None)
-            write_note(self._out, replace(note.with_run(self._run_id), experiment=self._experiment))
+            write_note(self._out, note.with_run(self._run_id))
             self._tracking = tracking
         return self._tracking
 
@@ -85,6 +87,13 @@ class ParentInMlflow:
         write_note(self._out, replace(note, is_open=False))
 
 
+def _end_dead(tracking: "Tracking", note: MlflowNote) -> int:
+    """End the folder's runs that are RUNNING, the one that was begun but not noted, too; how many there were."""
+    begun = tracking.find_run(note.key) if note.is_open and note.key else None
+    run_ids = dict.fromkeys([*note.runs, *([begun] if begun else [])])
+    return sum(tracking.end_dead(run_id) for run_id in run_ids)
+
+
 def end_dead_runs(out: Path) -> int:
     """Set what a dead process left RUNNING in MLflow to KILLED; how many runs that were.
 
@@ -99,7 +108,7 @@ def end_dead_runs(out: Path) -> int:
     try:
         # Taken for a moment only, and late, because a command that starts now would be refused.
         with exclusive_lock(lock):
-            num_ended = sum(tracking.end_dead(run_id) for run_id in note.runs)
+            num_ended = _end_dead(tracking, note)
             write_note(out, replace(note, is_open=False))
             return num_ended
     except UserError:

@@ -11,6 +11,7 @@ import pytest
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from pipeline.graph import Stage, Step, plan
+from pipeline.mlflow_note import NOTE_NAME
 from pipeline.mlflow_parent import ParentInMlflow, end_dead_runs
 from pipeline.mlflow_run import MlflowRun, is_handed_in
 from pipeline.mlflow_stage import StageInMlflow
@@ -80,6 +81,35 @@ def test_what_a_dead_process_left_running_is_ended_by_the_next_start(out: Path) 
     assert statuses(out) == {out.name: "RUNNING", "first": "KILLED", "of-another-key": "KILLED"}
     again.sync([], "FINISHED")
     assert statuses(out)[out.name] == "FINISHED"
+    assert end_dead_runs(out) == 0
+
+
+@pytest.mark.parametrize("by", ["somebody who looks", "the next start"])
+def test_a_run_whose_process_died_before_it_could_note_it_is_ended(
+    out: Path, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even when the folder is of another key by then."""
+    from cluster.tracking import Tracking
+
+    (out / NOTE_NAME).unlink(missing_ok=True)
+    begin, run_ids = Tracking.parent_run, []
+
+    def begin_and_die(tracking: Tracking, *arguments: Any) -> str:
+        run_ids.append(begin(tracking, *arguments))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracking, "parent_run", begin_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            ParentInMlflow(NO_SERVER, {"killed": by}, out).connect()
+    (found,) = (found for found in _runs(out) if found.info.run_id == run_ids[0])
+    assert found.info.status == "RUNNING"
+    if by == "the next start":
+        ParentInMlflow(NO_SERVER, {"another": "key"}, out).sync([], "FINISHED")
+    else:
+        assert end_dead_runs(out) == 1
+    (found,) = (found for found in _runs(out) if found.info.run_id == run_ids[0])
+    assert found.info.status == "KILLED"
     assert end_dead_runs(out) == 0
 
 
