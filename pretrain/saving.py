@@ -37,7 +37,8 @@ class Saver:
             dist.get_world_size(),
             run.config.checkpoint,
             self._tell,
-            resumed_step=state.step,
+            resumed_step=state.step or None,
+            steps_are_recorded=recorder.sync,
         )
 
     def is_due(self, step: int) -> bool:
@@ -70,7 +71,6 @@ class Saver:
                 first_lane=state.lanes.start,
                 state=_remembered(state, bits_per_byte),
             )
-            self._recorder.sync()
             copy_s = time.perf_counter() - started_s
             self._writer.begin(snapshot, self._token, self._static, reason, copy_s)
 

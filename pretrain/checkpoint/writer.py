@@ -61,12 +61,18 @@ class CommitWriter:
         *,
         resumed_step: int | None = None,
         part_timeout_s: float = _PART_TIMEOUT_S,
+        steps_are_recorded: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged."""
+        """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged.
+
+        `steps_are_recorded`, asked in rank 0's thread, makes the records of the steps durable: a commit whose steps
+        nobody knows of is not made.
+        """
         self._checkpoints = checkpoints
         self._rank, self._world_size = rank, world_size
         self._keep, self._on_event = keep, on_event
         self._part_timeout_s = part_timeout_s
+        self._steps_are_recorded = steps_are_recorded
         self.newest_step = resumed_step
         """Of the newest commit known to be whole; only rank 0 learns of those made here."""
         self._sound_steps: set[int] = set()
@@ -149,6 +155,8 @@ class CommitWriter:
             if save.final.exists() and step in self._sound_steps:
                 abandon(save.temporary)  # The same state again, as at the end of a run that just saved.
                 return
+            if not self._steps_are_recorded():
+                raise SaveError("its steps cannot be recorded in the journal")
             listing = publish(save.temporary, save.final, step, files, self._world_size)
         except (OSError, UserError, SaveError) as error:
             abandon(save.temporary)

@@ -227,3 +227,14 @@ def test_a_mistake_of_ours_is_not_swallowed_by_the_thread(tmp_path: Path) -> Non
     with pytest.raises(TypeError, match="not JSON serializable"):
         writer.wait(60)
     assert writer.wait(60)
+
+
+def test_a_commit_whose_steps_are_not_recorded_is_not_made(tmp_path: Path) -> None:
+    events = Events()
+    writers = writers_of(tmp_path, 2, events, steps_are_recorded=lambda: False)
+    begin_all(writers, 4)
+    assert all(writer.wait() for writer in writers)
+    assert events.names == ["commit_failed"]
+    assert "cannot be recorded" in events.all[0][0]
+    assert writers[0].newest_step is None
+    assert not list(tmp_path.glob("step-*"))
