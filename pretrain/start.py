@@ -56,6 +56,8 @@ def start(this: Attempt) -> TrainState:
     if origin.commit is not None:
         _restore(state, this, origin.commit)
         fault_point("start.restored")
+    elif this.run.accepted and origin.attempt > 1:
+        this.recorder.event("accepted: there is no checkpoint to compare with", "warning", name="accepted")
     this.saver = Saver(this.run, this.identity, state, origin.token, this.recorder)
     state.feed = LaneFeed(state.reader, state.lanes, state.cursor)
     _tell(state, this, origin)
