@@ -81,11 +81,11 @@ def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepR
     watchdog.at(state.step, "read")
     started_s = time.perf_counter()
     segments = state.feed.take(cursor)
-    watchdog.at(state.step, "compute")
     own_s, losses, memories = segments.wait_s, [], []
 
     for first in range(0, len(state.lanes), config.micro_batch_lanes):
         forward_s = time.perf_counter()
+        watchdog.at(state.step, "forward", first)
         lanes = state.lanes[first : first + config.micro_batch_lanes]
         read = segments.part(first, first + len(lanes))
         batch = ordered_batch(read, state.mixture, state.seed, config.model.segment_encodings)
@@ -95,6 +95,7 @@ def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepR
         output = engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
         loss = prediction_loss(output.logits_BPV, batch.wanted_BP)
         own_s += time.perf_counter() - forward_s
+        watchdog.at(state.step, "backward", first)
         engine.accumulate(loss, micro_batch)
         losses.append(loss.detach())
         memories.append(output.memory)

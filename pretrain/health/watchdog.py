@@ -23,7 +23,9 @@ HANG_NAME = "hang.json"
 EXIT_HANGING = 75
 """EX_TEMPFAIL: the same command may well go on."""
 
-_PHASES = ("start", "read", "compute", "exchange", "evaluate", "save")
+_PHASES = ("start", "read", "forward", "backward", "exchange", "evaluate", "save")
+"""In the order of a step; forward and backward come once for every micro-batch."""
+_OF_MICRO_BATCHES = ("forward", "backward")
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 5.0
 
 
@@ -34,14 +36,17 @@ class Progress:
     rank: int
     step: int
     phase: str
+    micro_batch: int
     host: str
     pid: int
     written_s: float
     """Seconds since the epoch."""
 
-    def place(self) -> tuple[int, int]:
+    def place(self) -> tuple[int, int, int, int]:
         """Grows as the worker gets on: what comes after a step's phases counts as the step's."""
-        return self.step, _PHASES.index(self.phase)
+        phase = _PHASES.index(self.phase)
+        part = _PHASES.index(_OF_MICRO_BATCHES[0]) if self.phase in _OF_MICRO_BATCHES else phase
+        return self.step, part, self.micro_batch, phase
 
 
 def take_hang_report(folder: Path) -> str | None:
@@ -61,7 +66,7 @@ class Watchdog:
         self._folder, self._rank, self._world_size = folder, rank, world_size
         self._hang_timeout_s = hang_timeout_s
         self._interval_s = min(_MOST_INTERVAL_S, max(_LEAST_INTERVAL_S, hang_timeout_s / 8))
-        self._place = (0, "start")
+        self._place = (0, "start", 0)
         self._since_s = time.monotonic()
         self._ended = threading.Event()
         (folder / "progress").mkdir(parents=True, exist_ok=True)
@@ -76,9 +81,9 @@ class Watchdog:
         self._ended.set()
         self._thread.join()
 
-    def at(self, step: int, phase: str) -> None:
+    def at(self, step: int, phase: str, micro_batch: int = 0) -> None:
         """The worker has got to `phase` of `step`."""
-        self._place, self._since_s = (step, phase), time.monotonic()
+        self._place, self._since_s = (step, phase, micro_batch), time.monotonic()
 
     def _watch(self) -> None:
         while not self._ended.wait(self._interval_s):
@@ -87,8 +92,7 @@ class Watchdog:
                 self._end_hanging_worker()
 
     def _write_progress(self) -> None:
-        step, phase = self._place
-        progress = Progress(self._rank, step, phase, socket.gethostname(), os.getpid(), time.time())
+        progress = Progress(self._rank, *self._place, socket.gethostname(), os.getpid(), time.time())
         path = self._progress_path(self._rank)
         temporary = path.with_suffix(".tmp")
         try:

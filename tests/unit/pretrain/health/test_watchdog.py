@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.health.watchdog import EXIT_HANGING, HANG_NAME
+from pretrain.health.watchdog import EXIT_HANGING, HANG_NAME, Progress
 
 _WORKER = """
 import sys, time
@@ -24,7 +24,7 @@ def read_forever():
 
 with Watchdog(folder, rank, 2, hang_timeout_s=0.8) as watchdog:
     for step in range(int(sys.argv[5])):
-        for phase in ("read", "compute", "exchange"):
+        for phase in ("read", "forward", "exchange"):
             watchdog.at(step, phase)
             if step == hangs_at and phase == hangs_in:
                 print("hangs", flush=True)
@@ -62,7 +62,7 @@ def test_a_frozen_worker_is_named_though_it_can_say_nothing(tmp_path: Path) -> N
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     frozen.send_signal(signal.SIGSTOP)
-    workers = [start(tmp_path, 0, "compute", 20, num_steps=10_000), frozen]
+    workers = [start(tmp_path, 0, "forward", 20, num_steps=10_000), frozen]
     try:
         assert workers[0].wait(timeout=30) == EXIT_HANGING
     finally:
@@ -91,3 +91,16 @@ def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
     worker.stdout.close()
     assert not (tmp_path / HANG_NAME).exists()
     assert json.loads((tmp_path / "progress" / f"rank-{rank:05d}.json").read_text())["rank"] == rank
+
+
+def test_of_two_in_the_same_micro_batch_the_one_in_its_forward_pass_is_behind() -> None:
+    def place(step: int, phase: str, micro_batch: int) -> tuple[int, int, int, int]:
+        return Progress(0, step, phase, micro_batch, "host", 1, 0.0).place()
+
+    in_order = [
+        (4, "save", 0), (5, "read", 0), (5, "forward", 0), (5, "backward", 0), (5, "forward", 8), (5, "backward", 8),
+        (5, "exchange", 0), (5, "evaluate", 0), (5, "save", 0), (6, "read", 0),
+    ]  # fmt: skip
+    places = [place(*entry) for entry in in_order]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
