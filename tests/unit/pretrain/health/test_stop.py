@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -44,22 +46,32 @@ def test_outside_the_main_thread_the_file_still_counts(tmp_path: Path) -> None:
 
 
 def test_the_first_interrupt_asks_the_second_is_raised(tmp_path: Path) -> None:
-    def fit() -> None:
-        time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGINT)
+    """In a process of its own: a test's process may do other things with SIGINT."""
+    script = """
+import sys, time
+from pathlib import Path
+from cluster.reporter import Reporter
+from pretrain.health.stop import until_done_or_stopped
+
+def fit():
+    print("fits", flush=True)
+    time.sleep(60)
+
+until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / STOP_NAME)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "fits\n"
+        process.send_signal(signal.SIGINT)
+        deadline_s = time.monotonic() + 30
         while not (tmp_path / STOP_NAME).exists():
+            assert time.monotonic() < deadline_s
             time.sleep(0.01)
-
-    until_done_or_stopped(fit, tmp_path / STOP_NAME, Reporter())
-    assert (tmp_path / STOP_NAME).exists()
-
-    def fit_on() -> None:
-        fit()
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(30)
-
-    with pytest.raises(KeyboardInterrupt):
-        until_done_or_stopped(fit_on, tmp_path / STOP_NAME, Reporter())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) != 0
+        assert "KeyboardInterrupt" in process.stderr.read()
 
 
 def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
