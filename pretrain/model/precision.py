@@ -12,4 +12,6 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def product_dtype(rows: Tensor) -> torch.dtype:
     """The type in which a linear layer gives what it makes of `rows`."""
     device = rows.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype
+    if device == "meta" or not torch.is_autocast_enabled(device):  # plan traces shapes alone
+        return rows.dtype
+    return torch.get_autocast_dtype(device)

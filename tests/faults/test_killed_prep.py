@@ -35,7 +35,9 @@ def untouched(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def outputs(out: Path) -> dict[str, str]:
     folder = only(out, "prep-*")
     assert not (folder / "work").exists()
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "STAGE.json"]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "STAGE"))
+    ]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 

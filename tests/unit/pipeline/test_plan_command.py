@@ -110,7 +110,7 @@ def test_what_fits_no_gpu_at_all_is_refused_too() -> None:
         (("--tokens", "-5"), "--tokens -5 must be a number above 0"),
         (("--mfu", "40"), "--mfu 40 is more than the whole peak"),
         (("--price", "inf"), "--price inf must be a number above 0"),
-        (("pretrain.zero_stage=3",), "pretrain.zero_stage = 3"),
+        (("pretrain.zero_stage=4",), "pretrain.zero_stage = 4"),
         (("pretrain.segment_tokens=1000000000",), "pretrain.segment_tokens = 1000000000"),
         (
             ("pretrain.model.memory_tokens=99999999999999999999",),

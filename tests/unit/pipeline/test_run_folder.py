@@ -66,7 +66,7 @@ def test_logs_of_earlier_commands_survive_bad_input(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_marked_is_gone_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: Exception
 ) -> None:
-    def fail(path: Path, *_data: bytes) -> None:
+    def fail(path: Path, *_data: bytes, **_options: float) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         raise error
 

@@ -62,7 +62,6 @@ until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
     command = [sys.executable, "-c", script, str(tmp_path / STOP_NAME)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline() == "fits\n"
         process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + 30
@@ -70,8 +69,8 @@ until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) != 0
-        assert "KeyboardInterrupt" in process.stderr.read()
+        # How Python ends after a KeyboardInterrupt that nobody caught.
+        assert process.wait(timeout=30) == -signal.SIGINT
 
 
 def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
