@@ -171,6 +171,8 @@ def bucket(containers: dict[str, bytes], tmp_path_factory: pytest.TempPathFactor
     patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    # Another test's server may have had another port, and the file system remembers it.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     system = fsspec.filesystem("s3", skip_instance_cache=True)
     system.mkdir("bucket")
     for name, data in containers.items():

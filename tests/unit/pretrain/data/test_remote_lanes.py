@@ -98,6 +98,8 @@ def test_s3(folder: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    # Another test's server may have had another port, and the file system remembers it.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     system = fsspec.filesystem("s3", skip_instance_cache=True)
     system.mkdir("corpora")
     for name, data in files.items():
