@@ -1,5 +1,6 @@
 """The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
 
+import gc
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +74,8 @@ def _fit(run: Run, reporter: Reporter) -> None:
             f"Ray lost a process of its own ({first_line(error)}); run the same command again"
         ) from error
     if not (run.folder / RESULT_NAME).exists():
+        # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
+        gc.collect()
         raise KeyboardInterrupt
 
 
