@@ -8,6 +8,8 @@ from data_prep.prepared import open_prepared
 from pipeline.prep_folder import find_prep_folder
 from pipeline.recipe import load_run_config
 from pipeline.run_folder import CONFIG_NAME
+from pipeline.status_facts import JOURNAL_NAME
+from pipeline.status_folder import find_status_folder
 from pretrain.data.corpora import corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader
 from pretrain.ledger.audit import Audit, audit, check_digests
@@ -25,7 +27,8 @@ def audited(folder: Path, read: bool) -> Audit:
     if found.run is None:
         raise UserError(f"{folder} belongs to no run: give the run's --out folder")
     config = load_run_config(str(found.run / CONFIG_NAME))
-    records = read_journal(_pretrain_folder(found.run) / "journal.jsonl")
+    begun = find_status_folder(found.run).pretrain
+    records = read_journal(begun / JOURNAL_NAME) if begun is not None else []
     starts = [record for record in records if record.name == "start"]
     if not starts:
         raise UserError(f"nothing was pretrained in {found.run} yet: `permcode pretrain` first")
@@ -43,14 +46,6 @@ def audited(folder: Path, read: bool) -> Audit:
         result.problems += check_digests(lineage, reader, lineage.comparable_steps)
         result.num_digests_checked = len(lineage.comparable_steps)
     return result
-
-
-def _pretrain_folder(run: Path) -> Path:
-    """The one that was worked in last: accepted changes give it another name."""
-    folders = [folder for folder in run.glob("pretrain-*/") if (folder / "journal.jsonl").is_file()]
-    if not folders:
-        raise UserError(f"nothing was pretrained in {run} yet: `permcode pretrain` first")
-    return max(folders, key=lambda folder: (folder / "journal.jsonl").stat().st_mtime)
 
 
 def audit_lines(found: Audit) -> list[str]:

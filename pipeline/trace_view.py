@@ -7,6 +7,8 @@ from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.prep_folder import PrepFolder
+from pipeline.status_facts import JOURNAL_NAME
+from pipeline.status_folder import find_status_folder
 from pipeline.visible import visible
 
 _MAX_LINE_CHARS = 160
@@ -58,11 +60,9 @@ def _data_step(run: Path, step: int) -> int:
     """The data step that step `step` (from 0) consumed: another one behind a rewind."""
     from pretrain.ledger.lineage import lineage_of
 
-    for folder in sorted(run.glob("pretrain-*/")):
-        known = lineage_of(read_journal(folder / "journal.jsonl")).steps
-        if step + 1 in known:
-            return known[step + 1].cursor
-    return step
+    begun = find_status_folder(run).pretrain
+    known = lineage_of(read_journal(begun / JOURNAL_NAME)).steps if begun is not None else {}
+    return known[step + 1].cursor if step + 1 in known else step
 
 
 def _refuse_shifted(run: Path, prep: Path, corpus: str) -> None:

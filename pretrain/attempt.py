@@ -1,6 +1,6 @@
 """One attempt at a run: what goes along with the training state from the processes' start to their end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -63,15 +63,6 @@ class Attempt:
     def bits_per_byte_at(self, step: int) -> float | None:
         """Validation bits per byte, if there was an evaluation after `step`."""
         return self._evaluated[1] if self._evaluated and self._evaluated[0] == step else None
-
-    def saving_at(self, step: int) -> Callable[[], None]:
-        """What tells the watchdog that waiting for a commit after `step` is no hang."""
-
-        def gets_on() -> None:
-            self.watchdog.at(step - 1, "save")
-
-        gets_on()
-        return gets_on
 
     def compare_own_times(self, result: StepResult) -> None:
         """Now and then say which workers lag; collective then."""

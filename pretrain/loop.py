@@ -56,8 +56,7 @@ def _run(state: TrainState, this: Attempt) -> None:
             _stop(state, this)
             return
         if this.saver.is_due(state.step):
-            bits_per_byte = this.bits_per_byte_at(state.step)
-            this.saver.save(state, "cadence", bits_per_byte, this.saving_at(state.step))
+            this.saver.save(state, "cadence", this.bits_per_byte_at(state.step))
     _end(state, this)
 
 
@@ -150,9 +149,8 @@ def _end(state: TrainState, this: Attempt) -> None:
 
 def _commit_last(state: TrainState, this: Attempt, reason: str) -> None:
     """Commit and wait for it; collective. UserError when it could not be written."""
-    gets_on = this.saving_at(state.step)
-    this.saver.save(state, reason, this.bits_per_byte_at(state.step), gets_on)
-    this.saver.wait(gets_on)
+    this.saver.save(state, reason, this.bits_per_byte_at(state.step))
+    this.saver.wait()
     is_committed = [this.saver.is_committed(state.step)]
     dist.broadcast_object_list(is_committed, src=0)
     if not is_committed[0]:

@@ -32,11 +32,6 @@ class Run:
         """What happened, step by step."""
         return self.folder / "journal.jsonl"
 
-    @property
-    def heartbeat(self) -> Path:
-        """Touched every second while the first worker lives."""
-        return self.folder / "heartbeat"
-
     def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
         """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""
         tokenizer = sha256_file(self.prep_folder / "tokenizer.json")

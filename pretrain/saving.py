@@ -1,7 +1,6 @@
 """What of a worker's state goes into a commit, handed to the writer's thread."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
@@ -10,21 +9,24 @@ from cluster.journal import Level
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.writer import CommitWriter
+from pretrain.health.watchdog import Watchdog
 from pretrain.recorder import Recorder
 from pretrain.run import Run
 from pretrain.step import TrainState
 from pretrain.weights import ModelDescription
-
-_WAIT_SLICE_S = 1.0
-_WRITER_GIVES_UP_S = 3600.0
-"""A writer that still hangs then, on a disk that does not answer, is one for the watchdog."""
 
 
 class Saver:
     """Copies a worker's state and has it written; the step loop waits for the copy only."""
 
     def __init__(
-        self, run: Run, identity: RunIdentity, state: TrainState, token: str, recorder: Recorder
+        self,
+        run: Run,
+        identity: RunIdentity,
+        state: TrainState,
+        token: str,
+        recorder: Recorder,
+        watchdog: Watchdog,
     ) -> None:
         """`token` is one that no other attempt at the run had; the same on all workers."""
         self._token, self._recorder = token, recorder
@@ -39,27 +41,22 @@ class Saver:
             self._tell,
             resumed_step=state.step or None,
             steps_are_recorded=recorder.sync,
+            # The writer gives up by itself when a part does not come, so waiting for it is no hang.
+            on_wait=lambda: watchdog.at(self._saved_step - 1, "save"),
         )
 
     def is_due(self, step: int) -> bool:
         """Whether the run's cadence asks for a commit after `step`."""
         return step % self._every_steps == 0
 
-    def save(
-        self,
-        state: TrainState,
-        reason: str,
-        bits_per_byte: float | None = None,
-        gets_on: Callable[[], None] = lambda: None,
-    ) -> None:
+    def save(self, state: TrainState, reason: str, bits_per_byte: float | None = None) -> None:
         """Begin the commit of the state as it is now; every worker must call it, and none waits for another.
 
-        But for the commit before, while which `gets_on` is called now and then.
+        But for the commit before, if that is still being written.
         """
         if state.step == self._saved_step:
             return
         self._saved_step = state.step
-        self.wait(gets_on)
         with self._recorder.span("save_s"):
             started_s = time.perf_counter()
             snapshot = Snapshot(
@@ -74,16 +71,10 @@ class Saver:
             copy_s = time.perf_counter() - started_s
             self._writer.begin(snapshot, self._token, self._static, reason, copy_s)
 
-    def wait(self, gets_on: Callable[[], None] = lambda: None) -> None:
-        """Until what was begun is on disk or given up; `gets_on` is called now and then meanwhile.
-
-        The writer gives up by itself when a part does not come, so waiting for it is no hang.
-        """
-        began_s = time.monotonic()
+    def wait(self) -> None:
+        """Until what was begun is on disk or given up."""
         with self._recorder.span("save_s"):
-            while not self._writer.wait(_WAIT_SLICE_S):
-                if time.monotonic() - began_s < _WRITER_GIVES_UP_S:
-                    gets_on()
+            self._writer.wait()
 
     def is_committed(self, step: int) -> bool:
         """Whether the state after `step` is on disk; what the first worker knows, all others must ask it."""

@@ -147,6 +147,5 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 def _resumed_from(records: list[JournalRecord]) -> list[int]:
     """The steps at which the run went on after an interruption."""
-    marker = "checkpoint step-"
-    texts = [record.text for record in records if record.text.startswith("resuming from")]
-    return [int(text.split(marker)[1][:8]) for text in texts]
+    starts = [record.facts for record in records if record.name in ("start", "again")]
+    return [facts["step"] for facts in starts if facts["commit"] is not None]

@@ -58,7 +58,7 @@ def start(this: Attempt) -> TrainState:
         fault_point("start.restored")
     elif this.run.accepted and origin.attempt > 1:
         this.recorder.event("accepted: there is no checkpoint to compare with", "warning", name="accepted")
-    this.saver = Saver(this.run, this.identity, state, origin.token, this.recorder)
+    this.saver = Saver(this.run, this.identity, state, origin.token, this.recorder, this.watchdog)
     state.feed = LaneFeed(state.reader, state.lanes, state.cursor)
     _tell(state, this, origin)
     return state

@@ -24,6 +24,7 @@ OnEvent = Callable[[str, Level, str, dict[str, Any]], None]
 """Told text, level, name and facts for the journal, from a thread of rank 0."""
 
 _PART_TIMEOUT_S = 1800.0
+_ON_WAIT_EVERY_S = 1.0
 _LONG_WAIT_S = 1.0
 """For the commit before: worth a warning."""
 _OTHERS_TIMEOUT_S = 10.0
@@ -62,17 +63,19 @@ class CommitWriter:
         resumed_step: int | None = None,
         part_timeout_s: float = _PART_TIMEOUT_S,
         steps_are_recorded: Callable[[], bool] = lambda: True,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged.
 
         `steps_are_recorded`, asked in rank 0's thread, makes the records of the steps durable: a commit whose steps
-        nobody knows of is not made.
+        nobody knows of is not made. `on_wait` is called every second in which a caller waits here, but no longer than a
+        commit may take: behind a disk that never answers a caller hangs.
         """
         self._checkpoints = checkpoints
         self._rank, self._world_size = rank, world_size
         self._keep, self._on_event = keep, on_event
         self._part_timeout_s = part_timeout_s
-        self._steps_are_recorded = steps_are_recorded
+        self._steps_are_recorded, self._on_wait = steps_are_recorded, on_wait
         self.newest_step = resumed_step
         """Of the newest commit known to be whole; only rank 0 learns of those made here."""
         self._sound_steps: set[int] = set()
@@ -115,14 +118,24 @@ class CommitWriter:
 
         On rank 0 the commit is then there (see `newest_step`), unless an event said why it is not.
         """
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-            if self._thread.is_alive():
-                return False
-            self._thread = None
+        if self._thread is not None and not self._ends_within(self._thread, timeout_s):
+            return False
+        self._thread = None
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        return True
+
+    def _ends_within(self, thread: threading.Thread, timeout_s: float | None) -> bool:
+        began_s = time.monotonic()
+        while thread.is_alive():
+            waited_s = time.monotonic() - began_s
+            left_s = _ON_WAIT_EVERY_S if timeout_s is None else timeout_s - waited_s
+            if left_s <= 0:
+                return False
+            if waited_s < 2 * self._part_timeout_s:
+                self._on_wait()
+            thread.join(min(left_s, _ON_WAIT_EVERY_S))
         return True
 
     def _run(self, save: _Save) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from cluster.reporter import Reporter
 
 STOP_NAME = "stop"
-_JOIN_S = 0.5
+_WAIT_S = 0.5
 
 
 class StopRequest:
@@ -54,21 +54,27 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
     The first KeyboardInterrupt (Ctrl-C, SIGTERM) makes the stop file and waits on; the second one is raised.
     """
     errors: list[BaseException] = []
+    has_ended = threading.Event()
 
     def work() -> None:
         try:
             fit()
         except BaseException as error:
             errors.append(error)
+        finally:
+            has_ended.set()
 
     # Ray would take Ctrl-C for itself in the main thread, and end the workers without a commit.
     thread = threading.Thread(target=work, name="fit", daemon=True)
-    thread.start()
-    was_asked = False
+    was_started = was_asked = False
     while True:
         try:
-            while thread.is_alive():
-                thread.join(_JOIN_S)
+            if not was_started:
+                was_started = True
+                # Waits for the thread's first instruction, so an interrupt may come here too.
+                thread.start()
+            while not has_ended.wait(_WAIT_S):
+                pass
             break
         except KeyboardInterrupt:
             if was_asked:

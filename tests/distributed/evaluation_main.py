@@ -1,34 +1,34 @@
-"""One rank that trains with and without evaluations: `python -m tests.distributed.evaluation_main PREP OUT CONFIG`."""
+"""One rank that trains with and without evaluations, in a process that the nursery forked."""
 
 import hashlib
 import json
-import sys
 from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from cluster.process_group import configure_environment, join_process_group
+from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
+from pretrain.data.batch import training_batch
+from pretrain.data.lanes import LaneReader
+from pretrain.engine.training_engine import TrainingEngine
+from pretrain.evaluation.evaluator import Evaluator
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.objective import prediction_loss
+from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.words import WordPieces
 
 STEPS, VALIDATION_LANES = 3, 3
 
 
-def main() -> None:
-    configure_environment()
-    import torch
-    import torch.distributed as dist
-
-    from data_prep.prepared import open_prepared
-    from pretrain.data.batch import training_batch
-    from pretrain.data.lanes import LaneReader
-    from pretrain.engine.training_engine import TrainingEngine
-    from pretrain.evaluation.evaluator import Evaluator
-    from pretrain.model.transformer import TwoStreamTransformer
-    from pretrain.objective import prediction_loss
-    from pretrain.orders.mixture import OrderMixture
-    from pretrain.orders.words import WordPieces
-
+def main(given: dict[str, Any]) -> None:
+    """Leaves `rank-R.json` and, from rank 0, `masters.pt` in the given folder."""
+    configure_environment("gloo")
     torch.set_num_threads(1)
-    prep_folder, out, config_json = sys.argv[1:]
-    config, device = PretrainConfig.model_validate_json(config_json), torch.device("cpu")
+    prep_folder, out = given["prep"], given["out"]
+    config, device = PretrainConfig.model_validate(given["config"]), torch.device("cpu")
     join_process_group("gloo")
     corpus, world_size = open_prepared(Path(prep_folder)), dist.get_world_size()
     reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=0)
@@ -66,7 +66,3 @@ def main() -> None:
         engine.close()
     Path(f"{out}/rank-{dist.get_rank()}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -9,11 +9,14 @@ import atexit
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +55,24 @@ class Worker:
         self.send_signal(signal.SIGKILL)
 
 
-def start_worker(settings: dict[str, Any], environment: dict[str, str], log: Path) -> Worker:
-    """`tests.distributed.train_main.main(settings)` in a process of its own that prints to `log`."""
-    pid: int = _nursery().ask({"settings": settings, "environment": environment, "log": str(log)})
-    return Worker(pid)
+def start_ranks(
+    main: str, settings: Any, world_size: int, logs: str, environment: Mapping[str, str] | None = None
+) -> list[Worker]:
+    """`main(settings)` of the module `tests.distributed.MAIN` as every rank of a process group.
+
+    `settings` are JSON values. Rank R prints to `logs` with "{}" replaced by R.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    workers = []
+    for rank in range(world_size):
+        variables = {
+            **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+        request = {"main": main, "settings": settings, "environment": variables, "log": logs.format(rank)}
+        workers.append(Worker(_nursery().ask(request)))
+    return workers
 
 
 class _Nursery:
@@ -127,9 +144,7 @@ def _live(request: dict[str, Any]) -> None:
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(request["environment"])
-        from tests.distributed.train_main import main
-
-        main(request["settings"])
+        import_module(f"tests.distributed.{request['main']}").main(request["settings"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1

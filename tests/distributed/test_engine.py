@@ -4,10 +4,6 @@ A few processes try many cases one after the other; the tests look at what they 
 """
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,8 +12,7 @@ import torch
 
 from pretrain.engine.optimizer import parameter_groups
 from tests.distributed.engine_cases import NUM_STEPS, RATE, Case, Seen, micro_batch_loss, new_model
-
-_REPOSITORY = Path(__file__).parents[2]
+from tests.distributed.nursery import start_ranks
 
 FEW = [
     Case(2),
@@ -41,25 +36,8 @@ MANY_DETERMINISTIC = [
 
 def try_cases(cases: list[Case], folder: Path, world_size: int) -> list[Seen]:
     """What rank 0 of `world_size` processes tells of each case."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    command = [
-        sys.executable, "-m", "tests.distributed.engine_main",
-        str(folder), json.dumps([asdict(case) for case in cases]),
-    ]  # fmt: skip
-    processes = []
-    for rank in range(world_size):
-        environment = {
-            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        with (folder / f"{rank}.log").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=subprocess.STDOUT
-                )
-            )
+    settings = {"folder": str(folder), "cases": [asdict(case) for case in cases]}
+    processes = start_ranks("engine_main", settings, world_size, f"{folder}/{{}}.log")
     codes = [process.wait(timeout=550) for process in processes]
     log_text = "\n".join((folder / f"{rank}.log").read_text()[-2000:] for rank in range(world_size))
     assert not any(codes), log_text

@@ -1,10 +1,6 @@
 """Evaluation under DeepSpeed: training ends with the same bits, figures are those of one process."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,35 +11,17 @@ from pretrain.config import PretrainConfig
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.distributed.evaluation_main import VALIDATION_LANES
+from tests.distributed.nursery import start_ranks
 from tests.distributed.workers import small_config
 
-_REPOSITORY = Path(__file__).parents[2]
 _RANKS = 2
 _TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
 """One process computes with the float32 weights, the workers in bfloat16 with their copies."""
 
 
 def run_ranks(prep_folder: Path, out: Path, config: PretrainConfig) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    command = [sys.executable, "-m", "tests.distributed.evaluation_main"]
-    processes = []
-    for rank in range(_RANKS):
-        environment = {
-            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(_RANKS),
-            "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        with (out / f"rank-{rank}.log").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    [*command, str(prep_folder), str(out), config.model_dump_json()],
-                    env=environment,
-                    cwd=_REPOSITORY,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            )
+    settings = {"prep": str(prep_folder), "out": str(out), "config": config.model_dump(mode="json")}
+    processes = start_ranks("evaluation_main", settings, _RANKS, f"{out}/rank-{{}}.log")
     try:
         codes = [process.wait(timeout=300) for process in processes]
     finally:

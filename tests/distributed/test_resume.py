@@ -25,9 +25,10 @@ def untouched(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def wait_for(workers: Workers, step: int) -> None:
+def wait_for_commit(workers: Workers, step: int) -> None:
+    """Not for the step alone: its commit is written beside the steps after it."""
     deadline_s = time.monotonic() + 240
-    while workers.last_step() < step:
+    while not (workers.folder / "checkpoints" / f"step-{step:08d}").is_dir():
         assert time.monotonic() < deadline_s, "training did not get that far"
         assert any(process.poll() is None for process in workers.processes), (
             "training ended before it was killed"
@@ -35,8 +36,8 @@ def wait_for(workers: Workers, step: int) -> None:
         time.sleep(0.005)
 
 
-def kill_after(workers: Workers, step: int) -> None:
-    wait_for(workers, step)
+def kill_after_commit(workers: Workers, step: int) -> None:
+    wait_for_commit(workers, step)
     workers.kill()
 
 
@@ -51,7 +52,7 @@ def test_killed_and_repeated_ends_with_the_same_bits_and_leaves_no_shared_memory
 ) -> None:
     folder = tmp_path / "run"
     workers = Workers(small_config(), prep_folder, folder, world_size=2)
-    wait_for(workers, 6)
+    wait_for_commit(workers, 4)
     buffers = [shared_memory(process) for process in workers.processes]
     workers.kill()
     assert not (folder / "result.json").exists()
@@ -68,7 +69,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits
     untouched: Path, prep_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    kill_after(Workers(small_config(), prep_folder, folder, world_size=2), 9)
+    kill_after_commit(Workers(small_config(), prep_folder, folder, world_size=2), 8)
     weights = folder / "checkpoints" / "step-00000008" / "weights-00001.safetensors"
     data = bytearray(weights.read_bytes())
     data[-3] ^= 4
@@ -127,6 +128,6 @@ def test_zero_1_in_float32_resumes_with_the_same_bits(prep_folder: Path, tmp_pat
     config = small_config(zero_stage=1, precision="fp32")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     Workers(config, prep_folder, whole, world_size=2).wait()
-    kill_after(Workers(config, prep_folder, killed, world_size=2), 6)
+    kill_after_commit(Workers(config, prep_folder, killed, world_size=2), 4)
     Workers(config, prep_folder, killed, world_size=2).wait()
     assert final_state(killed, _STEPS) == final_state(whole, _STEPS)

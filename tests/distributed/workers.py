@@ -1,13 +1,12 @@
 """Real training processes over gloo, without Ray: started, watched, killed."""
 
-import socket
 import subprocess
 from pathlib import Path
 
 from cluster.journal import read_journal
 from pretrain.checkpoint.digest import digest
 from pretrain.config import PretrainConfig
-from tests.distributed.nursery import start_worker
+from tests.distributed.nursery import start_ranks
 
 
 def small_config(**changes: object) -> PretrainConfig:
@@ -52,17 +51,9 @@ class Workers:
             "antics": antics,
             "accepted": accepted,
         }
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
         self.folder = folder
-        self.processes = []
-        for rank in range(world_size):
-            variables = {
-                **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            }  # fmt: skip
-            log = folder.parent / f"{folder.name}-{rank}.log"
-            self.processes.append(start_worker(settings, variables, log))
+        logs = str(folder.parent / f"{folder.name}-{{}}.log")
+        self.processes = start_ranks("train_main", settings, world_size, logs, environment)
 
     def last_step(self) -> int:
         """The newest step in the journal."""

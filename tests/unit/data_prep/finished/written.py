@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.documents import DocumentMeta, document_id
-from data_prep.finishing import count_sources
+from data_prep.finishing import count_sources, write_index
 from data_prep.ledger import LEDGER_SCHEMA, write_ledger
-from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.manifest import Manifest, Shard, write_manifest
 from data_prep.shards import Sample, write_tar
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
@@ -84,19 +84,7 @@ def _write_shard(
         rows += [_kept_row(meta, split, key, len(array)) for meta, array in zip(metas, tokens, strict=True)]
     tar = folder / "shards" / f"{name}.tar"
     written, tar_sha256 = write_tar(tar, samples)
-    index = (ShardIndex(blocks=written).model_dump_json(indent=1) + "\n").encode()
-    write_bytes(folder / "shards" / f"{name}.index.json", index)
-    return Shard(
-        name=name,
-        source=SOURCE,
-        num_blocks=len(written),
-        num_docs=sum(block.num_docs for block in written),
-        num_tokens=sum(block.num_tokens for block in written),
-        num_text_bytes=sum(block.num_text_bytes for block in written),
-        tar_bytes=tar.stat().st_size,
-        tar_sha256=tar_sha256,
-        index_sha256=sha256_bytes(index),
-    )
+    return write_index(folder, name, SOURCE, written, tar_sha256)
 
 
 def _meta(document: Document) -> DocumentMeta:

@@ -7,8 +7,8 @@ import numpy as np
 
 from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
-from data_prep.finishing import count_sources
-from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.finishing import count_sources, write_index
+from data_prep.manifest import Manifest, Shard, write_manifest
 from data_prep.shards import Sample, write_tar
 
 Sources = Mapping[str, tuple[float, Sequence[Sequence[int]]]]
@@ -65,16 +65,4 @@ def _sample(key: str, source: str, num_tokens: int, random: np.random.Generator)
 def _write_tar(folder: Path, name: str, source: str, samples: Sequence[Sample]) -> Shard:
     tar = folder / "shards" / f"{name}.tar"
     blocks, tar_sha256 = write_tar(tar, samples)
-    index = ShardIndex(blocks=blocks).model_dump_json().encode()
-    write_bytes(folder / "shards" / f"{name}.index.json", index)
-    return Shard(
-        name=name,
-        source=source,
-        num_blocks=len(blocks),
-        num_docs=sum(block.num_docs for block in blocks),
-        num_tokens=sum(block.num_tokens for block in blocks),
-        num_text_bytes=sum(block.num_text_bytes for block in blocks),
-        tar_bytes=tar.stat().st_size,
-        tar_sha256=tar_sha256,
-        index_sha256=sha256_bytes(index),
-    )
+    return write_index(folder, name, source, blocks, tar_sha256)
