@@ -1,6 +1,6 @@
 """What the training loop adds to the bare model: `python -m benchmarks.pretrain_loop PREP` (a prep folder).
 
-The demo's model and batch on one worker, bfloat16. *Bare* is forward, backward and AdamW on float32 masters, written
+A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and AdamW on float32 masters, written
 with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal, commits or checks. *Loop* is
 `pretrain.loop.train` with all of that. In turn (bare, loop, bare, loop ...), medians of the steps; what a commit stalls
 is told by itself, as is the time from the call of `train` to the first step when it resumes.
@@ -86,20 +86,21 @@ class Bare:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prep", type=Path)
+    parser.add_argument("--recipe", default="demo")
     parser.add_argument("--steps", type=int, default=_STEPS, help="of each round")
     arguments = parser.parse_args()
     _one_worker()
     from pretrain.loop import train
     from pretrain.run import Run
 
-    demo = load_run_config("demo").pretrain
-    bare, loop_s, stalls_s, resumes_s, waits_s = Bare(demo, arguments.prep), [], [], [], []
+    recipe = load_run_config(arguments.recipe).pretrain
+    bare, loop_s, stalls_s, resumes_s, waits_s = Bare(recipe, arguments.prep), [], [], [], []
     bare.timed_steps(3)
     bare_s: list[float] = []
     with tempfile.TemporaryDirectory() as temporary:
         for round_number in range(_ROUNDS):
             bare_s += bare.timed_steps(arguments.steps)
-            config = _config(demo, (round_number + 1) * arguments.steps, arguments.steps)
+            config = _config(recipe, (round_number + 1) * arguments.steps, arguments.steps)
             run = Run(config, _SEED, arguments.prep.absolute(), Path(temporary), frozenset({"num_steps"}))
             called_s = time.time()
             train(run, torch.device("cpu"))
@@ -111,7 +112,7 @@ def main() -> None:
             commits = [record for record in read_journal(run.journal) if record.name == "commit"]
             stalls_s += [commit.facts["stall_s"] for commit in commits[-1:]]
     bare_median_s, loop_median_s = statistics.median(bare_s), statistics.median(loop_s)
-    between_commits_s = demo.checkpoint.every_steps * loop_median_s
+    between_commits_s = recipe.checkpoint.every_steps * loop_median_s
     print(f"a step, bare model          {bare_median_s * 1e3:.1f} ms")
     print(
         f"a step in the loop          {loop_median_s * 1e3:.1f} ms, {loop_median_s / bare_median_s - 1:+.1%}"
@@ -119,7 +120,7 @@ def main() -> None:
     print(f"  of that waiting for data  {sum(waits_s) / sum(loop_s):.3%}")
     print(
         f"stall of a commit           {statistics.median(stalls_s) * 1e3:.1f} ms, "
-        f"{statistics.median(stalls_s) / between_commits_s:.3%} at every {demo.checkpoint.every_steps} steps"
+        f"{statistics.median(stalls_s) / between_commits_s:.3%} at every {recipe.checkpoint.every_steps} steps"
     )
     print(
         f"from the call to a step     {resumes_s[0]:.2f} s fresh, {statistics.median(resumes_s[1:]):.2f} s resumed"
@@ -130,8 +131,8 @@ def _seconds(step: JournalRecord) -> float:
     return step.time_s - float(step.facts["began_s"])
 
 
-def _config(demo: PretrainConfig, num_steps: int, every_steps: int) -> PretrainConfig:
-    values = demo.model_dump(mode="json") | {"num_workers": 1, "num_steps": num_steps}
+def _config(recipe: PretrainConfig, num_steps: int, every_steps: int) -> PretrainConfig:
+    values = recipe.model_dump(mode="json") | {"num_workers": 1, "num_steps": num_steps}
     values["schedule"] |= {"warmup_steps": 1}
     values["checkpoint"] |= {"every_steps": every_steps}
     values["validation"] |= {

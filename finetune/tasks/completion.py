@@ -29,7 +29,7 @@ from finetune.config import CompletionConfig
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
 from finetune.lexical import BigramPredictor
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
-from finetune.metrics import ratio_estimate
+from finetune.metrics.intervals import ratio_estimate
 from finetune.packing import PackedLanes, pack_documents
 from finetune.train import StepLoss, mixed_precision, train
 from pretrain.model.memory import SegmentMemory

@@ -26,7 +26,8 @@ from finetune.config import SearchConfig
 from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
 from finetune.lexical import TfidfSearch
-from finetune.metrics import ratio_estimate, reciprocal_ranks
+from finetune.metrics.intervals import ratio_estimate
+from finetune.metrics.ranking import reciprocal_ranks
 from finetune.train import StepLoss, mixed_precision, train
 from pretrain.inference.embedding import summed_states
 from pretrain.model.places import UNFILLED_GROUP, Places

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from finetune.metrics import ratio_estimate, reciprocal_ranks
+from finetune.metrics.intervals import ratio_estimate
+from finetune.metrics.ranking import reciprocal_ranks
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Ranks and intervals."""
+"""How sure a number is: bootstrap intervals."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,6 @@ import numpy.typing as npt
 _NUM_RESAMPLES = 1000
 _INTERVAL = (2.5, 97.5)
 
-FloatArray = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -18,16 +16,6 @@ class Estimate:
     value: float
     low: float
     high: float
-
-
-def reciprocal_ranks(score_QC: npt.NDArray[np.floating], target_Q: npt.NDArray[np.integer]) -> FloatArray:
-    """1 / rank of each query's target among its candidates, higher scores first; [num_queries].
-
-    Ties count against the target, and so does a score that is not a number: a constant scorer ranks last.
-    """
-    target_score_Q1 = np.take_along_axis(score_QC, target_Q[:, None], axis=1)
-    num_beaten_Q = (score_QC < target_score_Q1).sum(axis=1)
-    return np.asarray(1.0 / (score_QC.shape[1] - num_beaten_Q), dtype=np.float64)
 
 
 def ratio_estimate(hits: npt.ArrayLike, trials: npt.ArrayLike, seed: int) -> Estimate:

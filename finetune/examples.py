@@ -1,0 +1,75 @@
+"""What tasks are made of: texts to write, things to find, labels to give.
+
+There are three kinds of task, by what a system is asked for: to write a text for a text (`Pair`), to rank candidates
+for a query (`Match` to learn from, `Pool` to be judged by), to give a text or a pair of texts one of some labels
+(`Labelled`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Example = TypeVar("Example")
+Judged = TypeVar("Judged")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source and what may be written for it: the first reference is the one to learn."""
+
+    key: str
+    """Names the item in predictions; unique in its split."""
+    source: str
+    references: tuple[str, ...]
+    suffix: str | None = None
+    """For infilling: what stands behind the hole; `source` stands before it."""
+    language: str | None = None
+    """Of the references, as tree-sitter names it."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A query and something it should find. Items of one `group` are no negatives for each other."""
+
+    query: str
+    found: str
+    group: str
+    hard_negatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Queries that each search all `candidates`; `relevant[q]` are the numbers of those that query q should find.
+
+    Where `excluded[q]` is a candidate's number, that candidate is the query itself and is not ranked.
+    """
+
+    query_keys: Sequence[str]
+    queries: Sequence[str]
+    candidates: Sequence[str]
+    relevant: Sequence[tuple[int, ...]]
+    excluded: Sequence[int | None] | None = None
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One text, or two to be compared, with the number of its label."""
+
+    key: str
+    texts: tuple[str, ...]
+    label: int
+
+
+@dataclass(frozen=True)
+class TaskData(Generic[Example, Judged]):
+    """A task's data. `facts` are counts worth telling: what was left out, cut, or is in two splits."""
+
+    train: Sequence[Example]
+    valid: Judged
+    test: Judged
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+WritingData = TaskData[Pair, Sequence[Pair]]
+RankingData = TaskData[Match, Pool]
+LabellingData = TaskData[Labelled, Sequence[Labelled]]

@@ -1,0 +1,1 @@
+"""Every number a task tells: small, exact, each with its interval."""

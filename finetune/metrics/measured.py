@@ -1,0 +1,43 @@
+"""A metric as sums over items, so that one rule gives its value, its interval and comparisons.
+
+Corpus BLEU, F1, MRR and accuracy alike are functions of statistics summed over the items: n-gram matches, true
+positives, reciprocal ranks. Resampling items resamples these rows.
+
+Shapes: N items, S statistics.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One metric over N items; higher is better."""
+
+    name: str
+    statistics_NS: FloatArray
+    of_sums: Callable[[FloatArray], FloatArray]
+    """From sums over items [..., S] to the metric [...]."""
+
+    @property
+    def num_items(self) -> int:
+        """N."""
+        return len(self.statistics_NS)
+
+    @property
+    def value(self) -> float:
+        """The metric over all items."""
+        return float(self.of_sums(self.statistics_NS.sum(axis=0)))
+
+
+def mean_of(name: str, value_N: FloatArray) -> Measured:
+    """The metric that is the mean of one number per item."""
+    value_N = np.asarray(value_N, dtype=np.float64)
+    return Measured(
+        name, np.stack([value_N, np.ones_like(value_N)], axis=1), lambda sums: sums[..., 0] / sums[..., 1]
+    )

@@ -1,0 +1,94 @@
+"""What every system is built from and has to offer.
+
+A system is built by `build(config, base, data, seed)` of its module, trained through its `learner` (None where there is
+nothing to train), saved as its module's weights, and built again from the same config and `base` to load them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from data_prep.tokenizer import CodeTokenizer
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.randomness import key_seed
+from pretrain.weights import ModelDescription, build_model
+
+Start = Literal["pretrained", "scratch"]
+OnProgress = Callable[[int], None]
+"""Told how many items are done."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The pretrained model: systems start from it, or from random weights in its shape; all use its tokenizer."""
+
+    description: ModelDescription
+    tokenizer: CodeTokenizer
+    weights: Path | None
+    """A safetensors file; None where a system's own weights are loaded afterwards."""
+    device: torch.device
+
+    def network(self, start: Start, seed: int) -> TwoStreamTransformer:
+        """float32, on the device, in training mode."""
+        if start == "pretrained" and self.weights is not None:
+            return build_model(self.description, self.weights).to(self.device)
+        torch.manual_seed(key_seed(seed, "scratch-weights"))
+        return TwoStreamTransformer(self.description.config, self.description.vocab_size).to(self.device)
+
+
+class Learner(Protocol):
+    """A network and how training examples become its loss; `finetune.training.fit` trains it."""
+
+    module: nn.Module
+    """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
+    lengths_tokens: Sequence[int]
+    """Of every training example, source and target together: batches are made of like ones."""
+
+    def batch(self, indices: Sequence[int], draw: int) -> Any:
+        """What `module` takes for these examples. Random choices are a function of `draw` alone."""
+        ...
+
+    def depth(self, name: str) -> int:
+        """How many layers a parameter lies below the head, for layer-wise learning rates."""
+        ...
+
+
+class Writer(Protocol):
+    """A system that writes a text for a text."""
+
+    learner: Learner | None
+
+    def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
+        """One text per (source, suffix); suffix is None but for infilling. The module is in evaluation mode."""
+        ...
+
+
+class Ranker(Protocol):
+    """A system that ranks candidates for queries."""
+
+    learner: Learner | None
+
+    def scores(
+        self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
+    ) -> NDArray[np.float64]:
+        """[number of queries, number of candidates], higher is better."""
+        ...
+
+
+class Labeller(Protocol):
+    """A system that gives labels."""
+
+    learner: Learner | None
+
+    def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
+        """[number of items, number of labels]."""
+        ...
+
+
+System = Writer | Ranker | Labeller

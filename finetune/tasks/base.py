@@ -1,0 +1,72 @@
+"""What a task is: where its data comes from, and how predictions are judged.
+
+A task's config class stands in its file beside it. The harness loads the data once, gives every system the same, and
+has `judge` measure what each wrote, ranked or labelled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from finetune.examples import Labelled, LabellingData, Pair, Pool, RankingData, WritingData
+from finetune.metrics.measured import Measured
+
+Asks = Literal["write", "rank", "label"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task that makes its data from a corpus finds it: a folder of `permcode prep`, or None."""
+
+    prep: Path | None
+    seed: int
+
+
+class WritingTask(Protocol):
+    """Texts for texts: translation, repair, generation, summaries, completion, infilling."""
+
+    def load(self, source: Source) -> WritingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """The headline metric first; early stopping and comparisons go by it."""
+        ...
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """The headline metric alone, as `judge` would give it, for evaluations during training."""
+        ...
+
+
+class RankingTask(Protocol):
+    """Candidates for queries: search and clone retrieval."""
+
+    def load(self, source: Source) -> RankingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+        """The headline metric first."""
+        ...
+
+
+class LabellingTask(Protocol):
+    """Labels for texts: clones in pairs, defects, cloze."""
+
+    labels: tuple[str, ...]
+    """Names of the labels by number."""
+
+    def load(self, source: Source) -> LabellingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
+        """The headline metric first."""
+        ...
+
+
+Task = WritingTask | RankingTask | LabellingTask

@@ -1,0 +1,46 @@
+"""How a system is trained; every system of an experiment that does not say otherwise gets the same."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from cluster.config import Config
+
+
+class FitConfig(Config):
+    """The budget and the manner. Batches are made of examples of like length, up to `batch_tokens` with padding."""
+
+    steps: PositiveInt = 1000
+    """Optimizer steps, at most."""
+    batch_tokens: PositiveInt = 4096
+    """Of a step, over all micro-batches and workers."""
+    micro_batches: PositiveInt = 1
+    """Forward passes of a step; a multiple of `num_workers`."""
+    learning_rate: PositiveFloat = 1e-3
+    """The peak, reached after the warm-up; it then falls linearly to `final_share` of it."""
+    warmup_steps: NonNegativeInt = 50
+    final_share: float = Field(default=0.0, ge=0.0, le=1.0)
+    layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Learning rate of a layer as a share of the rate of the layer above it."""
+    weight_decay: NonNegativeFloat = 0.01
+    beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    clip_norm: PositiveFloat = 1.0
+    evaluate_every_steps: PositiveInt = 200
+    """How often the task's headline metric is taken on the validation split; a commit follows."""
+    patience: PositiveInt | None = None
+    """Evaluations in a row without a better one before training stops; None trains all steps."""
+    valid_items: PositiveInt = 200
+    """Items of the validation split that an evaluation during training judges, at most."""
+    precision: Literal["bf16", "fp32"] = "bf16"
+    zero_stage: Literal[0, 1, 2] = 0
+    num_workers: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "FitConfig":
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps={self.warmup_steps} must be less than steps={self.steps}")
+        if self.micro_batches % self.num_workers:
+            raise ValueError(
+                f"micro_batches={self.micro_batches} must be a multiple of num_workers={self.num_workers}"
+            )
+        return self
