@@ -86,7 +86,9 @@ class Saver:
 
 def _static_files(run: Run, identity: RunIdentity, state: TrainState) -> StaticFiles:
     description = ModelDescription.of(state.engine.module, run.config.segment_tokens)
-    return StaticFiles(identity, description, (run.prep_folder / "tokenizer.json").read_bytes())
+    return StaticFiles.of_pretraining(
+        identity, description, (run.prep_folder / "tokenizer.json").read_bytes()
+    )
 
 
 def _remembered(state: TrainState, bits_per_byte: float | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pretrain.model.memory import SegmentMemory
 from pretrain.weights import ModelDescription
 
 IDENTITY = RunIdentity(PretrainConfig(num_steps=1000), seed=0, corpus="c" * 64, tokenizer="t" * 64)
-STATIC = StaticFiles(IDENTITY, ModelDescription(ModelConfig(), 512, 256), tokenizer=b"{}")
+STATIC = StaticFiles.of_pretraining(IDENTITY, ModelDescription(ModelConfig(), 512, 256), tokenizer=b"{}")
 TOKEN = "attempt"
 
 

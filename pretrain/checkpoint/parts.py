@@ -3,7 +3,6 @@
 A rank that has written its files leaves `.part-RRRRR.json` beside them, one that could not `.failed-RRRRR`.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ from pretrain.checkpoint.finding import STATE_NAME
 from pretrain.checkpoint.listing import FORMAT
 from pretrain.checkpoint.memory_files import memory_name, write_memory
 from pretrain.checkpoint.piece_files import write_pieces
-from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles, json_bytes
 from pretrain.engine.pieces import MOMENTS
 
 _POLL_S = 0.02
@@ -60,8 +59,9 @@ class RankFiles:
         yield weights, write_pieces(weights, {"": snapshot.pieces.masters})
         moments = {f"{kind}.": snapshot.pieces.moments[kind] for kind in MOMENTS}
         yield optimizer, write_pieces(optimizer, moments)
-        memory = self.folder / memory_name(snapshot.first_lane)
-        yield memory, write_memory(memory, snapshot.memory)
+        if snapshot.memory is not None:
+            memory = self.folder / memory_name(snapshot.first_lane)
+            yield memory, write_memory(memory, snapshot.memory)
         if static is not None:
             for name, data in _small_files(snapshot, static).items():
                 yield self.folder / name, write_hashed(self.folder / name, [data])
@@ -74,13 +74,7 @@ def _small_files(snapshot: Snapshot, static: StaticFiles) -> dict[str, bytes]:
         "cursor": snapshot.cursor,
         "adam_steps": snapshot.pieces.adam_steps,
     }
-    values = {
-        STATE_NAME: state,
-        "config.json": static.identity.to_json(),
-        "model.json": static.description.to_json(),
-    }
-    texts = {name: json.dumps(value, indent=2, sort_keys=True) + "\n" for name, value in values.items()}
-    return {name: text.encode() for name, text in texts.items()} | {"tokenizer.json": static.tokenizer}
+    return {STATE_NAME: json_bytes(state), **static.files}
 
 
 def gather_parts(

@@ -1,5 +1,7 @@
 """What one rank hands over for a commit, and what rank 0 adds to it."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,8 @@ class Snapshot:
     step: int
     cursor: int
     pieces: EnginePieces
-    memory: SegmentMemory
-    """Of this rank's lanes."""
+    memory: SegmentMemory | None
+    """Of this rank's lanes; None where what is trained remembers nothing."""
     first_lane: int
     state: dict[str, Any]
     """JSON values for state.json beside step, cursor and Adam's step count; those of rank 0 are written."""
@@ -25,9 +27,24 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class StaticFiles:
-    """What every commit of a run holds alike."""
+    """What every commit of a run holds alike, by name."""
 
-    identity: RunIdentity
-    description: ModelDescription
-    tokenizer: bytes
-    """Of tokenizer.json."""
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def of_pretraining(
+        cls, identity: RunIdentity, description: ModelDescription, tokenizer: bytes
+    ) -> "StaticFiles":
+        """A pretraining run's; `tokenizer` are the bytes of tokenizer.json."""
+        return cls(
+            {
+                "config.json": json_bytes(identity.to_json()),
+                "model.json": json_bytes(description.to_json()),
+                "tokenizer.json": tokenizer,
+            }
+        )
+
+
+def json_bytes(value: Any) -> bytes:
+    """As the small files of a commit are written."""
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

@@ -104,7 +104,8 @@ class CommitWriter:
         waited_s = time.monotonic() - began_s
         if waited_s >= _LONG_WAIT_S and self._rank == 0:
             self._tell_wait(snapshot.step, waited_s)
-        snapshot = replace(snapshot, memory=snapshot.memory.to(torch.device("cpu")))
+        if snapshot.memory is not None:
+            snapshot = replace(snapshot, memory=snapshot.memory.to(torch.device("cpu")))
         stall_s = copy_s + time.monotonic() - began_s
         temporary = temporary_folder(self._checkpoints, snapshot.step, token)
         final = self._checkpoints / step_name(snapshot.step)

@@ -5,54 +5,47 @@ from typing import Any
 
 from torch import Tensor
 
-from pretrain.config import PretrainConfig
+from pretrain.engine.settings import EngineSettings
 
 _NEVER_PRINT_STEPS = 1 << 30
 _LARGEST_BUCKET_ELEMENTS = 500_000_000
 
 
 def deepspeed_config(
-    config: PretrainConfig, world_size: int, parameters: Sequence[Tensor], on_gpu: bool
+    settings: EngineSettings, world_size: int, parameters: Sequence[Tensor], on_gpu: bool
 ) -> dict[str, Any]:
     """DeepSpeed's configuration of a run with `world_size` workers that trains `parameters`."""
-    micro_batches = config.lanes // (world_size * config.micro_batch_lanes)
+    micro_batches = settings.micro_batches // world_size
+    items = settings.micro_batches * settings.micro_batch_items
     described: dict[str, Any] = {
-        "train_batch_size": config.lanes,
-        "train_micro_batch_size_per_gpu": config.micro_batch_lanes,
+        "train_batch_size": items,
+        "train_micro_batch_size_per_gpu": settings.micro_batch_items,
         "gradient_accumulation_steps": micro_batches,
-        "zero_optimization": _zero(config, parameters, on_gpu),
-        "bf16": {"enabled": config.precision == "bf16"},
-        "gradient_clipping": config.optimizer.clip_norm if deepspeed_clips(config) else 0.0,
+        "zero_optimization": _zero(settings, parameters, on_gpu),
+        "bf16": {"enabled": settings.precision == "bf16"},
+        "gradient_clipping": settings.clip_norm if settings.deepspeed_clips else 0.0,
         "steps_per_print": _NEVER_PRINT_STEPS,
         # torch's fused Adam serves for offloaded states too; DeepSpeed's own takes a minute to compile.
         "zero_force_ds_cpu_optimizer": False,
     }
-    if micro_batches > 1 and config.precision == "bf16" and config.zero_stage > 0:
+    if micro_batches > 1 and settings.precision == "bf16" and settings.zero_stage > 0:
         # Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed knows no other.
         described["data_types"] = {"grad_accum_dtype": "fp32"}
-    if config.deterministic:
+    if settings.deterministic:
         # One gradient is handed to the engine per step, summed and clipped already.
         described |= {
-            "train_micro_batch_size_per_gpu": config.lanes // world_size,
+            "train_micro_batch_size_per_gpu": items // world_size,
             "gradient_accumulation_steps": 1,
         }
         described.pop("data_types", None)
     return described
 
 
-def deepspeed_clips(config: PretrainConfig) -> bool:
-    """Whether DeepSpeed clips gradients and leaves out updates that are not finite.
-
-    It does so only where it wraps the optimizer: not in float32 without ZeRO.
-    """
-    return not config.deterministic and (config.zero_stage > 0 or config.precision == "bf16")
-
-
-def _zero(config: PretrainConfig, parameters: Sequence[Tensor], on_gpu: bool) -> dict[str, Any]:
+def _zero(settings: EngineSettings, parameters: Sequence[Tensor], on_gpu: bool) -> dict[str, Any]:
     bucket = min(sum(parameter.numel() for parameter in parameters), _LARGEST_BUCKET_ELEMENTS)
     vectors = [parameter.numel() for parameter in parameters if parameter.dim() < 2]
     zero: dict[str, Any] = {
-        "stage": config.zero_stage,
+        "stage": settings.zero_stage,
         # Buffers of this size are kept for every run; the default is for models of billions.
         "reduce_bucket_size": bucket,
         "overlap_comm": on_gpu,
@@ -62,8 +55,8 @@ def _zero(config: PretrainConfig, parameters: Sequence[Tensor], on_gpu: bool) ->
         # the whole process, for a slower one.
         "memory_efficient_linear": on_gpu,
     }
-    if config.offload_optimizer:
+    if settings.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": on_gpu}
-    if config.offload_parameters:
+    if settings.offload_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": on_gpu}
     return zero

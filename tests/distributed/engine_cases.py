@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pretrain.config import PretrainConfig
+from pretrain.engine.module_engine import Update
 from pretrain.engine.pieces import EnginePieces
-from pretrain.engine.training_engine import TrainingEngine, Update
+from pretrain.engine.training_engine import TrainingEngine
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 from pretrain.objective import left_to_right, prediction_loss
 from pretrain.randomness import seed_dropout

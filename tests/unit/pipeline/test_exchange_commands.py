@@ -51,7 +51,7 @@ def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path:
     model = run / "pretrain-0" / "model"
     network = load_pretrained(model)
     description = ModelDescription.of(network, 16)
-    static = StaticFiles(IDENTITY, description, (model / "tokenizer.json").read_bytes())
+    static = StaticFiles.of_pretraining(IDENTITY, description, (model / "tokenizer.json").read_bytes())
     checkpoints = tmp_path / "training" / "pretrain-0" / "checkpoints"
     for step in (1, 2):
         write_commit(checkpoints, step, static=static, weights=dict(network.named_parameters()))

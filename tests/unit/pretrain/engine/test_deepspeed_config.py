@@ -3,14 +3,15 @@
 import torch
 
 from pretrain.config import PretrainConfig
-from pretrain.engine.deepspeed_config import deepspeed_clips, deepspeed_config
+from pretrain.engine.deepspeed_config import deepspeed_config
+from pretrain.engine.settings import EngineSettings
 
 PARAMETERS = [torch.zeros(20, 4), torch.zeros(6), torch.zeros(9)]
 
 
-def config(**changes: object) -> PretrainConfig:
+def config(**changes: object) -> EngineSettings:
     values: dict[str, object] = {"num_steps": 1000, "lanes": 16, "micro_batch_lanes": 4, "num_workers": 2}
-    return PretrainConfig.model_validate(values | changes)
+    return EngineSettings.of_pretraining(PretrainConfig.model_validate(values | changes))
 
 
 def test_micro_batches_make_up_the_lanes() -> None:
@@ -40,12 +41,12 @@ def test_a_deterministic_step_is_one_gradient_clipped_already() -> None:
 
 def test_deepspeed_clips_where_it_wraps_the_optimizer() -> None:
     clips = {
-        (stage, precision): deepspeed_clips(config(zero_stage=stage, precision=precision))
+        (stage, precision): config(zero_stage=stage, precision=precision).deepspeed_clips
         for stage in (0, 1, 2, 3)
         for precision in ("bf16", "fp32")
     }
     assert [case for case, does in clips.items() if not does] == [(0, "fp32")]
-    assert not deepspeed_clips(config(deterministic=True))
+    assert not config(deterministic=True).deepspeed_clips
 
 
 def test_buffers_fit_the_model_and_zero_3_shares_out_every_matrix() -> None:

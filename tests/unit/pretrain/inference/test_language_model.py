@@ -62,7 +62,7 @@ def run(tmp_path: Path, corpus: PreparedCorpus, network: TwoStreamTransformer) -
 
 def write_commit(stage: Path, step: int, network: TwoStreamTransformer, corpus: PreparedCorpus) -> Path:
     tokenizer = (corpus.folder / "tokenizer.json").read_bytes()
-    static = StaticFiles(commits.IDENTITY, ModelDescription.of(network, SEGMENT), tokenizer)
+    static = StaticFiles.of_pretraining(commits.IDENTITY, ModelDescription.of(network, SEGMENT), tokenizer)
     weights = dict(network.named_parameters())
     return commits.write_commit(stage / "checkpoints", step, world_size=2, static=static, weights=weights)
 

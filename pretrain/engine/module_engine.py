@@ -1,0 +1,145 @@
+"""The one way DeepSpeed is used: backward, update, state, of any module that is trained."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pretrain.engine.canonical import CanonicalGradient, SummedGradient
+from pretrain.engine.deepspeed_config import deepspeed_config
+from pretrain.engine.fragments import whole_shape
+from pretrain.engine.handing import backward_with
+from pretrain.engine.optimizer import set_learning_rate
+from pretrain.engine.pieces import EnginePieces, Piece, StateSource
+from pretrain.engine.settings import EngineSettings
+from pretrain.engine.state import drop_gradients, forget_first_step, local_pieces, restore_state
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came of an optimizer step, the same on every worker."""
+
+    grad_norm: float
+    """Of the mean gradient over all lanes, before clipping; infinity where the step was not applied."""
+    applied: bool
+    """False where a loss or a gradient of any worker was not finite: then weights and moments are as before."""
+
+
+class ModuleEngine:
+    """A module with its optimizer, spread over the workers as the ZeRO stage says; the process group must stand.
+
+    Parameters that need no gradient are not trained and no part of the state.
+    """
+
+    def __init__(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, settings: EngineSettings, world_size: int
+    ) -> None:
+        """`optimizer` has groups with a `rate_share`, see `set_learning_rate`."""
+        import deepspeed
+
+        trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._settings, self._parameters = settings, trained
+        on_gpu = next(iter(trained.values())).device.type == "cuda"
+        self._engine, *_ = deepspeed.initialize(
+            model=module,
+            optimizer=optimizer,
+            config=deepspeed_config(settings, world_size, list(trained.values()), on_gpu),
+        )
+        forget_first_step(self._engine)
+        self._canonical: CanonicalGradient | None = None
+        if settings.deterministic:
+            self._canonical = CanonicalGradient(list(trained.values()), settings.micro_batches)
+
+    def loss(self, batch: Any) -> Tensor:
+        """What the module makes of a micro-batch, ready for `accumulate`."""
+        loss: Tensor = self._engine(batch)
+        return loss
+
+    def accumulate(self, loss: Tensor, micro_batch: int) -> None:
+        """Add the gradient of one micro-batch's mean loss.
+
+        `micro_batch` is its place in the global batch, [0, micro_batches); a worker has consecutive ones and comes to
+        them in order. Collective: each worker must call it as often.
+        """
+        if self._canonical:
+            self._canonical.add(_telling(loss), micro_batch)
+            return
+        self._engine.backward(_telling(loss))
+        if not self._engine.is_gradient_accumulation_boundary():
+            self._engine.step()  # counts micro-batches
+
+    def update(self, rate: float) -> Update:
+        """Update the weights with the mean gradient of all micro-batches, clipped; collective."""
+        set_learning_rate(self._engine.optimizer.param_groups, rate)
+        if self._canonical:
+            norm = self._hand_over(self._canonical.take(self._settings.clip_norm))
+        elif self._settings.deepspeed_clips:
+            self._engine.step()
+            norm = float(self._engine.get_global_grad_norm())
+        else:
+            norm = self._clip()
+            self._engine.step()
+        applied = math.isfinite(norm) and bool(self._engine.was_step_applied())
+        if not applied:
+            drop_gradients(self._engine)
+        return Update(norm if applied else math.inf, applied)
+
+    def pieces(self) -> EnginePieces:
+        """This worker's part of masters and moments, copied to CPU memory; no communication."""
+        return local_pieces(self._engine, self._parameters, dist.get_rank(), dist.get_world_size())
+
+    def restore(self, source: StateSource) -> None:
+        """Go on from `source`, bit for bit, whatever ZeRO stage and number of workers wrote it.
+
+        Before the first step; every worker must call it.
+        """
+        restore_state(self._engine, self._parameters, source)
+
+    def masters(self) -> dict[str, Tensor]:
+        """The whole float32 weights by name in CPU memory on rank 0, nothing elsewhere; collective."""
+        pieces: dict[str, list[Piece]] = {}
+        for piece in self.pieces().masters:
+            pieces.setdefault(piece.name, []).append(piece)
+        masters = {}
+        for name, parameter in self._parameters.items():
+            shape = whole_shape(parameter)
+            whole_X = torch.zeros(shape.numel(), device=self._engine.device)
+            for piece in pieces.get(name, ()):
+                whole_X[piece.start : piece.start + len(piece.values_X)] = piece.values_X.to(whole_X.device)
+            dist.reduce(whole_X, 0)
+            if dist.get_rank() == 0:
+                masters[name] = whole_X.view(shape).cpu()
+        return masters
+
+    def close(self) -> None:
+        """Take DeepSpeed's hooks off the model; without it a process with ZeRO 3 aborts at its exit."""
+        self._engine.destroy()
+
+    def _hand_over(self, gradient: SummedGradient) -> float:
+        """Update with a gradient that was summed and clipped outside of DeepSpeed; its norm."""
+        assert self._canonical
+        if math.isfinite(gradient.norm):
+            # Its mean over the workers, of which one has an element and the others 0, is then exact.
+            scaled_X = gradient.part_X * dist.get_world_size()
+            backward_with(self._engine, list(self._parameters.values()), self._canonical.views(scaled_X))
+            self._engine.step()
+        return gradient.norm
+
+    def _clip(self) -> float:
+        """Clip the gradients, which every worker has whole, or drop them if they are not finite."""
+        gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if math.isfinite(norm):
+            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), self._settings.clip_norm, norm)
+        else:
+            for parameter in self._parameters.values():
+                parameter.grad = None
+        return float(norm)
+
+
+def _telling(loss: Tensor) -> Tensor:
+    """The same loss, whose gradients are all NaN if it is not finite: so the gradients' norm tells of it as well."""
+    return loss * torch.where(torch.isfinite(loss.detach()), 1.0, math.nan)
