@@ -1,0 +1,1 @@
+"""Layers that finetuned systems are made of."""
