@@ -22,7 +22,7 @@ FAULT_POINTS = (
     "attempt.recorded",
     "start.agreed",
     "start.restored",
-    # An optimizer step (pretrain/step.py), and its record in the journal (pretrain/recorder.py).
+    # An optimizer step and its record in the journal (pretrain/step.py and recorder.py, finetune/training/fit.py).
     "step.computed",
     "step.updated",
     "step.exchanged",
