@@ -1,0 +1,111 @@
+"""One vector for a text, out of the content stream's states at the inputs of all layers.
+
+States are normalised as in `pretrain.inference.embedding`: without training, the mean of those of all layers side by
+side finds best.
+
+Shapes: B lanes, L tokens, D model, E = width of the states used, T places that are pooled (tokens, or statements).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cluster.config import Config
+from finetune.layers.conba import ConbaConfig, ConbaLayer
+from pretrain.model.places import UNFILLED_GROUP
+
+
+class PoolingConfig(Config):
+    """Which states are pooled, and how."""
+
+    kind: Literal["mean", "max", "attention", "last", "conba"] = "mean"
+    """`attention`: a mean weighted by a learned score of each place. `conba`: the mean of what a ConbaLayer makes of
+    the places, one after the other."""
+    layers: Literal["all", "top", "bottom"] = "all"
+    """Inputs of all layers side by side, of the topmost one, or of the lowest (the embedded tokens)."""
+    places: Literal["tokens", "statements"] = "tokens"
+    """What stands in the sequence that is pooled: a token, or the mean of a statement's tokens."""
+    conba: ConbaConfig = ConbaConfig()
+    """Of the kind `conba`."""
+
+
+class Pooling(nn.Module):
+    """The head on top of `TwoStreamTransformer.read`."""
+
+    def __init__(self, config: PoolingConfig, num_layers: int, model_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = model_dim * (num_layers if config.layers == "all" else 1)
+        """E, of the vectors it gives."""
+        self.score = nn.Linear(self.width, 1, bias=False) if config.kind == "attention" else None
+        if self.score is not None:
+            nn.init.zeros_(self.score.weight)  # begins as the mean
+        self.conba = ConbaLayer(config.conba, self.width) if config.kind == "conba" else None
+
+    def forward(self, inputs_BLD: Sequence[Tensor], group_BL: Tensor, statement_BL: Tensor) -> Tensor:
+        """Vectors [B, E] in float32; zeros for a text without tokens.
+
+        `statement_BL` numbers each token's statement, in order from 0. Padding (UNFILLED_GROUP) plays no part.
+        """
+        states_BTE, is_text_BT = self._chosen(inputs_BLD), group_BL != UNFILLED_GROUP
+        if self.config.places == "statements":
+            states_BTE, is_text_BT = statement_means(states_BTE, is_text_BT, statement_BL)
+        if self.conba is not None:
+            states_BTE = self.conba(states_BTE, is_text_BT)
+        match self.config.kind:
+            case "max":
+                return _highest(states_BTE, is_text_BT)
+            case "last":
+                return _last(states_BTE, is_text_BT)
+            case "attention":
+                assert self.score is not None
+                score_BT = self.score(states_BTE.to(self.score.weight.dtype))[:, :, 0].float()
+                return _weighted(states_BTE, is_text_BT, score_BT)
+            case _:
+                return _weighted(states_BTE, is_text_BT, torch.zeros_like(is_text_BT, dtype=torch.float32))
+
+    def _chosen(self, inputs_BLD: Sequence[Tensor]) -> Tensor:
+        match self.config.layers:
+            case "all":
+                chosen = list(inputs_BLD)
+            case "top":
+                chosen = [inputs_BLD[-1]]
+            case "bottom":
+                chosen = [inputs_BLD[0]]
+        return torch.cat([functional.layer_norm(one.float(), one.shape[-1:]) for one in chosen], dim=-1)
+
+
+def statement_means(states_BLE: Tensor, is_text_BL: Tensor, statement_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean state of each statement [B, T, E], and which of them have tokens [B, T]."""
+    num_statements = int(torch.where(is_text_BL, statement_BL, 0).max()) + 1 if statement_BL.numel() else 1
+    index_BL = torch.where(is_text_BL, statement_BL, 0)
+    weight_BL = is_text_BL.to(states_BLE.dtype)
+    sum_BTE = states_BLE.new_zeros(states_BLE.shape[0], num_statements, states_BLE.shape[2])
+    sum_BTE = sum_BTE.scatter_add(
+        1, index_BL[:, :, None].expand_as(states_BLE), states_BLE * weight_BL[:, :, None]
+    )
+    count_BT = weight_BL.new_zeros(sum_BTE.shape[:2]).scatter_add(1, index_BL, weight_BL)
+    return sum_BTE / count_BT.clamp(min=1.0)[:, :, None], count_BT > 0
+
+
+def _weighted(states_BTE: Tensor, is_text_BT: Tensor, score_BT: Tensor) -> Tensor:
+    """Mean with weights exp(score) over the text."""
+    score_BT = score_BT.masked_fill(~is_text_BT, float("-inf"))
+    empty_B1 = ~is_text_BT.any(dim=1, keepdim=True)
+    weight_BT = score_BT.masked_fill(empty_B1, 0.0).softmax(dim=1) * is_text_BT
+    return (torch.where(is_text_BT[:, :, None], states_BTE, 0.0) * weight_BT[:, :, None]).sum(dim=1)
+
+
+def _highest(states_BTE: Tensor, is_text_BT: Tensor) -> Tensor:
+    highest_BE = states_BTE.masked_fill(~is_text_BT[:, :, None], float("-inf")).amax(dim=1)
+    return torch.where(is_text_BT.any(dim=1, keepdim=True), highest_BE, 0.0)
+
+
+def _last(states_BTE: Tensor, is_text_BT: Tensor) -> Tensor:
+    place_T = torch.arange(is_text_BT.shape[1], device=is_text_BT.device)
+    last_B = torch.where(is_text_BT, place_T, 0).amax(dim=1)
+    lane_B = torch.arange(len(states_BTE), device=states_BTE.device)
+    return torch.where(is_text_BT.any(dim=1, keepdim=True), states_BTE[lane_B, last_B], 0.0)

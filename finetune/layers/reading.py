@@ -1,0 +1,138 @@
+"""A pretrained network and a pooling head as an encoder of texts.
+
+Shapes: B lanes, L tokens, E width of a vector.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cluster.errors import UserError
+from data_prep.tokenizer import CodeTokenizer
+from finetune.layers.pooling import Pooling, PoolingConfig
+from finetune.systems.base import Base, OnProgress, Start
+from pretrain.model.config import AbsoluteLearnedPositions
+from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.randomness import key_seed
+
+Adaptation = Literal["full", "head"]
+"""What is trained: all that a vector depends on, or the head alone."""
+
+_ENCODED_AT_ONCE = 32
+_STATEMENT_END = re.compile(rb"[\n;{}]")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Texts as tokens, int64 [B, L] each: group 0 is text, UNFILLED_GROUP padding; statements count from 0."""
+
+    tokens_BL: Tensor
+    group_BL: Tensor
+    statement_BL: Tensor
+
+
+class Cutter:
+    """Tokens of texts, at most so many of each; tells how many texts were cut."""
+
+    def __init__(self, tokenizer: CodeTokenizer, device: torch.device) -> None:
+        self._tokenizer, self._device = tokenizer, device
+        self.cut: dict[str, int] = {}
+        """How many texts were longer than their limit, by what they are."""
+        ends = [_STATEMENT_END.search(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
+        self._ends_statement_V = np.array([one is not None for one in ends])
+
+    def tokens(self, texts: Sequence[str], max_tokens: int, what: str) -> list[NDArray[np.int64]]:
+        """The first `max_tokens` tokens of every text; texts that lose some are counted in `cut[what]`."""
+        rows = self._tokenizer.encode_batch(texts)
+        self.cut[what] = self.cut.get(what, 0) + sum(len(row) > max_tokens for row in rows)
+        return [row[:max_tokens].astype(np.int64) for row in rows]
+
+    def reading(self, rows: Sequence[NDArray[np.int64]]) -> Reading:
+        """The rows side by side, padded behind. A statement ends with a token that has a line end, `;`, `{` or `}`."""
+        length = max(1, *map(len, rows)) if rows else 1
+        tokens_BL = np.zeros((len(rows), length), dtype=np.int64)
+        group_BL = np.full_like(tokens_BL, UNFILLED_GROUP)
+        for lane, row in enumerate(rows):
+            tokens_BL[lane, : len(row)] = row
+            group_BL[lane, : len(row)] = 0
+        ends_BL = self._ends_statement_V[tokens_BL].astype(np.int64)
+        statement_BL = np.cumsum(ends_BL, axis=1) - ends_BL
+        return Reading(
+            *(torch.from_numpy(one).to(self._device) for one in (tokens_BL, group_BL, statement_BL))
+        )
+
+
+class TextEncoder(nn.Module):
+    """Vectors of texts that are read in both directions."""
+
+    def __init__(self, network: TwoStreamTransformer, pooling: Pooling) -> None:
+        super().__init__()
+        self.network, self.pooling = network, pooling
+
+    @classmethod
+    def build(
+        cls, base: Base, start: Start, pooling: PoolingConfig, adaptation: Adaptation, seed: int
+    ) -> "TextEncoder":
+        """On the device of `base`; what gets no gradient here, or shall not be trained, needs none."""
+        network = base.network(start, seed)
+        torch.manual_seed(key_seed(seed, "pooling-head"))
+        head = Pooling(pooling, network.config.num_layers, network.config.model_dim).to(base.device)
+        for name, parameter in network.named_parameters():
+            read = _is_read(name, network.config.num_layers, pooling)
+            parameter.requires_grad_(adaptation == "full" and read)
+        return cls(network, head)
+
+    def forward(self, reading: Reading) -> Tensor:
+        """[B, E] in float32."""
+        inputs_BLD = self.network.read(reading.tokens_BL, Places.given(reading.group_BL))
+        vector_BE: Tensor = self.pooling(inputs_BLD, reading.group_BL, reading.statement_BL)
+        return vector_BE
+
+    def depth(self, name: str) -> int:
+        """Layers between a parameter of this module and the head."""
+        num_layers = self.network.config.num_layers
+        if not name.startswith("network."):
+            return 0
+        found = re.match(r"network\.blocks\.(\d+)\.", name)
+        return num_layers - int(found.group(1)) if found else num_layers + 1
+
+
+@torch.inference_mode()
+def encoded(
+    encoder: TextEncoder, cutter: Cutter, rows: Sequence[NDArray[np.int64]], on_progress: OnProgress
+) -> NDArray[np.float64]:
+    """Vectors [number of rows, E], rows of like length read together; in bfloat16 products, float32 sums."""
+    vectors = np.zeros((len(rows), encoder.pooling.width))
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    device = encoder.network.device
+    for first in range(0, len(order), _ENCODED_AT_ONCE):
+        part = order[first : first + _ENCODED_AT_ONCE]
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            vector_BE = encoder(cutter.reading([rows[number] for number in part]))
+        vectors[part] = vector_BE.double().cpu().numpy()
+        on_progress(len(part))
+    return vectors
+
+
+def check_length(base: Base, max_tokens: int, what: str) -> None:
+    """UserError when the model cannot place so many tokens."""
+    positions = base.description.config.positions
+    if isinstance(positions, AbsoluteLearnedPositions) and max_tokens > positions.max_positions:
+        raise UserError(
+            f"{what} asks for texts of {max_tokens} tokens, but the model has positions for "
+            f"{positions.max_positions}: ask for fewer"
+        )
+
+
+def _is_read(name: str, num_layers: int, pooling: PoolingConfig) -> bool:
+    """Whether a vector depends on the network's parameter: the last layer and the output never are read."""
+    if name.startswith("blocks."):
+        return pooling.layers != "bottom" and int(name.split(".")[1]) < num_layers - 1
+    return name.startswith(("embedding.", "input_positions."))
