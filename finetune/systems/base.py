@@ -6,7 +6,6 @@ nothing to train), saved as its module's weights, and built again from the same 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data_prep.tokenizer import CodeTokenizer
+from pretrain.inference.folders import ModelFiles
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
-from pretrain.weights import ModelDescription, build_model
+from pretrain.weights import ModelDescription
 
 Start = Literal["pretrained", "scratch"]
 OnProgress = Callable[[int], None]
@@ -30,14 +30,14 @@ class Base:
 
     description: ModelDescription
     tokenizer: CodeTokenizer
-    weights: Path | None
-    """A safetensors file; None where a system's own weights are loaded afterwards."""
+    weights: ModelFiles | None
+    """Where they lie; None where a system's own weights are loaded afterwards."""
     device: torch.device
 
     def network(self, start: Start, seed: int) -> TwoStreamTransformer:
         """float32, on the device, in training mode."""
         if start == "pretrained" and self.weights is not None:
-            return build_model(self.description, self.weights).to(self.device)
+            return self.weights.build(self.description).to(self.device)
         torch.manual_seed(key_seed(seed, "scratch-weights"))
         return TwoStreamTransformer(self.description.config, self.description.vocab_size).to(self.device)
 
