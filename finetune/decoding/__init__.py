@@ -1,0 +1,1 @@
+"""How systems that write choose their tokens."""

@@ -1,0 +1,38 @@
+"""How a system writes: greedily, by a beam, by sampling."""
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+
+from cluster.config import Config
+from pretrain.inference.sampling import Sampling
+
+
+class DecodingConfig(Config):
+    """Greedy unless it says otherwise. All of it is cached and done for many texts at once."""
+
+    beam: int = Field(default=1, ge=1, le=1024)
+    """Hypotheses kept side by side for every text; 1 is no beam."""
+    length_power: NonNegativeFloat = 1.0
+    """A beam's hypotheses are compared by log-likelihood / tokens ** length_power."""
+    max_new_tokens: PositiveInt | None = None
+    """Longest text written; None: the system's `target_tokens`."""
+    temperature: NonNegativeFloat = 0.0
+    """0 takes the likeliest token; above, tokens are drawn."""
+    top_k: PositiveInt | None = None
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    seed: NonNegativeInt = 0
+    """Of what is drawn: it depends on this and on the source alone, not on what else is written."""
+    batch: PositiveInt = 32
+    """Texts written side by side."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "DecodingConfig":
+        if self.beam > 1 and self.temperature > 0:
+            raise ValueError(
+                f"beam={self.beam} and temperature={self.temperature} exclude each other: a beam draws nothing"
+            )
+        return self
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen where there is no beam."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)

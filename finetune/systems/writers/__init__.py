@@ -1,0 +1,1 @@
+"""Systems that write a text for a text."""

@@ -1,0 +1,210 @@
+"""The permutation LM as a writer: a prefix-LM by factorisation order, without a new parameter.
+
+The source is context, read in both directions; the target's tokens are predicted one after the other by the query
+stream. This is what pretraining does after a cut or in a hole, so nothing about the network is new to it.
+
+Shapes: B lanes, P predictions, X predictions of all lanes.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from cluster.errors import UserError
+from data_prep.tokenizer import CodeTokenizer
+from finetune.decoding.batches import write_in_batches
+from finetune.decoding.choosing import choose_tokens, ended_by
+from finetune.examples import WritingData
+from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
+from finetune.layers.loss import writing_loss
+from finetune.systems.base import Base, OnProgress, Start
+from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.prefix_layout import (
+    MAX_GAP_TOKENS,
+    LaidOut,
+    PrefixBatch,
+    PrefixLayout,
+    side_by_side,
+)
+from finetune.systems.writers.sequences import Sequences, Source, Target
+from pretrain.inference.continuation import Continuation
+from pretrain.inference.generation import Generated
+from pretrain.inference.hole import Sides
+from pretrain.inference.infilling import fill_unknown_length
+from pretrain.inference.session import Decoder
+from pretrain.model.config import AbsoluteLearnedPositions
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.randomness import key_seed, keyed_generator
+from pretrain.weights import ModelDescription
+
+_SPECIALS_OF_A_TEXT = 3
+
+
+class PermutationWriterConfig(WriterConfig):
+    """The pretrained network itself writes."""
+
+    kind: Literal["permutation_lm"] = "permutation_lm"
+    start: Start = "pretrained"
+    adaptation: Adaptation = "full"
+    lora_rank: PositiveInt = 16
+    lora_alpha: PositiveFloat = 32.0
+    """The low-rank change is scaled by lora_alpha / lora_rank."""
+    layout: Literal["separated", "continued"] = "separated"
+    """Whether `<sep>` stands between source and target; "continued" where the target goes on with the source's
+    text, as in completion."""
+
+    @property
+    def extent_tokens(self) -> int:
+        """Positions that the longest example needs."""
+        written = max(self.target_tokens, self.max_new_tokens)
+        return self.source_tokens + written + _SPECIALS_OF_A_TEXT + MAX_GAP_TOKENS
+
+
+class PrefixNetwork(nn.Module):
+    """The network with its loss."""
+
+    def __init__(self, network: TwoStreamTransformer, label_smoothing: float) -> None:
+        super().__init__()
+        self.network, self.label_smoothing = network, label_smoothing
+
+    def predictions(self, batch: PrefixBatch) -> Tensor:
+        """Scores [X, V] of all predictions, lane after lane."""
+        network = self.network
+        config, lanes = network.config, len(batch.tokens_BL)
+        memory = SegmentMemory.empty(
+            config.num_layers, lanes, 0, config.model_dim, network.device, network.dtype
+        )
+        logits_BPV = network(batch.tokens_BL, batch.content, batch.targets, memory).logits_BPV
+        return logits_BPV[batch.is_wanted_BP]  # type: ignore[no-any-return]
+
+    def forward(self, batch: PrefixBatch) -> Tensor:
+        """The mean loss over all predictions."""
+        return writing_loss(self.predictions(batch), batch.wanted_X, self.label_smoothing)
+
+
+class PrefixLearner:
+    """`Learner` of the prefix-LM."""
+
+    def __init__(
+        self,
+        module: PrefixNetwork,
+        layout: PrefixLayout,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        seed: int,
+    ) -> None:
+        self.module = module
+        self._layout, self._sources, self._targets, self._seed = layout, sources, targets, seed
+        self.lengths_tokens = [
+            source.num_tokens + len(target.tokens_T) + _SPECIALS_OF_A_TEXT
+            for source, target in zip(sources, targets, strict=True)
+        ]
+
+    def batch(self, indices: Sequence[int], draw: int) -> PrefixBatch:
+        """The examples side by side; a hole's gap is drawn."""
+        gaps = keyed_generator(self._seed, "hole gaps", draw).integers(1, MAX_GAP_TOKENS + 1, len(indices))
+        laid_out: list[LaidOut] = [
+            self._layout.lay_out(self._sources[index], self._targets[index], int(gap))
+            for index, gap in zip(indices, gaps, strict=True)
+        ]
+        network = self.module.network
+        return side_by_side(laid_out, with_documents=network.config.segment_encodings, device=network.device)
+
+    def depth(self, name: str) -> int:
+        """Layers below the output."""
+        return depth_in_network(self.module.network, name.removeprefix("network."))
+
+
+class PermutationWriter:
+    """`Writer` by the permutation LM."""
+
+    def __init__(
+        self,
+        config: PermutationWriterConfig,
+        network: TwoStreamTransformer,
+        tokenizer: CodeTokenizer,
+        data: WritingData,
+        seed: int,
+    ) -> None:
+        self._config, self._tokenizer = config, tokenizer
+        self._layout = PrefixLayout(tokenizer, separated=config.layout == "separated")
+        self._sequences = Sequences(tokenizer, config)
+        sources, targets = self._sequences.training(data.train)
+        self.learner = PrefixLearner(
+            PrefixNetwork(network, config.label_smoothing), self._layout, sources, targets, seed
+        )
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """How many sources and targets were cut."""
+        return self._sequences.cut
+
+    def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
+        """One text per source; the module must be in evaluation mode."""
+        given = self._sequences.written(sources)
+        decoder = Decoder(self.learner.module.network, self._config.extent_tokens)
+        holes = [source for source in given if source.after_T is not None]
+        # A hole is laid out with places of several lengths at once: lanes enough for one batch.
+        batch = 1 if holes else self._config.decoding.batch
+        return write_in_batches(
+            [source.num_tokens for source in given],
+            batch,
+            lambda numbers: self._written(decoder, [given[number] for number in numbers]),
+            on_progress,
+        )
+
+    def _written(self, decoder: Decoder, sources: Sequence[Source]) -> list[str]:
+        if sources[0].after_T is not None:
+            found = [self._fill(decoder, source) for source in sources]
+        else:
+            found = self._go_on(decoder, sources)
+        return [self._tokenizer.decode(one.tokens) for one in found]
+
+    def _go_on(self, decoder: Decoder, sources: Sequence[Source]) -> list[Generated]:
+        config, prompts = self._config, [self._layout.prompt(source) for source in sources]
+        text = Continuation(decoder, prompts, config.max_new_tokens, config.decoding.beam)
+        device = decoder.model.device
+        rules = ended_by("<eod>")
+        return choose_tokens(text, prompts, config.decoding, config.max_new_tokens, rules, device)
+
+    def _fill(self, decoder: Decoder, source: Source) -> Generated:
+        decoding = self._config.decoding
+        sides = Sides(self._layout.prompt(source), self._layout.suffix(source))
+        beam = decoding.beam if decoding.beam > 1 else None
+        return fill_unknown_length(
+            decoder,
+            sides,
+            self._config.max_new_tokens,
+            decoding.sampling,
+            ended_by("<end_hole>"),
+            beam=beam,
+        )[0]
+
+
+def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
+    """The writer before training. UserError where the texts do not fit the network's positions."""
+    _check_positions(config, base.description)
+    network = base.network(config.start, seed)
+    torch.manual_seed(key_seed(seed, "low-rank weights"))
+    adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
+    return PermutationWriter(config, network, base.tokenizer, data, seed)
+
+
+def _check_positions(config: PermutationWriterConfig, description: ModelDescription) -> None:
+    positions = description.config.positions
+    if not positions.kind.startswith("absolute"):
+        return
+    # Beyond the segments it was trained on, an absolute position is one the network has never seen.
+    limit = description.segment_tokens
+    if isinstance(positions, AbsoluteLearnedPositions):
+        limit = min(limit, positions.max_positions)
+    if config.extent_tokens > limit:
+        raise UserError(
+            f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens} need "
+            f"{config.extent_tokens} positions, and this model with {positions.kind} positions has {limit}: "
+            "lower them, or use a model with relative positions"
+        )
