@@ -11,10 +11,13 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
+from finetune.layers.low_rank import add_low_rank
 from finetune.layers.pooling import Pooling, PoolingConfig
 from finetune.systems.base import Base, OnProgress, Start
 from pretrain.model.config import AbsoluteLearnedPositions
@@ -22,8 +25,17 @@ from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 
-Adaptation = Literal["full", "head"]
-"""What is trained: all that a vector depends on, or the head alone."""
+
+class EncoderConfig(Config):
+    """Where the encoder starts from and what of it is trained; shared by the systems that read whole texts."""
+
+    start: Start = "pretrained"
+    pooling: PoolingConfig = PoolingConfig()
+    adaptation: Literal["full", "lora", "head"] = "full"
+    """Train all that a vector depends on, low-rank changes of it, or the pooling and what comes after alone."""
+    lora_rank: PositiveInt = 16
+    lora_alpha: PositiveFloat = 32.0
+
 
 _ENCODED_AT_ONCE = 32
 _STATEMENT_END = re.compile(rb"[\n;{}]")
@@ -48,10 +60,11 @@ class Cutter:
         ends = [_STATEMENT_END.search(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
         self._ends_statement_V = np.array([one is not None for one in ends])
 
-    def tokens(self, texts: Sequence[str], max_tokens: int, what: str) -> list[NDArray[np.int64]]:
-        """The first `max_tokens` tokens of every text; texts that lose some are counted in `cut[what]`."""
+    def tokens(self, texts: Sequence[str], max_tokens: int, what: str | None) -> list[NDArray[np.int64]]:
+        """The first `max_tokens` tokens of every text; texts that lose some are counted in `cut[what]`, if named."""
         rows = self._tokenizer.encode_batch(texts)
-        self.cut[what] = self.cut.get(what, 0) + sum(len(row) > max_tokens for row in rows)
+        if what is not None:
+            self.cut[what] = self.cut.get(what, 0) + sum(len(row) > max_tokens for row in rows)
         return [row[:max_tokens].astype(np.int64) for row in rows]
 
     def reading(self, rows: Sequence[NDArray[np.int64]]) -> Reading:
@@ -64,9 +77,11 @@ class Cutter:
             group_BL[lane, : len(row)] = 0
         ends_BL = self._ends_statement_V[tokens_BL].astype(np.int64)
         statement_BL = np.cumsum(ends_BL, axis=1) - ends_BL
-        return Reading(
-            *(torch.from_numpy(one).to(self._device) for one in (tokens_BL, group_BL, statement_BL))
-        )
+        return Reading(*(self.on_device(one) for one in (tokens_BL, group_BL, statement_BL)))
+
+    def on_device(self, array: NDArray[np.generic]) -> Tensor:
+        """The array as a tensor where the network is."""
+        return torch.from_numpy(array).to(self._device)
 
 
 class TextEncoder(nn.Module):
@@ -77,16 +92,17 @@ class TextEncoder(nn.Module):
         self.network, self.pooling = network, pooling
 
     @classmethod
-    def build(
-        cls, base: Base, start: Start, pooling: PoolingConfig, adaptation: Adaptation, seed: int
-    ) -> "TextEncoder":
+    def build(cls, config: EncoderConfig, base: Base, seed: int) -> "TextEncoder":
         """On the device of `base`; what gets no gradient here, or shall not be trained, needs none."""
-        network = base.network(start, seed)
+        network = base.network(config.start, seed)
+        num_layers = network.config.num_layers
         torch.manual_seed(key_seed(seed, "pooling-head"))
-        head = Pooling(pooling, network.config.num_layers, network.config.model_dim).to(base.device)
+        head = Pooling(config.pooling, num_layers, network.config.model_dim).to(base.device)
+        if config.adaptation == "lora":
+            add_low_rank(network, config.lora_rank, config.lora_alpha)
         for name, parameter in network.named_parameters():
-            read = _is_read(name, network.config.num_layers, pooling)
-            parameter.requires_grad_(adaptation == "full" and read)
+            trained = parameter.requires_grad and config.adaptation != "head"
+            parameter.requires_grad_(trained and _is_read(name, num_layers, config.pooling))
         return cls(network, head)
 
     def forward(self, reading: Reading) -> Tensor:

@@ -1,5 +1,7 @@
 """Vectors of texts from the states of all layers."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import Pooling, PoolingConfig, statement_means
-from finetune.layers.reading import Cutter, TextEncoder, check_length, encoded
+from finetune.layers.reading import Cutter, EncoderConfig, TextEncoder, check_length, encoded
 from finetune.systems.base import Base
 from pretrain.inference.embedding import embed_texts
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
@@ -103,7 +105,7 @@ def base(corpus: PreparedCorpus, model: TwoStreamTransformer) -> Base:
 def test_the_mean_of_all_layers_is_the_pretrained_models_own_vector(
     corpus: PreparedCorpus, model: TwoStreamTransformer
 ) -> None:
-    encoder = TextEncoder.build(base(corpus, model), "scratch", PoolingConfig(), "full", seed=3).eval()
+    encoder = TextEncoder.build(EncoderConfig(), base(corpus, model), seed=3).eval()
     cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
     rows = cutter.tokens(["def f(x):\n    return x\n", "import os", ""], 64, "texts")
     done: list[int] = []
@@ -118,15 +120,16 @@ def test_what_a_vector_does_not_depend_on_is_not_trained(
 ) -> None:
     cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
     reading = cutter.reading(cutter.tokens(["def f(): pass"], 64, "texts"))
-    for layers in ("all", "top", "bottom"):
-        config = PoolingConfig(kind="attention", layers=layers)
-        encoder = TextEncoder.build(base(corpus, model), "scratch", config, "full", seed=3)
+    for layers, adaptation in product(("all", "top", "bottom"), ("full", "lora")):
+        config = EncoderConfig(pooling=PoolingConfig(kind="attention", layers=layers), adaptation=adaptation)
+        encoder = TextEncoder.build(config, base(corpus, model), seed=3)
         assert encoder.pooling.score is not None
         torch.nn.init.normal_(encoder.pooling.score.weight)
         encoder(reading).square().mul(torch.rand(encoder.pooling.width)).sum().backward()
         for name, parameter in encoder.named_parameters():
             assert (parameter.grad is not None) == parameter.requires_grad, name
-    head = TextEncoder.build(base(corpus, model), "scratch", PoolingConfig(kind="attention"), "head", seed=3)
+    config = EncoderConfig(pooling=PoolingConfig(kind="attention"), adaptation="head")
+    head = TextEncoder.build(config, base(corpus, model), seed=3)
     assert [name for name, one in head.named_parameters() if one.requires_grad] == ["pooling.score.weight"]
     assert head.depth("network.embedding.weight") == 3
     assert head.depth("network.blocks.0.attention.query.weight") == 2

@@ -1,0 +1,1 @@
+"""Systems that rank candidates for a query."""

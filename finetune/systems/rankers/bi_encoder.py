@@ -1,0 +1,185 @@
+"""A bi-encoder: query and candidate become unit vectors by the same weights; the score is their inner product.
+
+Trained by contrast within the batch (InfoNCE, van den Oord et al. 2018): a query must find its own candidate among
+those of the batch. With several workers or micro-batches each has its own negatives.
+
+Shapes: B matches of a batch, C = B (1 + hard negatives) candidates, Q queries, E width of a vector.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cluster.errors import UserError
+from finetune.examples import Match, RankingData
+from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
+from finetune.systems.base import Base, OnProgress
+from finetune.systems.rankers.hard_negatives import with_hard_negatives
+from pretrain.randomness import keyed_generator
+
+_NO_GROUP = -1
+
+
+class BiEncoderConfig(EncoderConfig):
+    """The encoder, how much of texts it reads, and the contrast it learns by."""
+
+    kind: Literal["bi_encoder"] = "bi_encoder"
+    query_tokens: PositiveInt = 128
+    """A query is cut after so many tokens."""
+    candidate_tokens: PositiveInt = 256
+    """A candidate is cut after so many tokens."""
+    temperature: PositiveFloat = 0.05
+    """Of the softmax over cosine similarities."""
+    symmetric: bool = True
+    """Also have each candidate find its query."""
+    hard_negatives: NonNegativeInt = 0
+    """Per match: of those the task names, or else of what BM25 wrongly ranks highest among the training candidates."""
+
+
+@dataclass(frozen=True)
+class ContrastiveBatch:
+    """Queries, and candidates of which the first B belong to them in order; `is_masked_BC` are those that are no
+    negatives of a query though they are not its own: of its group, or with the same text as its own."""
+
+    queries: Reading
+    candidates: Reading
+    is_masked_BC: Tensor
+
+
+class Contrast(nn.Module):
+    """The encoder with its loss."""
+
+    def __init__(self, encoder: TextEncoder, temperature: float, symmetric: bool) -> None:
+        super().__init__()
+        self.encoder, self.temperature, self.symmetric = encoder, temperature, symmetric
+
+    def forward(self, batch: ContrastiveBatch) -> Tensor:
+        """Mean cross entropy in nats, over both directions where the contrast is symmetric."""
+        query_BE = functional.normalize(self.encoder(batch.queries), dim=-1)
+        candidate_CE = functional.normalize(self.encoder(batch.candidates), dim=-1)
+        with torch.autocast(query_BE.device.type, enabled=False):
+            score_BC = query_BE.float() @ candidate_CE.float().T / self.temperature
+            score_BC = score_BC.masked_fill(batch.is_masked_BC, float("-inf"))
+            own_B = torch.arange(len(score_BC), device=score_BC.device)
+            loss = functional.cross_entropy(score_BC, own_B)
+            if self.symmetric:
+                loss = (loss + functional.cross_entropy(score_BC[:, : len(own_B)].T, own_B)) / 2
+        return loss
+
+
+class ContrastiveLearner:
+    """`Learner` over matches."""
+
+    def __init__(
+        self, config: BiEncoderConfig, module: Contrast, cutter: Cutter, matches: Sequence[Match], seed: int
+    ) -> None:
+        self.module, self._cutter, self._config, self._seed = module, cutter, config, seed
+        self._matches = (
+            with_hard_negatives(matches, config.hard_negatives) if config.hard_negatives else matches
+        )
+        self._query_rows = cutter.tokens([one.query for one in matches], config.query_tokens, "train_queries")
+        self._found_rows = cutter.tokens(
+            [one.found for one in matches], config.candidate_tokens, "train_candidates"
+        )
+        self.lengths_tokens = [
+            len(query) + len(found) * (1 + config.hard_negatives)
+            for query, found in zip(self._query_rows, self._found_rows, strict=True)
+        ]
+
+    def batch(self, indices: Sequence[int], draw: int) -> ContrastiveBatch:
+        """These matches, with hard negatives drawn by `draw`."""
+        matches = [self._matches[index] for index in indices]
+        generator = keyed_generator(self._seed, "hard-negatives", draw)
+        negatives = [
+            match.hard_negatives[number]
+            for match in matches
+            for number in generator.permutation(len(match.hard_negatives))[: self._config.hard_negatives]
+        ]
+        negative_rows = self._cutter.tokens(negatives, self._config.candidate_tokens, None)
+        candidates = [self._found_rows[index] for index in indices] + negative_rows
+        return ContrastiveBatch(
+            self._cutter.reading([self._query_rows[index] for index in indices]),
+            self._cutter.reading(candidates),
+            self._cutter.on_device(masked_candidates(matches, negatives)),
+        )
+
+    def depth(self, name: str) -> int:
+        """Layers between a parameter and the head."""
+        return self.module.encoder.depth(name.removeprefix("encoder."))
+
+
+def masked_candidates(matches: Sequence[Match], negatives: Sequence[str]) -> NDArray[np.bool_]:
+    """[B, C]: whether a candidate, not the query's own, must not count as a negative of the query."""
+    group_ids: dict[str, int] = {}
+    group_B = np.array([group_ids.setdefault(one.group, len(group_ids)) for one in matches])
+    group_C = np.append(group_B, np.full(len(negatives), _NO_GROUP))
+    text_ids: dict[str, int] = {}
+    texts = [*(one.found for one in matches), *negatives]
+    text_C = np.array([text_ids.setdefault(text, len(text_ids)) for text in texts])
+    masked_BC = (group_B[:, None] == group_C) | (text_C[: len(matches), None] == text_C)
+    np.fill_diagonal(masked_BC, False)
+    return np.asarray(masked_BC, dtype=np.bool_)
+
+
+class BiEncoder:
+    """`Ranker` by inner products of unit vectors."""
+
+    def __init__(
+        self,
+        config: BiEncoderConfig,
+        encoder: TextEncoder,
+        cutter: Cutter,
+        learner: ContrastiveLearner | None,
+    ) -> None:
+        self._config, self._encoder, self._cutter, self.learner = config, encoder, cutter, learner
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """How many texts were longer than what is read of them, by what they are."""
+        return self._cutter.cut
+
+    def vectors(
+        self, texts: Sequence[str], max_tokens: int, what: str, on_progress: OnProgress
+    ) -> NDArray[np.float64]:
+        """Unit vectors [number of texts, E]; zeros for a text without tokens."""
+        rows = self._cutter.tokens(texts, max_tokens, what)
+        vector_QE = encoded(self._encoder, self._cutter, rows, on_progress)
+        length_Q1 = np.linalg.norm(vector_QE, axis=1, keepdims=True)
+        return vector_QE / np.where(length_Q1 > 0, length_Q1, 1.0)
+
+    def scores(
+        self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
+    ) -> NDArray[np.float64]:
+        """Cosine similarities [Q, C]; queries, then candidates, are told as done."""
+        config = self._config
+        query_QE = self.vectors(queries, config.query_tokens, "queries", on_progress)
+        candidate_CE = self.vectors(candidates, config.candidate_tokens, "candidates", on_progress)
+        return np.asarray(query_QE @ candidate_CE.T, dtype=np.float64)
+
+
+def build(config: BiEncoderConfig, base: Base, data: RankingData, seed: int) -> BiEncoder:
+    """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
+
+    Raises UserError when the model cannot place texts as long as the config asks for, or when only the head shall be
+    trained and the pooling has no parameters.
+    """
+    check_length(base, config.query_tokens, "query_tokens")
+    check_length(base, config.candidate_tokens, "candidate_tokens")
+    encoder = TextEncoder.build(config, base, seed)
+    cutter = Cutter(base.tokenizer, base.device)
+    if not data.train:
+        return BiEncoder(config, encoder.eval(), cutter, None)
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise UserError(
+            f"adaptation=head trains nothing with {config.pooling.kind} pooling, which has no parameters: "
+            "choose pooling kind attention or conba, or adaptation full"
+        )
+    module = Contrast(encoder, config.temperature, config.symmetric)
+    return BiEncoder(config, encoder, cutter, ContrastiveLearner(config, module, cutter, data.train, seed))

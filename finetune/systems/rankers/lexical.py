@@ -1,0 +1,53 @@
+"""What counting words finds: the column beside every model that ranks."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, NonNegativeFloat
+
+from cluster.config import Config
+from finetune.examples import RankingData
+from finetune.lexical import TfidfSearch
+from finetune.systems.base import Base, OnProgress
+from finetune.systems.rankers.bm25 import Bm25
+
+
+class LexicalRankerConfig(Config):
+    """Words are parts of identifiers, in lower case; whole texts are read."""
+
+    kind: Literal["lexical_ranker"] = "lexical_ranker"
+    method: Literal["bm25", "tfidf"] = "bm25"
+    k1: NonNegativeFloat = 1.2
+    """BM25: how slowly repetitions of a word stop to count."""
+    b: float = Field(default=0.75, ge=0.0, le=1.0)
+    """BM25: how much long candidates are held back."""
+
+
+class LexicalRanker:
+    """`Ranker` without anything to train. TF-IDF's document frequencies are of training texts and candidates, BM25's
+    of the candidates alone."""
+
+    learner = None
+
+    def __init__(self, config: LexicalRankerConfig, known: Sequence[str]) -> None:
+        self._config, self._known = config, known
+
+    def scores(
+        self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
+    ) -> NDArray[np.float64]:
+        """BM25 scores, or cosine similarities of TF-IDF vectors."""
+        if self._config.method == "tfidf":
+            found = TfidfSearch([*self._known, *candidates]).scores(queries, candidates)
+        else:
+            index = Bm25(candidates, self._config.k1, self._config.b)
+            found = np.concatenate(list(index.scores(queries)))
+        on_progress(len(queries) + len(candidates))
+        return found
+
+
+def build(config: LexicalRankerConfig, base: Base | None, data: RankingData, seed: int) -> LexicalRanker:
+    """`base` and `seed` play no part."""
+    known = [text for match in data.train for text in (match.query, match.found)]
+    return LexicalRanker(config, known)
