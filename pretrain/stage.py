@@ -1,27 +1,21 @@
 """The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
 
-import gc
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import RetryableError, UserError, first_line
 from cluster.follow import followed
 from cluster.journal import JournalRecord, read_journal
-from cluster.process_group import choose_backend
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.goodput.ledger import goodput
-from pretrain.health.stop import STOP_NAME, until_done_or_stopped
-from pretrain.health.watchdog import HANG_NAME
+from pretrain.ray_workers import Workers
 from pretrain.run import RESULT_NAME, Run
-from pretrain.worker import ERROR_NAME, work
-
-_MAX_START_FAILURES = 3
+from pretrain.worker import work
 
 
 def run_pretrain(
@@ -50,59 +44,11 @@ def run_pretrain(
 
 def _fit(run: Run, reporter: Reporter) -> None:
     """Train with Ray's workers. UserError and RetryableError say what went wrong; KeyboardInterrupt: stopped."""
-    from ray.exceptions import RayError
-    from ray.train.v2.api.exceptions import TrainingFailedError
-
-    backend = choose_backend(run.config.num_workers)
-    for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
-        (run.folder / name).unlink(missing_ok=True)
-    try:
-        until_done_or_stopped(_trainer(run, backend).fit, run.folder / STOP_NAME, reporter)
-    except TrainingFailedError as error:
-        if (run.folder / ERROR_NAME).exists():
-            raise UserError(read_json(run.folder / ERROR_NAME)["message"]) from error
-        if (run.folder / HANG_NAME).exists():
-            raise RetryableError(
-                f"{read_json(run.folder / HANG_NAME)['text']}; run the same command again"
-            ) from error
-        raise UserError(
-            f"pretraining workers failed ({_last_line(error)}): see {run.folder.parent / 'logs'}, then run the same "
-            "command again to go on from the last checkpoint"
-        ) from error
-    except RayError as error:
-        raise RetryableError(
-            f"Ray lost a process of its own ({first_line(error)}); run the same command again"
-        ) from error
+    config = run.config
+    workers = Workers("pretraining", config.num_workers, config.max_worker_restarts, run.folder)
+    workers.run(work, {"run": run}, reporter)
     if not (run.folder / RESULT_NAME).exists():
-        # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
-        gc.collect()
         raise KeyboardInterrupt
-
-
-def _trainer(run: Run, backend: str) -> Any:
-    import ray.train
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    return TorchTrainer(
-        work,
-        train_loop_config={"run": run, "backend": backend, "log_folder": str(run.folder.parent / "logs")},
-        torch_config=TorchConfig(backend=backend),
-        scaling_config=ray.train.ScalingConfig(num_workers=run.config.num_workers, use_gpu=backend == "nccl"),
-        run_config=ray.train.RunConfig(
-            name=".ray-train",
-            storage_path=str(run.folder),
-            failure_config=ray.train.FailureConfig(
-                max_failures=run.config.max_worker_restarts,
-                # Ray counts workers that cannot start here, and by default tries for ever without a word.
-                controller_failure_limit=_MAX_START_FAILURES,
-            ),
-        ),
-    )
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 @contextmanager

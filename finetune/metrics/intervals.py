@@ -43,36 +43,42 @@ class Comparison:
 
 def estimate(measured: Measured, seed: int) -> Estimate:
     """The metric and its interval from resampling items (Efron and Tibshirani 1993, chapter 13, percentiles)."""
-    of_resamples = measured.of_sums(
-        np.concatenate(
-            [count_RN @ measured.statistics_NS for count_RN in _resamples(measured.num_items, seed)]
-        )
-    )
-    low, high = np.percentile(of_resamples, _INTERVAL)
+    low, high = np.percentile(resampled(measured, seed), _INTERVAL)
     return Estimate(measured.value, float(low), float(high), measured.num_items)
+
+
+def resampled(measured: Measured, seed: int) -> FloatArray:
+    """The metric of every resample [R]; the same seed draws the same items of as many."""
+    return np.concatenate(
+        [
+            measured.of_sums(count_RN @ measured.statistics_NS)
+            for count_RN in _resamples(measured.num_items, seed)
+        ]
+    )
 
 
 def compare(first: Measured, second: Measured, seed: int) -> Comparison:
     """`first` minus `second` by paired bootstrap: both are measured on the same resampled items.
 
-    p is the share of resamples whose difference lies as far from the observed one as that lies from 0 (the shifted
-    test of Berg-Kirkpatrick et al. 2012, two-sided; the observed sample counts as one, so p is never 0). Raises
-    ValueError where the numbers of items differ.
+    Raises ValueError where the numbers of items differ.
     """
     if first.num_items != second.num_items:
         raise ValueError(f"{first.num_items} items cannot be paired with {second.num_items}")
-    difference = first.value - second.value
-    difference_R = np.concatenate(
-        [
-            first.of_sums(count_RN @ first.statistics_NS) - second.of_sums(count_RN @ second.statistics_NS)
-            for count_RN in _resamples(first.num_items, seed)
-        ]
-    )
+    difference_R = resampled(first, seed) - resampled(second, seed)
+    return compare_resampled(first.value - second.value, difference_R, first.num_items)
+
+
+def compare_resampled(difference: float, difference_R: FloatArray, num_items: int) -> Comparison:
+    """The comparison from a difference and what it is on every resample.
+
+    p is the share of resamples whose difference lies as far from the observed one as that lies from 0 (the shifted
+    test of Berg-Kirkpatrick et al. 2012, two-sided; the observed sample counts as one, so p is never 0).
+    """
     low, high = np.percentile(difference_R, _INTERVAL)
     # A hair of tolerance: sums in another order may differ in their last bits.
     num_as_far = int((np.abs(difference_R - difference) >= abs(difference) * (1 - 1e-9)).sum())
     p_value = (num_as_far + 1) / (len(difference_R) + 1)
-    return Comparison(difference, float(low), float(high), p_value, first.num_items)
+    return Comparison(difference, float(low), float(high), p_value, num_items)
 
 
 def _resamples(num_items: int, seed: int) -> Iterator[FloatArray]:

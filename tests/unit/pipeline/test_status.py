@@ -229,7 +229,7 @@ def test_a_folder_without_a_pretraining_and_without_a_config_is_refused(tmp_path
 def test_names_of_files_are_those_that_pretraining_writes() -> None:
     from pretrain.goodput.attempts import HEARTBEAT_NAME
     from pretrain.health.watchdog import HANG_NAME
-    from pretrain.worker import ERROR_NAME
+    from pretrain.ray_workers import ERROR_NAME
 
     assert set(PROBLEM_FILES) == {ERROR_NAME, HANG_NAME}
     assert HEARTBEAT_NAME == "heartbeat"

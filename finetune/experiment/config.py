@@ -1,0 +1,59 @@
+"""What an experiment is made of."""
+
+from typing import Any
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cluster.config import Config
+from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for
+from finetune.training.config import FitConfig
+
+
+class ExperimentConfig(Config):
+    """One task and the systems that are compared on it. All train on the same data, under the same budget."""
+
+    task: TaskConfig
+    systems: dict[str, SystemConfig] = Field(min_length=1)
+    """By a name of your own."""
+    training: FitConfig = FitConfig()
+    training_of: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By system: what of `training` is different for it."""
+    baseline: str | None = None
+    """The system that the others are compared with; None takes the first that learns nothing, or else the first."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of data that is drawn or made, and the first of the systems' seeds."""
+    num_seeds: PositiveInt = 1
+    """Every system that learns is trained so many times, with seeds from `seed` on."""
+
+    @model_validator(mode="after")
+    def _systems_fit_the_task(self) -> "ExperimentConfig":
+        wanted = asks_for(self.task)
+        for name, system in self.systems.items():
+            if asks_for(system) != wanted:
+                raise ValueError(
+                    f"systems.{name}: {system.kind} is asked to {asks_for(system)}, the task {self.task.kind} asks to "
+                    f"{wanted}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> "ExperimentConfig":
+        for name in [*self.training_of, *([self.baseline] if self.baseline else [])]:
+            if name not in self.systems:
+                raise ValueError(f"{name!r} is none of the systems {', '.join(self.systems)}")
+        for name in self.training_of:
+            self.training_of_system(name)
+        for name in self.systems:
+            if not name.replace("-", "").replace("_", "").isalnum():
+                raise ValueError(
+                    f"systems.{name}: a name is made of letters, digits, - and _: it names a folder"
+                )
+        return self
+
+    def training_of_system(self, name: str) -> FitConfig:
+        """`training` with what `training_of` changes."""
+        return FitConfig.model_validate(self.training.model_dump() | self.training_of.get(name, {}))
+
+    def seeds(self) -> range:
+        """Of the systems that learn."""
+        return range(self.seed, self.seed + self.num_seeds)

@@ -1,0 +1,170 @@
+"""How a system is put to a task's test: what it is asked, what is kept of its answers, what is measured.
+
+Shapes: Q queries, C candidates or labels.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from finetune.examples import LabellingData, Pool, RankingData, WritingData
+from finetune.metrics.measured import Measured
+from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
+from finetune.tasks.base import LabellingTask, RankingTask, Task, WritingTask
+
+_BEST_KEPT = 20
+"""Candidates of a query that predictions name."""
+
+Row = dict[str, Any]
+"""One line of predictions.jsonl."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a system made of the test split: metrics, the headline first, and a row for every item."""
+
+    measured: list[Measured]
+    rows: list[Row]
+
+
+class Exam(Protocol):
+    """A task with its data, whatever it asks for."""
+
+    @property
+    def num_test_items(self) -> int:
+        """Of the test split."""
+        ...
+
+    def validate(self, system: System) -> float:
+        """The headline metric on a part of the validation split."""
+        ...
+
+    def test(self, system: System, on_progress: OnProgress) -> Answers:
+        """All of the test split."""
+        ...
+
+
+class WritingExam:
+    """Texts for texts."""
+
+    def __init__(self, task: WritingTask, data: WritingData, valid_items: int) -> None:
+        self._task, self._test = task, list(data.test)
+        self._valid = _spread(data.valid, valid_items)
+        self.num_test_items = len(self._test)
+
+    def validate(self, system: System) -> float:
+        """See `Exam`."""
+        written = cast(Writer, system).write([(one.source, one.suffix) for one in self._valid], _silent)
+        return self._task.quick(self._valid, written).value
+
+    def test(self, system: System, on_progress: OnProgress) -> Answers:
+        """See `Exam`."""
+        items = self._test
+        written = cast(Writer, system).write([(one.source, one.suffix) for one in items], on_progress)
+        rows = [
+            {"key": one.key, "source": one.source, "written": text, "references": list(one.references)}
+            | ({"suffix": one.suffix} if one.suffix is not None else {})
+            for one, text in zip(items, written, strict=True)
+        ]
+        return Answers(self._task.judge(items, written), rows)
+
+
+class RankingExam:
+    """Candidates for queries."""
+
+    def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
+        self._task, self._test = task, data.test
+        self._valid = _some_queries(data.valid, valid_items)
+        self.num_test_items = len(data.test.queries)
+
+    def validate(self, system: System) -> float:
+        """See `Exam`."""
+        return self._task.judge(self._valid, _scores(system, self._valid, _silent))[0].value
+
+    def test(self, system: System, on_progress: OnProgress) -> Answers:
+        """See `Exam`."""
+        score_QC = _scores(system, self._test, on_progress)
+        return Answers(self._task.judge(self._test, score_QC), list(_ranked_rows(self._test, score_QC)))
+
+
+class LabellingExam:
+    """Labels for texts."""
+
+    def __init__(self, task: LabellingTask, data: LabellingData, valid_items: int) -> None:
+        self._task, self._test = task, list(data.test)
+        self._valid = _spread(data.valid, valid_items)
+        self.num_test_items = len(self._test)
+
+    def validate(self, system: System) -> float:
+        """See `Exam`."""
+        texts = [one.texts for one in self._valid]
+        found = cast(Labeller, system).probabilities(texts, _silent)
+        return self._task.judge(self._valid, found)[0].value
+
+    def test(self, system: System, on_progress: OnProgress) -> Answers:
+        """See `Exam`."""
+        found_NC = cast(Labeller, system).probabilities([one.texts for one in self._test], on_progress)
+        rows = [
+            {"key": one.key, "label": one.label, "probabilities": [round(float(p), 6) for p in found_C]}
+            for one, found_C in zip(self._test, found_NC, strict=True)
+        ]
+        return Answers(self._task.judge(self._test, found_NC), rows)
+
+
+def exam_of(asks: str, task: Task, data: Any, valid_items: int) -> Exam:
+    """`asks` is what the task's kind asks for: "write", "rank" or "label"."""
+    exams: dict[str, Callable[..., Exam]] = {
+        "write": WritingExam,
+        "rank": RankingExam,
+        "label": LabellingExam,
+    }
+    return exams[asks](task, data, valid_items)
+
+
+def _spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many items, evenly over all: files are often sorted."""
+    if len(items) <= most:
+        return list(items)
+    return [items[number * len(items) // most] for number in range(most)]
+
+
+def _some_queries(pool: Pool, most: int) -> Pool:
+    """All candidates, at most so many queries."""
+    kept = _spread(range(len(pool.queries)), most)
+    return Pool(
+        [pool.query_keys[number] for number in kept],
+        [pool.queries[number] for number in kept],
+        pool.candidates,
+        [pool.relevant[number] for number in kept],
+        None if pool.excluded is None else [pool.excluded[number] for number in kept],
+    )
+
+
+def _scores(system: System, pool: Pool, on_progress: OnProgress) -> NDArray[np.float64]:
+    return cast(Ranker, system).scores(pool.queries, pool.candidates, on_progress)
+
+
+def _ranked_rows(pool: Pool, score_QC: NDArray[np.float64]) -> Iterator[Row]:
+    for number, (key, query) in enumerate(zip(pool.query_keys, pool.queries, strict=True)):
+        score_C = np.where(np.isnan(score_QC[number]), -np.inf, score_QC[number])
+        excluded = pool.excluded[number] if pool.excluded is not None else None
+        if excluded is not None:
+            score_C[excluded] = -np.inf
+        best = np.argsort(-score_C, kind="stable")[:_BEST_KEPT]
+        relevant = pool.relevant[number]
+        # As many as score at least as high: ties count against the query.
+        ranks = [int((score_C >= score_C[one]).sum()) for one in relevant]
+        yield {
+            "key": key,
+            "query": query,
+            "best": [[int(one), round(float(score_C[one]), 6)] for one in best if np.isfinite(score_C[one])],
+            "relevant": list(relevant),
+            "ranks": ranks,
+        }
+
+
+def _silent(_: int) -> None:
+    """Nobody watches an evaluation during training."""

@@ -1,0 +1,176 @@
+"""One job of an experiment: a system for one seed, trained and judged.
+
+Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains), `best.safetensors`,
+`predictions.jsonl`, `model/` (what it takes to use the system), and at last `result.json`.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cluster.errors import UserError
+from cluster.journal import Journal
+from cluster.storage import read_json, write_bytes, write_json
+from data_prep.tokenizer import CodeTokenizer
+from finetune.experiment.choices import asks_for, build_system, task_of
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.exams import Answers, Exam, exam_of
+from finetune.metrics.intervals import estimate, resampled
+from finetune.systems.base import Base, System
+from finetune.systems.saved import save_system
+from finetune.tasks.base import Source
+from finetune.training.best import load_best
+from finetune.training.fit import Fit, FitEnd
+from pretrain.health.stop import StopRequest
+from pretrain.inference.folders import checked_model
+
+RESULT_NAME = "result.json"
+PREDICTIONS_NAME = "predictions.jsonl"
+JOURNAL_NAME = "journal.jsonl"
+BOOTSTRAP_SEED = 0
+"""The same for all systems: comparisons are paired by it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A system by name, for one seed."""
+
+    system: str
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.system}, seed {self.seed}"
+
+    @property
+    def result(self) -> Path:
+        """There once the job is done."""
+        return self.folder / RESULT_NAME
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What the jobs of an experiment share in a worker: the base model, the task and its data."""
+
+    config: ExperimentConfig
+    base: Base
+    data: Any
+    exam: Exam
+
+    @classmethod
+    def open(
+        cls, config: ExperimentConfig, model_folder: Path, prep: Path | None, device: torch.device
+    ) -> "Workplace":
+        """Load model description, tokenizer and data. Raises UserError for what cannot be used."""
+        files, description = checked_model(model_folder)
+        base = Base(description, CodeTokenizer.load(files.tokenizer), files, device)
+        task = task_of(config.task)
+        data = task.load(Source(prep, config.seed))
+        exam = exam_of(asks_for(config.task), task, data, config.training.valid_items)
+        return cls(config, base, data, exam)
+
+    def build(self, job: Job) -> System:
+        """The job's system before training."""
+        return build_system(self.config.systems[job.system], self.base, self.data, job.seed)
+
+
+def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
+    """Train and judge; False when it was stopped. Collective; the first worker writes.
+
+    What was begun is gone on with, bit for bit. Raises UserError for settings or data that cannot be used.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    is_first = dist.get_rank() == 0
+    journal = Journal(job.folder / JOURNAL_NAME) if is_first else None
+    try:
+        system, end = place.build(job), None
+        if system.learner is not None:
+            end = _fit(job, place, system, journal, stop)
+            if end.stopped:
+                return False
+        if is_first:
+            if end is not None:
+                system = _with_best_weights(job, place)
+            _judge(job, place, system, end, journal)
+        dist.barrier()
+    finally:
+        if journal is not None:
+            journal.close()
+    return True
+
+
+def _fit(job: Job, place: Workplace, system: System, journal: Journal | None, stop: StopRequest) -> FitEnd:
+    assert system.learner is not None
+    if not system.learner.lengths_tokens:
+        raise UserError(
+            f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
+        )
+    config = place.config.training_of_system(job.system)
+    fit = Fit(
+        system.learner, config, job.seed, job.folder, lambda: place.exam.validate(system), journal, stop
+    )
+    return fit.run()
+
+
+def _with_best_weights(job: Job, place: Workplace) -> System:
+    """Built anew, because training leaves weights in its own precision."""
+    system = place.build(job)
+    assert system.learner is not None
+    load_best(job.folder, system.learner.module)
+    system.learner.module.eval()
+    return system
+
+
+def _judge(job: Job, place: Workplace, system: System, end: FitEnd | None, journal: Journal | None) -> None:
+    if journal is not None:
+        journal.event("judging the test split", name="judging", num_items=place.exam.num_test_items)
+    answers = place.exam.test(system, lambda num_items: None)
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
+    write_bytes(job.folder / PREDICTIONS_NAME, "".join(lines).encode())
+    save_system(job.folder / "model", system, place.config, job.system, place.base, place.data)
+    write_json(job.result, _result(job, place, system, answers, end))
+    shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+
+
+def _result(
+    job: Job, place: Workplace, system: System, answers: Answers, end: FitEnd | None
+) -> dict[str, Any]:
+    metrics = {}
+    for measured in answers.measured:
+        found = estimate(measured, BOOTSTRAP_SEED)
+        metrics[measured.name] = {
+            "value": found.value,
+            "low": found.low,
+            "high": found.high,
+            "num_items": found.num_items,
+        }
+    headline = answers.measured[0]
+    module = system.learner.module if system.learner else None
+    return {
+        "system": job.system,
+        "seed": job.seed,
+        "headline": headline.name,
+        "metrics": metrics,
+        # What comparisons are made of, paired by the same draws.
+        "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
+        "num_parameters": sum(one.numel() for one in module.parameters()) if module else 0,
+        "num_trained": sum(one.numel() for one in module.parameters() if one.requires_grad) if module else 0,
+        "steps": end.steps if end else 0,
+        "best_step": end.best.step if end and end.best else 0,
+        "valid": end.best.metric if end and end.best else None,
+        "cut": dict(getattr(system, "cut", {})),
+        "facts": dict(place.data.facts),
+    }
+
+
+def read_result(job: Job) -> dict[str, Any]:
+    """Of a job that is done."""
+    result: dict[str, Any] = read_json(job.result)
+    return result

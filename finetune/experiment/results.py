@@ -1,0 +1,68 @@
+"""What an experiment has shown: every system's metrics over its seeds, and how it compares with the baseline.
+
+Shapes: R resamples.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from finetune.metrics.intervals import compare_resampled
+
+Result = Mapping[str, Any]
+"""A job's result.json."""
+
+
+def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[str, Any]:
+    """The experiment's result.json: by system, metrics with interval or deviation, and the comparison.
+
+    `results`: of every system by seed. With several seeds a metric's value is their mean and `deviation` is their
+    sample standard deviation; `low` and `high` are of the first seed's items.
+    """
+    return {
+        "headline": results[baseline][0]["headline"],
+        "baseline": baseline,
+        "facts": dict(results[baseline][0]["facts"]),
+        "systems": {
+            name: _system(runs, None if name == baseline else results[baseline])
+            for name, runs in results.items()
+        },
+    }
+
+
+def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:
+    first = runs[0]
+    metrics = {name: _over_seeds([run["metrics"][name] for run in runs]) for name in first["metrics"]}
+    told = {
+        name: first[name] for name in ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut")
+    }
+    found: dict[str, Any] = {"seeds": [run["seed"] for run in runs], "metrics": metrics, **told}
+    if baseline is not None:
+        found["against_baseline"] = _compared(runs, baseline)
+    return found
+
+
+def _over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    values = [one["value"] for one in found]
+    told = {**found[0], "value": statistics.fmean(values)}
+    if len(values) > 1:
+        told["deviation"] = statistics.stdev(values)
+    return told
+
+
+def _compared(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, float]:
+    """Mean over seeds on both sides, resampled over the same items."""
+    headline = runs[0]["headline"]
+    mine, theirs = (
+        statistics.fmean(run["metrics"][headline]["value"] for run in side) for side in (runs, baseline)
+    )
+    mine_R, theirs_R = (np.mean([run["resampled"] for run in side], axis=0) for side in (runs, baseline))
+    found = compare_resampled(mine - theirs, mine_R - theirs_R, runs[0]["metrics"][headline]["num_items"])
+    return {
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "p_value": found.p_value,
+    }

@@ -1,0 +1,95 @@
+"""An experiment as a stage: its jobs under Ray Train, bars that follow them, the summary."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.follow import followed
+from cluster.journal import JournalRecord
+from cluster.reporter import Bar, Reporter
+from cluster.storage import read_json, write_json
+from finetune.experiment.choices import learns
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.results import summary_of
+from pretrain.ray_workers import Workers
+
+RESULT_NAME = "result.json"
+_MAX_RESTARTS = 2
+
+
+def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
+    """System, seed and folder below the experiment's of every job, by the job's name."""
+    return {
+        f"{name}-seed-{seed}": (name, seed, f"{name}/seed-{seed}")
+        for name, system in config.systems.items()
+        for seed in (config.seeds() if learns(system) else [config.seed])
+    }
+
+
+def baseline_of(config: ExperimentConfig) -> str:
+    """The system that others are compared with."""
+    counting = [name for name, system in config.systems.items() if not learns(system)]
+    return config.baseline or (counting or list(config.systems))[0]
+
+
+def run_experiment(
+    config: ExperimentConfig, model: Path, prep: Path | None, folder: Path, reporter: Reporter
+) -> dict[str, Any]:
+    """Train and judge every system for every seed; returns the summary, also written to `result.json`.
+
+    Jobs that are done are not done again; one that was killed goes on from its last commit. `model` is what
+    `checked_model` takes, `prep` the prepared corpus for tasks that make their data from one. Needs an open Ray
+    session. Raises UserError for data or settings that cannot be used, KeyboardInterrupt when stopped.
+    """
+    from finetune.experiment.jobs import Job, read_result
+    from finetune.experiment.worker import work
+
+    jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
+    missing = [job for job in jobs if not job.result.exists()]
+    if missing:
+        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder)
+        settings = {"config": config, "model": model, "prep": prep, "jobs": jobs}
+        with _shown(config, folder, reporter):
+            workers.run(work, settings, reporter)
+        if any(not job.result.exists() for job in jobs):
+            raise KeyboardInterrupt
+    results: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs:
+        results.setdefault(job.system, []).append(read_result(job))
+    summary = summary_of(results, baseline_of(config))
+    write_json(folder / RESULT_NAME, summary)
+    return summary
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Of a finished experiment."""
+    summary: dict[str, Any] = read_json(folder / RESULT_NAME)
+    return summary
+
+
+@contextmanager
+def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterator[None]:
+    """A bar for every job that learns, which follows its journal while the block runs."""
+    with ExitStack() as stack:
+        for name, (system, _, path) in job_paths(config).items():
+            if learns(config.systems[system]) and not (folder / path / RESULT_NAME).exists():
+                num_steps = config.training_of_system(system).steps
+                bar = stack.enter_context(reporter.bar(name, num_steps, "steps"))
+                show = partial(_show, name, bar, num_steps, reporter)
+                stack.enter_context(followed(folder / path / "journal.jsonl", show, skip_existing=True))
+        yield
+
+
+def _show(name: str, bar: Bar, num_steps: int, reporter: Reporter, record: JournalRecord) -> None:
+    if record.kind == "event":
+        if record.name == "judging":
+            bar.update(num_steps, record.text)
+        elif record.level == "warning":
+            reporter.warn(f"{name}: {record.text}")
+        return
+    if record.step is not None:
+        bar.update(record.step, f"loss {record.metrics.get('loss', float('nan')):.2f}")
+    if "valid" in record.metrics:
+        reporter.line(f"{name}: step {record.step}, {record.metrics['valid']:.4g} on the validation split")

@@ -1,0 +1,25 @@
+"""What Ray Train runs in every worker of an experiment: the jobs, one after the other."""
+
+from pathlib import Path
+from typing import Any
+
+from finetune.experiment.jobs import Job, Workplace, run_job
+from pretrain.health.stop import stop_requests
+from pretrain.ray_workers import joined
+
+
+def work(settings: dict[str, Any]) -> None:
+    """Do every job that has no result yet; end early when asked to stop."""
+    jobs: list[Job] = settings["jobs"]
+    with joined(settings, "finetune") as device:
+        import torch.distributed as dist
+
+        folder: Path = settings["folder"]
+        with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
+            place = Workplace.open(settings["config"], settings["model"], settings["prep"], device)
+            for job in jobs:
+                # The first worker looks, so that all do the same jobs.
+                is_done = [job.result.exists()]
+                dist.broadcast_object_list(is_done, src=0)
+                if not is_done[0] and not run_job(job, place, stop):
+                    return

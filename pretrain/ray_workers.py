@@ -1,0 +1,129 @@
+"""Training processes under Ray Train: started, stopped with a commit, and what went wrong in one line."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import RetryableError, UserError, first_line
+from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
+from cluster.reporter import Reporter
+from cluster.storage import read_json, write_json
+from pretrain.health.stop import STOP_NAME, until_done_or_stopped
+from pretrain.health.watchdog import HANG_NAME
+
+ERROR_NAME = "error.json"
+"""A user's error in a worker, for the process that started it."""
+_MAX_START_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes that train in `folder`, as the command that starts them sees them."""
+
+    what: str
+    """For people: "pretraining"."""
+    num_workers: int
+    max_restarts: int
+    folder: Path
+
+    def run(
+        self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
+    ) -> None:
+        """Run `work(settings)` in every worker, with `backend` and `log_folder` added to the settings.
+
+        Returns when all have ended, also when they were asked to stop. Needs an open Ray session. Raises UserError
+        for a user's error in a worker or for workers that fail too often, RetryableError when they hang.
+        """
+        from ray.exceptions import RayError
+        from ray.train.v2.api.exceptions import TrainingFailedError
+
+        for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
+            (self.folder / name).unlink(missing_ok=True)
+        backend = choose_backend(self.num_workers)
+        logs = self.folder.parent / "logs"
+        settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
+        try:
+            until_done_or_stopped(
+                self._trainer(work, settings, backend).fit, self.folder / STOP_NAME, reporter
+            )
+        except TrainingFailedError as error:
+            self._explain(error, logs)
+        except RayError as error:
+            raise RetryableError(
+                f"Ray lost a process of its own ({first_line(error)}); run the same command again"
+            ) from error
+        # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
+        gc.collect()
+
+    def _explain(self, error: Exception, logs: Path) -> None:
+        if (self.folder / ERROR_NAME).exists():
+            raise UserError(read_json(self.folder / ERROR_NAME)["message"]) from error
+        if (self.folder / HANG_NAME).exists():
+            raise RetryableError(
+                f"{read_json(self.folder / HANG_NAME)['text']}; run the same command again"
+            ) from error
+        raise UserError(
+            f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to go on "
+            "from the last checkpoint"
+        ) from error
+
+    def _trainer(self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], backend: str) -> Any:
+        import ray.train
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        return TorchTrainer(
+            work,
+            train_loop_config=settings,
+            torch_config=TorchConfig(backend=backend),
+            scaling_config=ray.train.ScalingConfig(num_workers=self.num_workers, use_gpu=backend == "nccl"),
+            run_config=ray.train.RunConfig(
+                name=".ray-train",
+                storage_path=str(self.folder),
+                failure_config=ray.train.FailureConfig(
+                    max_failures=self.max_restarts,
+                    # Ray counts workers that cannot start here, and by default tries for ever without a word.
+                    controller_failure_limit=_MAX_START_FAILURES,
+                ),
+            ),
+        )
+
+
+@contextmanager
+def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
+    """For `work`, in a worker: in the process group Ray set up, output in `log_folder`/NAME-worker-RANK.log.
+
+    Gives the device. A UserError in the block is left for the process that started the workers.
+    """
+    import ray.train
+    from ray.train.torch import get_device
+
+    folder: Path = settings["folder"]
+    configure_environment(settings["backend"])
+    rank = ray.train.get_context().get_world_rank()
+    with chatter_to(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"):
+        import torch
+
+        if (folder / ERROR_NAME).exists():
+            raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
+        try:
+            join_process_group(settings["backend"])
+            # A worker may see GPUs that the run does not use.
+            yield get_device() if settings["backend"] == "nccl" else torch.device("cpu")
+        except UserError as error:
+            write_json(folder / ERROR_NAME, {"message": str(error)})
+            raise
+
+
+def is_first_of_node() -> bool:
+    """Whether this worker speaks for its machine."""
+    import ray.train
+
+    return bool(ray.train.get_context().get_local_rank() == 0)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
