@@ -25,6 +25,8 @@ class Pair:
     """For infilling: what stands behind the hole; `source` stands before it."""
     language: str | None = None
     """Of the references, as tree-sitter names it."""
+    leaked: bool = False
+    """A test item whose reference stands verbatim among the references to learn: also judged without these."""
 
 
 @dataclass(frozen=True)

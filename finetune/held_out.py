@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
+from finetune.formats.languages import grammar_name
 from pretrain.randomness import keyed_generator
 
 TRAIN_SPLIT = "validation"
@@ -24,22 +25,24 @@ class HeldOutDocument:
     tokens: npt.NDArray[np.integer]
 
 
-def held_out_documents(corpus: PreparedCorpus, split: str, seed: int) -> Iterator[HeldOutDocument]:
-    """The Python documents of a split, packages taking turns, so that any first part covers all packages.
+def held_out_documents(
+    corpus: PreparedCorpus, split: str, seed: int, language: str = "Python"
+) -> Iterator[HeldOutDocument]:
+    """The documents of a split in one language, packages taking turns, so that any first part covers all packages.
 
     A pure function of corpus, split and seed: both arms of a task read the same. Raises UserError when the
-    split has no Python document, or a shard is damaged.
+    split has no such document, or a shard is damaged.
     """
     generator = keyed_generator(seed, f"held-out-{split}")
     blocks = [corpus.read_block(entry) for entry in corpus.blocks(split)]
     places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for block_index, block in enumerate(blocks):
         for document_index, meta in enumerate(block.docs):
-            if meta.language.casefold() == "python":
+            if grammar_name(meta.language) == grammar_name(language):
                 places[meta.repository].append((block_index, document_index))
     if not places:
         raise UserError(
-            f"{corpus.folder}: the {split} split has no Python document to finetune with: "
+            f"{corpus.folder}: the {split} split has no {language} document to finetune with: "
             "use a larger corpus or give that split a larger share"
         )
     order = []

@@ -1,0 +1,1 @@
+"""Realistic bugs put into working functions, to learn repair from."""

@@ -1,0 +1,118 @@
+"""Pairs of a function with a bug and without it, made from functions in files or of a corpus."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tree_sitter import Node
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from finetune.bugs.abstraction import abstracted_pair
+from finetune.bugs.generator import make_bug
+from finetune.bugs.nodes import FUNCTIONS
+from finetune.examples import Pair
+from finetune.formats.parallel import read_lines
+from finetune.held_out import held_out_documents
+from finetune.syntax import indent_of, parse
+from pretrain.randomness import key_seed
+
+_MIN_CHARACTERS, _MAX_CHARACTERS = 30, 4000
+
+
+@dataclass(frozen=True)
+class GeneratedBugs:
+    """Pairs buggy -> right, and how many there are of every kind."""
+
+    pairs: list[Pair]
+    num_by_kind: dict[str, int]
+
+
+def functions_of(text: str, language: str) -> list[str]:
+    """The outermost functions and methods of a file, each dedented; [] where it does not parse."""
+    parsed = parse(text, language)
+    if parsed is None:
+        return []
+    found = []
+    for node in _outermost(parsed.root):
+        indent = indent_of(parsed, node)
+        if indent is not None:
+            found.append(textwrap.dedent(indent + parsed.text(node)))
+    return found
+
+
+def functions_in_file(path: Path) -> Iterator[str]:
+    """One function per line. UserError when the file is missing or empty."""
+    yield from read_lines(path)
+
+
+def functions_of_corpus(corpus: PreparedCorpus, split: str, language: str, seed: int) -> Iterator[str]:
+    """Of the split's documents in that language, packages taking turns."""
+    for document in held_out_documents(corpus, split, seed, language):
+        yield from functions_of(document.text, language)
+
+
+def generated_bugs(
+    functions: Iterable[str],
+    language: str,
+    seed: int,
+    *,
+    most: int,
+    each: int = 1,
+    idioms: frozenset[str] | None = None,
+    without: Iterable[str] = (),
+    name: str = "bug",
+) -> GeneratedBugs:
+    """At most `most` pairs, up to `each` of a function; repeated functions and those of `without` are left out.
+
+    A pure function of its arguments. With `idioms` both sides are written in the form of CodeXGLUE's refinement set.
+    UserError when no function can have a bug.
+    """
+    pairs: list[Pair] = []
+    kinds: Counter[str] = Counter()
+    seen = {" ".join(text.split()) for text in without}
+    for number, code in enumerate(functions):
+        if len(pairs) >= most:
+            break
+        if not _MIN_CHARACTERS <= len(code) <= _MAX_CHARACTERS:
+            continue
+        for kind, buggy, fixed in _versions(code, language, key_seed(seed, name, number), each, idioms):
+            if not seen.isdisjoint((" ".join(buggy.split()), " ".join(fixed.split()))):
+                continue
+            kinds[kind] += 1
+            pairs.append(Pair(f"{name}-{len(pairs) + 1}", buggy, (fixed,), language=language))
+        seen.update(
+            " ".join(text.split()) for pair in pairs[-each:] for text in (pair.source, *pair.references)
+        )
+    if not pairs:
+        raise UserError(
+            f"no bug could be made: no {language} function in the data parses and has a place for one"
+        )
+    return GeneratedBugs(pairs[:most], dict(kinds))
+
+
+def _versions(
+    code: str, language: str, seed: int, each: int, idioms: frozenset[str] | None
+) -> Iterator[tuple[str, str, str]]:
+    """(kind, buggy, right) of distinct bugs of one function."""
+    made = set()
+    for number in range(each):
+        bug = make_bug(code, language, key_seed(seed, "version", number))
+        if bug is None or bug.code in made:
+            continue
+        made.add(bug.code)
+        both = (bug.code, code) if idioms is None else abstracted_pair(bug.code, code, language, idioms)
+        if both is not None:
+            yield (bug.kind, *both)
+
+
+def _outermost(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.type in FUNCTIONS:
+            yield node
+        else:
+            stack += reversed(node.children)

@@ -1,0 +1,27 @@
+"""Rows of a Parquet file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import UserError, first_line
+from finetune.formats.files import read_bytes
+
+
+def read_parquet(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """(where it stands, row with these columns). UserError when the file is no Parquet or lacks a column."""
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} is not a Parquet file ({first_line(error)})") from None
+    missing = [field for field in fields if field not in table.column_names]
+    if missing:
+        raise UserError(
+            f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names) or 'none'}"
+        )
+    rows = table.select(list(dict.fromkeys(fields))).to_pylist()
+    for number, row in enumerate(rows, start=1):
+        yield f"{path} row {number}", row

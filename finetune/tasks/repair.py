@@ -1,0 +1,121 @@
+"""Repair: a function with a bug, to be written without it; judged as CodeXGLUE's code-refinement is.
+
+The headline is exact match: copying the source scores BLEU 78.06 on the small set, above every published model.
+Bugs to learn from may be made in functions of a corpus or of a file (`finetune.bugs`): the published training split is
+large and not everyone has it.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from cluster.config import Config
+from cluster.errors import UserError
+from data_prep.prepared import open_prepared
+from finetune.bugs.abstraction import idioms_of
+from finetune.bugs.corpus import functions_in_file, functions_of_corpus, generated_bugs
+from finetune.examples import Pair, WritingData
+from finetune.formats.languages import grammar_name
+from finetune.formats.pair_files import PairFiles
+from finetune.held_out import TRAIN_SPLIT
+from finetune.metrics.bleu import codexglue_bleu
+from finetune.metrics.exact import exact_match
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.writing import finish, hold_out, load_pair_files, on_the_rest, references
+
+
+class BugsConfig(Config):
+    """Bugs made to learn from."""
+
+    pairs: PositiveInt = 20_000
+    """At most."""
+    per_function: PositiveInt = 1
+    """Different bugs made in one function, at most."""
+    functions: Path | None = None
+    """A file with one function per line; None takes the functions of the corpus' task-train documents."""
+    abstract: bool = False
+    """Write them as the refinement set is written, with its frequent names (Java only)."""
+
+
+class RepairConfig(PairFiles):
+    """By default the files of CodeXGLUE's code-refinement."""
+
+    kind: Literal["repair"] = "repair"
+    train: str | None = "train.buggy-fixed.{side}"
+    valid: str | None = "valid.buggy-fixed.{side}"
+    test: str = "test.buggy-fixed.{side}"
+    source: str = "buggy"
+    target: str = "fixed"
+    language: str = "java"
+    bugs: BugsConfig | None = None
+    """Made in addition to the training file; with `train: null`, instead of one."""
+
+
+class Repair:
+    """The WritingTask of a `RepairConfig`."""
+
+    def __init__(self, config: RepairConfig) -> None:
+        self.config = config
+        self.language = grammar_name(config.language)
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        bugs = self.config.bugs
+        return self.config.files() + (
+            [bugs.functions] if bugs is not None and bugs.functions is not None else []
+        )
+
+    def load(self, source: Source) -> WritingData:
+        """The pairs of the files and the bugs made. Raises UserError for data that cannot be used."""
+        if self.config.bugs is None:
+            return load_pair_files(self.config, self.language, source.seed)
+        # The limits hold for what is made and what is read together, so nothing is drawn before.
+        every = {"max_train": None, "max_valid": None, "max_test": None}
+        read = load_pair_files(self.config.model_copy(update=every), self.language, source.seed)
+        made, facts = self._made(self.config.bugs, read, source)
+        train, valid = [*read.train, *made], list(read.valid)
+        if not valid:
+            train, valid = hold_out(train, source.seed)
+        return finish(train, valid, read.test, self.config, {**read.facts, **facts}, source.seed)
+
+    def _made(
+        self, config: BugsConfig, read: WritingData, source: Source
+    ) -> tuple[list[Pair], dict[str, float]]:
+        judged = [*read.valid, *read.test]
+        idioms = idioms_of(pair.source for pair in read.valid) if config.abstract else None
+        made = generated_bugs(
+            self._functions(config, source),
+            self.language,
+            source.seed,
+            most=config.pairs,
+            each=config.per_function,
+            idioms=idioms,
+            # What is judged must not be learnt, in either form.
+            without=chain.from_iterable((pair.source, *pair.references) for pair in judged),
+        )
+        facts = {f"made_{kind}": float(count) for kind, count in sorted(made.num_by_kind.items())}
+        return made.pairs, facts
+
+    def _functions(self, config: BugsConfig, source: Source) -> Iterable[str]:
+        if config.functions is not None:
+            return functions_in_file(config.functions)
+        if source.prep is None:
+            raise UserError(
+                "repair: bugs are to be made but there is no function to make them in: "
+                "give a corpus, or a file with one function per line as task.bugs.functions"
+            )
+        return functions_of_corpus(open_prepared(source.prep), TRAIN_SPLIT, self.language, source.seed)
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """Exact match and BLEU, and both without leaked items."""
+        wanted = references(items)
+        both = (exact_match, codexglue_bleu)
+        return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """Exact match."""
+        return exact_match(references(items), written)

@@ -1,0 +1,57 @@
+"""Translation of functions from one language to another, judged as CodeXGLUE's code-to-code-trans is.
+
+Lu et al., "CodeXGLUE", 2021. Some of its test lines stand verbatim in train, so every metric is told again without
+these. The headline is BLEU, which published tables are sorted by.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from finetune.examples import Pair, WritingData
+from finetune.formats.languages import grammar_name
+from finetune.formats.pair_files import PairFiles
+from finetune.metrics.bleu import codexglue_bleu
+from finetune.metrics.exact import exact_match
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.writing import load_pair_files, on_the_rest, references
+
+
+class TranslationConfig(PairFiles):
+    """By default CodeXGLUE's files, Java to C#; the other direction is `source: cs`, `target: java`."""
+
+    kind: Literal["translation"] = "translation"
+    train: str | None = "train.java-cs.txt.{side}"
+    valid: str | None = "valid.java-cs.txt.{side}"
+    test: str = "test.java-cs.txt.{side}"
+    source: str = "java"
+    target: str = "cs"
+    language: str | None = None
+    """Of the target side, for CodeBLEU; None takes the side's name. Without a known one there is no CodeBLEU."""
+
+
+class Translation:
+    """The WritingTask of a `TranslationConfig`."""
+
+    def __init__(self, config: TranslationConfig) -> None:
+        self.config = config
+        self.language = grammar_name(config.language or config.target)
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        return self.config.files()
+
+    def load(self, source: Source) -> WritingData:
+        """The pairs of the files. Raises UserError for data that cannot be used."""
+        return load_pair_files(self.config, self.language, source.seed)
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """BLEU and exact match; BLEU and exact match again without leaked items."""
+        wanted = references(items)
+        both = (codexglue_bleu, exact_match)
+        return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """BLEU."""
+        return codexglue_bleu(references(items), written)

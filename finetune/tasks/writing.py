@@ -1,0 +1,114 @@
+"""What the tasks that write a text for a text have in common: splits from files, leaks marked, references checked."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.errors import UserError
+from finetune.examples import Pair, WritingData
+from finetune.formats.pair_files import PairFiles, Split
+from finetune.metrics.measured import Measured
+from pretrain.randomness import keyed_generator
+
+_VALID_SHARE = 20
+_MAX_VALID = 500
+Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Measured]
+
+
+def load_pair_files(files: PairFiles, language: str | None, seed: int) -> WritingData:
+    """The splits as their files have them; training items without a source or a target are left out and counted.
+
+    UserError when a file cannot be used, or a split to be judged by has an item without a target.
+    """
+    facts: dict[str, float] = {}
+    splits = {split: _read_split(files, split, language, facts) for split in ("train", "valid", "test")}
+    train, valid = splits["train"], splits["valid"]
+    if files.valid is None:
+        train, valid = hold_out(train, seed)
+    return finish(train, valid, splits["test"], files, facts, seed)
+
+
+def finish(
+    train: Sequence[Pair],
+    valid: Sequence[Pair],
+    test: Sequence[Pair],
+    files: PairFiles,
+    facts: dict[str, float],
+    seed: int,
+) -> WritingData:
+    """Mark leaked test items by the whole training split, then draw each split down to what was asked for."""
+    learnt = {pair.references[0] for pair in train}
+    read = {pair.source for pair in train}
+    test = [replace(pair, leaked=not learnt.isdisjoint(pair.references)) for pair in test]
+    if train:
+        facts["test_targets_in_train"] = sum(pair.leaked for pair in test)
+        facts["test_sources_in_train"] = sum(pair.source in read for pair in test)
+    return WritingData(
+        train=sample(train, files.max_train, seed, "train"),
+        valid=sample(valid, files.max_valid, seed, "valid"),
+        test=sample(test, files.max_test, seed, "test"),
+        facts=facts,
+    )
+
+
+def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
+    """(what is left, one item in twenty but at most 500), drawn by seed."""
+    drawn = sample(
+        train, max(1, min(_MAX_VALID, len(train) // _VALID_SHARE)) if train else 0, seed, "hold-out"
+    )
+    keys = {pair.key for pair in drawn}
+    return [pair for pair in train if pair.key not in keys], drawn
+
+
+def sample(pairs: Sequence[Pair], most: int | None, seed: int, purpose: str) -> list[Pair]:
+    """`most` of the pairs, drawn by seed and in their order; all for None."""
+    if most is None or most >= len(pairs):
+        return list(pairs)
+    drawn = keyed_generator(seed, f"task-{purpose}").permutation(len(pairs))[:most]
+    return [pairs[index] for index in np.sort(drawn)]
+
+
+def references(items: Sequence[Pair]) -> list[Sequence[str]]:
+    """Of every item. UserError when there is none, or one has no text: withheld labels cannot be judged by."""
+    if not items:
+        raise UserError("there is no item to judge: the test split is empty")
+    empty = [item.key for item in items if not any(text.strip() for text in item.references)]
+    if empty:
+        raise UserError(
+            f"{len(empty)} of {len(items)} items (first {empty[0]}) have an empty target, so nothing can be judged: "
+            "its labels are withheld, or the target is another field; use a split that has them"
+        )
+    return [item.references for item in items]
+
+
+def on_the_rest(
+    metrics: Iterable[Metric], items: Sequence[Pair], written: Sequence[str], suffix: str = "_unleaked"
+) -> list[Measured]:
+    """The metrics without leaked items; [] when no item or every item is one."""
+    kept = [number for number, item in enumerate(items) if not item.leaked]
+    if len(kept) in (0, len(items)):
+        return []
+    rest = references([items[number] for number in kept])
+    texts = [written[number] for number in kept]
+    measured = [metric(rest, texts) for metric in metrics]
+    return [replace(one, name=one.name + suffix) for one in measured]
+
+
+def _read_split(files: PairFiles, split: Split, language: str | None, facts: dict[str, float]) -> list[Pair]:
+    pairs = [
+        Pair(f"{split}-{number}", source, (target,), language=language)
+        for number, (source, target) in enumerate(files.read(split), start=1)
+    ]
+    if split == "train":
+        usable = [pair for pair in pairs if pair.source and pair.references[0]]
+        facts["train_left_out_empty"] = len(pairs) - len(usable)
+        if pairs and not usable:
+            raise UserError(f"{files.paths(split)[0]}: every item has an empty source or target")
+        return usable
+    if pairs:
+        try:
+            references(pairs)
+        except UserError as error:
+            raise UserError(f"{files.paths(split)[-1]}: {error}") from None
+    return pairs
