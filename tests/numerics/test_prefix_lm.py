@@ -83,7 +83,7 @@ def test_loss_is_the_exact_likelihood(
         assert scores.sees_all
         nats, num_predicted = nats - scores.log_likelihood, num_predicted + len(order_P)
     loss = writer.learner.module(writer.learner.batch(range(4), draw=0))
-    assert float(loss) == pytest.approx(nats / num_predicted, rel=1e-10)
+    assert loss.item() == pytest.approx(nats / num_predicted, rel=1e-10)
 
 
 @pytest.mark.parametrize("positions", RELATIVE, ids=lambda positions: positions.kind)

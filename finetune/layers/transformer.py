@@ -1,0 +1,331 @@
+"""The layers of "Attention Is All You Need" (Vaswani et al. 2017), encoder and masked decoder, with a cache.
+
+The residual stream is float32 at least; matrices are multiplied in the weights' type.
+
+Shapes: B lanes, Q rows, K keys, S source, T target, D model, N heads, H head dim, F feed-forward, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cluster.config import Config
+from pretrain.model.block import Norm
+from pretrain.model.positions.transformer_xl import sinusoids
+from pretrain.model.precision import at_least_float32
+
+KeysValues = tuple[Tensor, Tensor]
+"""[B, N, K, H] each."""
+
+
+class StackConfig(Config):
+    """The shape of a stack of layers."""
+
+    num_layers: PositiveInt = 4
+    num_heads: PositiveInt = 4
+    ffn_dim: PositiveInt = 1024
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Of embeddings, of what every sub-layer adds, and of the feed-forward network's middle."""
+    norm: Literal["pre", "post"] = "pre"
+    """Where LayerNorm stands: after each sum, as in the paper, or before each sub-layer, which trains at higher rates
+    and without a long warm-up (Xiong et al. 2020)."""
+
+
+class WideStackConfig(StackConfig):
+    """A stack that chooses its own width."""
+
+    model_dim: PositiveInt = 256
+
+    @model_validator(mode="after")
+    def _whole_heads(self) -> "WideStackConfig":
+        if self.model_dim % (2 * self.num_heads):
+            raise ValueError(
+                f"model_dim must be a multiple of 2 * num_heads={2 * self.num_heads}, got {self.model_dim}"
+            )
+        return self
+
+
+class Vocabulary(nn.Module):
+    """Tokens to rows and rows to scores of tokens; one matrix for both where `tied` (section 3.4)."""
+
+    def __init__(self, vocab_size: int, model_dim: int, dropout: float, *, tied: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, model_dim)
+        self.output = None if tied else nn.Linear(model_dim, vocab_size, bias=False)
+        self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
+        self.dropout = nn.Dropout(dropout)
+        nn.init.normal_(self.embedding.weight, std=model_dim**-0.5)
+        if self.output is not None:
+            nn.init.normal_(self.output.weight, std=model_dim**-0.5)
+
+    def rows(self, tokens_BT: Tensor, first_position: int = 0) -> Tensor:
+        """Embeddings of size 1 per element, with sinusoids of their positions, [B, T, D] in float32 at least."""
+        weight_VD = self.embedding.weight
+        model_dim = weight_VD.shape[1]
+        position_T = torch.arange(
+            first_position, first_position + tokens_BT.shape[1], device=tokens_BT.device
+        )
+        rows_BTD = at_least_float32(functional.embedding(tokens_BT, weight_VD)) * math.sqrt(model_dim)
+        dropped: Tensor = self.dropout(rows_BTD + sinusoids(position_T, model_dim).to(rows_BTD.dtype))
+        return dropped
+
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V] in the weights' type."""
+        weight_VD = self.embedding.weight if self.output is None else self.output.weight
+        return functional.linear(rows_XD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
+
+
+class Attention(nn.Module):
+    """Multi-head scaled dot-product attention (section 3.2)."""
+
+    def __init__(self, model_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(model_dim, model_dim)
+        self.key_value = nn.Linear(model_dim, 2 * model_dim)
+        self.output = nn.Linear(model_dim, model_dim)
+
+    def keys_values(self, narrow_BKD: Tensor) -> KeysValues:
+        """Of the rows that are attended to."""
+        key_BKD, value_BKD = self.key_value(narrow_BKD).chunk(2, dim=-1)
+        return self._heads(key_BKD), self._heads(value_BKD)
+
+    def forward(
+        self, narrow_BQD: Tensor, keys_values: KeysValues, visible: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """What every row gathers, [B, Q, D]; `visible` is bool and broadcasts to [B, N, Q, K]."""
+        mixed_BNQH = functional.scaled_dot_product_attention(
+            self._heads(self.query(narrow_BQD)), *keys_values, attn_mask=visible, is_causal=causal
+        )
+        gathered: Tensor = self.output(mixed_BNQH.transpose(1, 2).flatten(2))
+        return gathered
+
+    def _heads(self, flat_BXD: Tensor) -> Tensor:
+        return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, -1).transpose(1, 2)
+
+
+class SubLayer(nn.Module):
+    """The residual connection around a sub-layer, normalised before or after it."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.norm = Norm(model_dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def entering(self, rows_BQD: Tensor, dtype: torch.dtype) -> Tensor:
+        """What the sub-layer reads."""
+        return (self.norm(rows_BQD) if self.pre_norm else rows_BQD).to(dtype)
+
+    def leaving(self, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
+        """The rows after the sub-layer's update."""
+        rows_BQD = rows_BQD + self.dropout(update_BQD).to(rows_BQD.dtype)
+        return rows_BQD if self.pre_norm else self.norm(rows_BQD)
+
+
+class FeedForward(nn.Module):
+    """D -> F -> D with ReLU between (section 3.3)."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(model_dim, config.ffn_dim), nn.Linear(config.ffn_dim, model_dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, narrow_BQD: Tensor) -> Tensor:
+        """The update."""
+        return self.down(self.dropout(functional.relu(self.up(narrow_BQD))))  # type: ignore[no-any-return]
+
+
+class EncoderBlock(nn.Module):
+    """Attention among the source's tokens, then the feed-forward network."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.attention, self.around_attention = (
+            Attention(model_dim, config.num_heads),
+            SubLayer(model_dim, config),
+        )
+        self.feed_forward, self.around_feed_forward = (
+            FeedForward(model_dim, config),
+            SubLayer(model_dim, config),
+        )
+
+    def forward(self, rows_BSD: Tensor, visible_B11S: Tensor) -> Tensor:
+        """One layer up."""
+        narrow_BSD = self.around_attention.entering(rows_BSD, self.attention.query.weight.dtype)
+        gathered_BSD = self.attention(narrow_BSD, self.attention.keys_values(narrow_BSD), visible_B11S)
+        rows_BSD = self.around_attention.leaving(rows_BSD, gathered_BSD)
+        return fed_forward(self.feed_forward, self.around_feed_forward, rows_BSD)
+
+
+def fed_forward(feed_forward: FeedForward, around: SubLayer, rows_BQD: Tensor) -> Tensor:
+    """The feed-forward sub-layer."""
+    return around.leaving(rows_BQD, feed_forward(around.entering(rows_BQD, feed_forward.up.weight.dtype)))
+
+
+class Encoder(nn.Module):
+    """A stack of encoder blocks."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(EncoderBlock(model_dim, config) for _ in range(config.num_layers))
+        self.final_norm = Norm(model_dim) if config.norm == "pre" else nn.Identity()
+        initialise(self)
+
+    def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
+        """What the decoder attends to, [B, S, D]; padding is not seen."""
+        for block in self.blocks:
+            rows_BSD = block(rows_BSD, is_source_BS[:, None, None])
+        return self.final_norm(rows_BSD)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a decoder attends to: every layer's keys and values of the source, and which of them there are."""
+
+    layers: list[KeysValues]
+    visible_B11S: Tensor
+
+    def repeated(self, times: int) -> "Memory":
+        """Every lane `times` times, in a row."""
+        if times == 1:
+            return self
+        layers = [
+            (key.repeat_interleave(times, dim=0), value.repeat_interleave(times, dim=0))
+            for key, value in self.layers
+        ]
+        return Memory(layers, self.visible_B11S.repeat_interleave(times, dim=0))
+
+
+class DecoderBlock(nn.Module):
+    """Masked attention among the target's tokens, attention to the source, the feed-forward network."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.attention = Attention(model_dim, config.num_heads)
+        self.around_attention = SubLayer(model_dim, config)
+        self.source_attention = Attention(model_dim, config.num_heads)
+        self.around_source_attention = SubLayer(model_dim, config)
+        self.feed_forward = FeedForward(model_dim, config)
+        self.around_feed_forward = SubLayer(model_dim, config)
+
+    def forward(
+        self, rows_BTD: Tensor, source: KeysValues, visible_B11S: Tensor, past: "LayerPast | None"
+    ) -> Tensor:
+        """One layer up: a whole target behind a causal mask, or, with `past`, one token more."""
+        dtype = self.attention.query.weight.dtype
+        narrow_BTD = self.around_attention.entering(rows_BTD, dtype)
+        keys_values = self.attention.keys_values(narrow_BTD)
+        if past is not None:
+            keys_values = past.with_new(*keys_values)
+        gathered_BTD = self.attention(narrow_BTD, keys_values, None, causal=past is None)
+        rows_BTD = self.around_attention.leaving(rows_BTD, gathered_BTD)
+        narrow_BTD = self.around_source_attention.entering(rows_BTD, dtype)
+        gathered_BTD = self.source_attention(narrow_BTD, source, visible_B11S)
+        rows_BTD = self.around_source_attention.leaving(rows_BTD, gathered_BTD)
+        return fed_forward(self.feed_forward, self.around_feed_forward, rows_BTD)
+
+
+class LayerPast:
+    """One layer's keys and values of the tokens written so far, in room made once for all of them."""
+
+    def __init__(self, lanes: int, num_heads: int, max_tokens: int, head_dim: int, like: Tensor) -> None:
+        self._key_BNTH = like.new_zeros(lanes, num_heads, max_tokens, head_dim)
+        self._value_BNTH = torch.zeros_like(self._key_BNTH)
+        self._num_tokens = 0
+
+    def with_new(self, key_BN1H: Tensor, value_BN1H: Tensor) -> KeysValues:
+        """Keys and values of all tokens, the new one among them."""
+        self._key_BNTH[:, :, self._num_tokens] = key_BN1H[:, :, 0]
+        self._value_BNTH[:, :, self._num_tokens] = value_BN1H[:, :, 0]
+        self._num_tokens += 1
+        return self._key_BNTH[:, :, : self._num_tokens], self._value_BNTH[:, :, : self._num_tokens]
+
+    def reorder(self, lane_B: Tensor) -> None:
+        """Let lane i go on from lane `lane_B[i]`."""
+        used = slice(0, self._num_tokens)
+        for part_BNTH in (self._key_BNTH, self._value_BNTH):
+            part_BNTH[:, :, used] = part_BNTH[lane_B, :, used]
+
+
+class Decoder(nn.Module):
+    """A stack of decoder blocks that attends to rows as wide as its own."""
+
+    def __init__(self, model_dim: int, config: StackConfig) -> None:
+        super().__init__()
+        self.model_dim, self.num_heads = model_dim, config.num_heads
+        self.blocks = nn.ModuleList(DecoderBlock(model_dim, config) for _ in range(config.num_layers))
+        self.final_norm = Norm(model_dim) if config.norm == "pre" else nn.Identity()
+        initialise(self)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type matrices are multiplied in."""
+        return next(self.parameters()).dtype
+
+    def memory(self, source_BSD: Tensor, is_source_BS: Tensor) -> Memory:
+        """The source's keys and values, made once."""
+        narrow_BSD = source_BSD.to(self.dtype)
+        layers = [
+            block.source_attention.keys_values(narrow_BSD)
+            for block in self.blocks
+            if isinstance(block, DecoderBlock)
+        ]
+        return Memory(layers, is_source_BS[:, None, None])
+
+    def forward(self, rows_BTD: Tensor, memory: Memory, past: list[LayerPast] | None = None) -> Tensor:
+        """Rows to be scored [B, T, D]; see `DecoderBlock.forward`."""
+        pasts: list[LayerPast] | list[None] = [None] * len(self.blocks) if past is None else past
+        for block, source, layer_past in zip(self.blocks, memory.layers, pasts, strict=True):
+            rows_BTD = block(rows_BTD, source, memory.visible_B11S, layer_past)
+        return self.final_norm(rows_BTD)  # type: ignore[no-any-return]
+
+    def empty_past(self, lanes: int, max_tokens: int) -> list[LayerPast]:
+        """Before the first token, for every layer."""
+        head_dim = self.model_dim // self.num_heads
+        like = next(self.parameters()).detach()
+        return [LayerPast(lanes, self.num_heads, max_tokens, head_dim, like) for _ in self.blocks]
+
+
+def initialise(stack: nn.Module) -> None:
+    """Glorot's uniform values for weights, zeros for biases."""
+    for module in stack.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+class DecodedText:
+    """`pretrain.inference.written.Written` by a decoder; lanes are those of the memory."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, decoder: Decoder, memory: Memory, start_id: int, max_tokens: int
+    ) -> None:
+        self._vocabulary, self._decoder, self._memory = vocabulary, decoder, memory
+        lanes = len(memory.visible_B11S)
+        # The start and all tokens but the last are read; one more, because decoding may read the last.
+        self._past = decoder.empty_past(lanes, max_tokens + 1)
+        self._start_B = torch.full((lanes,), start_id, device=memory.visible_B11S.device)
+        self._position = 0
+
+    def first(self) -> Tensor:
+        """Scores [B, V] of the first token."""
+        return self.following(self._start_B)
+
+    @torch.inference_mode()
+    def following(self, token_B: Tensor) -> Tensor:
+        """Scores [B, V] of the token after `token_B`."""
+        rows_B1D = self._vocabulary.rows(token_B[:, None], self._position)
+        self._position += 1
+        return self._vocabulary.logits(self._decoder(rows_B1D, self._memory, self._past)[:, 0])
+
+    @torch.inference_mode()
+    def reorder(self, lane_B: Tensor) -> None:
+        """Let lane i go on from lane `lane_B[i]`, which has the same source."""
+        for layer_past in self._past:
+            layer_past.reorder(lane_B)

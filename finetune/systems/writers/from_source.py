@@ -1,0 +1,164 @@
+"""Writers with a decoder of their own: the source is encoded, the target is decoded from left to right.
+
+The decoder reads `<eod> t_1 ... t_m` and writes `t_1 ... t_m <eod>`; the encoder reads the source and an `<eod>`, or
+prefix, `<hole>`, suffix and an `<eod>`.
+
+Shapes: B lanes, S source, T target, X predictions of all lanes, V vocabulary.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data_prep.tokenizer import CodeTokenizer
+from finetune.decoding.batches import write_in_batches
+from finetune.decoding.choosing import choose_tokens, ended_by
+from finetune.examples import WritingData
+from finetune.layers.loss import writing_loss
+from finetune.systems.base import OnProgress
+from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.sequences import Sequences, Source, Target, Tokens
+from pretrain.inference.written import Written
+
+
+@dataclass(frozen=True)
+class SourceBatch:
+    """Examples side by side, filled up at their ends."""
+
+    source_BS: Tensor
+    is_source_BS: Tensor
+    input_BT: Tensor
+    is_wanted_BT: Tensor
+    wanted_X: Tensor
+
+
+class SourceNetwork(nn.Module, ABC):
+    """What such a network must do; `Encoded` is its own type."""
+
+    label_smoothing: float = 0.0
+
+    @abstractmethod
+    def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Any:
+        """What the decoder needs of the source, with a method `repeated(times)` that repeats its lanes."""
+
+    @abstractmethod
+    def decode(self, encoded: Any, input_BT: Tensor) -> Tensor:
+        """Rows [B, T, D] behind every token of the input, each from what is before it."""
+
+    @abstractmethod
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V]."""
+
+    @abstractmethod
+    def written(self, encoded: Any, start_id: int, max_tokens: int) -> Written:
+        """A text to be written in every lane of `encoded`."""
+
+    @abstractmethod
+    def depth(self, name: str) -> int:
+        """How many layers a parameter lies below the output."""
+
+    def predictions(self, batch: SourceBatch) -> Tensor:
+        """Scores [X, V] of all wanted tokens, lane after lane."""
+        encoded = self.encode(batch.source_BS, batch.is_source_BS)
+        return self.logits(self.decode(encoded, batch.input_BT)[batch.is_wanted_BT])
+
+    def forward(self, batch: SourceBatch) -> Tensor:
+        """The mean loss over all wanted tokens."""
+        return writing_loss(self.predictions(batch), batch.wanted_X, self.label_smoothing)
+
+
+class SourceLearner:
+    """`Learner` of such a network."""
+
+    def __init__(
+        self,
+        module: SourceNetwork,
+        tokenizer: CodeTokenizer,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        device: torch.device,
+    ) -> None:
+        self.module = module
+        self._sources = [_read(source, tokenizer) for source in sources]
+        self._targets = [target.ended(tokenizer.eod_id) for target in targets]
+        self._start_id, self._device = tokenizer.eod_id, device
+        self.lengths_tokens = [
+            len(source_S) + len(target_T)
+            for source_S, target_T in zip(self._sources, self._targets, strict=True)
+        ]
+
+    def batch(self, indices: Sequence[int], draw: int) -> SourceBatch:
+        """The examples side by side; nothing is drawn."""
+        source_BS, is_source_BS = filled_up([self._sources[index] for index in indices], self._device)
+        targets = [self._targets[index] for index in indices]
+        wanted_BT, is_wanted_BT = filled_up(targets, self._device)
+        input_BT = torch.cat([torch.full_like(wanted_BT[:, :1], self._start_id), wanted_BT[:, :-1]], dim=1)
+        return SourceBatch(source_BS, is_source_BS, input_BT, is_wanted_BT, wanted_BT[is_wanted_BT])
+
+    def depth(self, name: str) -> int:
+        """Layers below the output."""
+        return self.module.depth(name)
+
+
+class SourceWriter:
+    """`Writer` by such a network."""
+
+    def __init__(
+        self,
+        config: WriterConfig,
+        network: SourceNetwork,
+        tokenizer: CodeTokenizer,
+        device: torch.device,
+        data: WritingData,
+    ) -> None:
+        network.label_smoothing = config.label_smoothing
+        self._config, self._tokenizer, self._device = config, tokenizer, device
+        self._sequences = Sequences(tokenizer, config)
+        sources, targets = self._sequences.training(data.train)
+        self.learner = SourceLearner(network, tokenizer, sources, targets, device)
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """How many sources and targets were cut."""
+        return self._sequences.cut
+
+    @property
+    def network(self) -> SourceNetwork:
+        """What is trained."""
+        return self.learner.module
+
+    def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
+        """One text per source; the module must be in evaluation mode."""
+        rows = [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
+
+        def write(numbers: Sequence[int]) -> list[str]:
+            return self._written([rows[number] for number in numbers])
+
+        return write_in_batches(list(map(len, rows)), self._config.decoding.batch, write, on_progress)
+
+    @torch.inference_mode()
+    def _written(self, rows: Sequence[Tokens]) -> list[str]:
+        decoding, limit = self._config.decoding, self._config.max_new_tokens
+        encoded = self.network.encode(*filled_up(rows, self._device)).repeated(decoding.beam)
+        text = self.network.written(encoded, self._tokenizer.eod_id, limit)
+        found = choose_tokens(text, rows, decoding, limit, ended_by("<eod>"), self._device)
+        return [self._tokenizer.decode(one.tokens) for one in found]
+
+
+def _read(source: Source, tokenizer: CodeTokenizer) -> Tokens:
+    """What the encoder reads."""
+    return np.append(source.joined(tokenizer.special_id("<hole>")), tokenizer.eod_id)
+
+
+def filled_up(rows: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
+    """int64 [B, X] with zeros behind the rows' ends, and bool [B, X]: where there is a token."""
+    length = max(map(len, rows))
+    filled_BX = np.zeros((len(rows), length), dtype=np.int64)
+    is_there_BX = np.arange(length) < np.array([[len(row)] for row in rows])
+    filled_BX[is_there_BX] = np.concatenate(rows)
+    return torch.from_numpy(filled_BX).to(device), torch.from_numpy(is_there_BX).to(device)

@@ -1,0 +1,74 @@
+"""The Transformer encoder-decoder from random weights (Vaswani et al. 2017).
+
+Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from finetune.examples import WritingData
+from finetune.layers.transformer import DecodedText, Decoder, Encoder, Memory, Vocabulary, WideStackConfig
+from finetune.systems.base import Base
+from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.from_source import SourceNetwork, SourceWriter
+from pretrain.randomness import key_seed
+
+
+class TransformerWriterConfig(WriterConfig):
+    """Sinusoidal positions, masked decoder."""
+
+    kind: Literal["transformer"] = "transformer"
+    encoder: WideStackConfig = WideStackConfig()
+    decoder_layers: PositiveInt | None = None
+    """None: as many as the encoder has."""
+    tie_embeddings: bool = True
+    """Whether the output's weights are the embedding; source and target share the embedding either way."""
+
+
+class TransformerNetwork(SourceNetwork):
+    """Encoder, decoder, and the vocabulary that both share."""
+
+    def __init__(self, config: TransformerWriterConfig, vocab_size: int) -> None:
+        super().__init__()
+        stack = config.encoder
+        model_dim = stack.model_dim
+        decoder = stack.model_copy(update={"num_layers": config.decoder_layers or stack.num_layers})
+        self.vocabulary = Vocabulary(vocab_size, model_dim, stack.dropout, tied=config.tie_embeddings)
+        self.encoder, self.decoder = Encoder(model_dim, stack), Decoder(model_dim, decoder)
+
+    def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
+        """The source's keys and values for every layer of the decoder."""
+        return self.decoder.memory(self.encoder(self.vocabulary.rows(source_BS), is_source_BS), is_source_BS)
+
+    def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
+        """Rows [B, T, D] to be scored."""
+        return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
+
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V]."""
+        return self.vocabulary.logits(rows_XD)
+
+    def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
+        """Cached decoding."""
+        return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)
+
+    def depth(self, name: str) -> int:
+        """The encoder lies below the decoder, the embedding below the encoder."""
+        above, below = len(self.decoder.blocks), len(self.encoder.blocks)
+        if name.startswith("decoder.blocks."):
+            return above - int(name.split(".")[2])
+        if name.startswith("encoder.blocks."):
+            return above + below - int(name.split(".")[2])
+        if name.startswith("encoder."):
+            return above
+        return above + below + 1 if name.startswith("vocabulary.embedding") else 0
+
+
+def build(config: TransformerWriterConfig, base: Base, data: WritingData, seed: int) -> SourceWriter:
+    """The writer before training; of the base only the tokenizer is used."""
+    torch.manual_seed(key_seed(seed, "transformer weights"))
+    network = TransformerNetwork(config, base.description.vocab_size).to(base.device)
+    return SourceWriter(config, network, base.tokenizer, base.device, data)
