@@ -1,0 +1,174 @@
+"""Programs that mean harm: each ends with its own status, and nothing outside has changed."""
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from finetune.sandbox.limits import Limits
+from finetune.sandbox.run import containment_problem, run_python
+from tests.unit.finetune.sandbox import hostile
+
+pytestmark = pytest.mark.skipif(containment_problem() is not None, reason=str(containment_problem()))
+
+_LIMITS = Limits(wall_s=20, cpu_s=10)
+_SHORT = Limits(wall_s=1.5, cpu_s=10)
+
+
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.mark.parametrize("program", [hostile.ENDLESS_LOOP, hostile.SLEEP, hostile.IGNORES_SIGNALS])
+def test_what_does_not_end_is_ended(program: str) -> None:
+    outcome = run_python(program, _SHORT)
+    assert outcome.status == "timeout"
+    assert 1.5 <= outcome.seconds < 6
+    assert _descendants() == []
+
+
+def test_processor_time_is_limited_apart_from_the_clock() -> None:
+    outcome = run_python(hostile.IGNORES_SIGNALS, Limits(wall_s=60, cpu_s=1))
+    assert outcome.status == "timeout"
+    assert outcome.seconds < 30
+
+
+def test_a_fork_bomb_is_ended_with_all_its_children() -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    outcome = run_python(hostile.FORK_BOMB, _SHORT)
+    assert outcome.status == "timeout"
+    bombs = [
+        process
+        for process in psutil.process_iter()
+        if process.pid not in before and "json.loads(sys.stdin.buffer.read())" in " ".join(_command(process))
+    ]
+    assert bombs == []
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.parametrize("program", [hostile.COUNT_FORKS, hostile.THREADS])
+def test_processes_and_threads_are_counted(program: str) -> None:
+    outcome = run_python(program, Limits(wall_s=20, processes=5))
+    assert outcome.status == "passed"
+    assert int(outcome.stdout) <= 5
+
+
+def test_sandboxes_do_not_share_one_count() -> None:
+    from finetune.sandbox.run import run_many
+
+    outcomes = run_many([hostile.COUNT_FORKS] * 4, Limits(wall_s=20, processes=5), num_workers=4)
+    assert {outcome.stdout for outcome in outcomes} == {outcomes[0].stdout}
+    assert int(outcomes[0].stdout) >= 2
+
+
+def test_a_child_that_would_outlive_its_program_is_killed_with_it() -> None:
+    started = time.monotonic()
+    outcome = run_python(hostile.DETACHED_CHILD, _LIMITS)
+    assert outcome.status == "passed"
+    assert time.monotonic() - started < 15
+    assert _descendants() == []
+
+
+def test_memory_is_limited() -> None:
+    outcome = run_python(hostile.MEMORY_HOG, Limits(memory_bytes=128 * 1024**2))
+    assert outcome.status == "memory"
+
+
+def test_output_is_limited() -> None:
+    outcome = run_python(hostile.HUGE_OUTPUT, Limits(output_bytes=100_000))
+    assert outcome.status == "output"
+    assert len(outcome.stdout) <= 200_000
+
+
+def test_files_are_limited_in_size_and_number() -> None:
+    assert "No space left" in run_python(hostile.DISK_HOG, Limits(disk_bytes=10_000_000)).stderr_tail
+    assert "Too many open files" in run_python(hostile.TOO_MANY_FILES, _LIMITS).stderr_tail
+
+
+def test_a_crash_is_counted_as_killed_and_deep_nesting_does_no_harm() -> None:
+    assert run_python(hostile.CRASH, _LIMITS).status == "killed"
+    assert run_python(hostile.DEEP_NESTING, _LIMITS).status in ("failed", "memory", "killed")
+
+
+def test_no_file_outside_is_read_changed_or_deleted(tmp_path: Path) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious", encoding="utf-8")
+    victim.chmod(0o666)
+    tmp_path.chmod(0o777)
+    program = f"""
+import os, shutil
+for path in ({str(tmp_path)!r}, {str(Path.home())!r}, {sys.prefix!r}, "/etc", "/"):
+    shutil.rmtree(path, ignore_errors=True)
+for act in (os.remove, lambda path: open(path, "w"), lambda path: open(path)):
+    try:
+        act({str(victim)!r})
+        print("reached")
+    except OSError:
+        pass
+print(os.path.exists("/etc/passwd"), os.path.exists("/proc/self"), os.path.exists("/sys/kernel"))
+"""
+    outcome = run_python(program, _LIMITS)
+    assert outcome.status == "passed"
+    assert outcome.stdout == "False False False\n"
+    assert victim.read_text(encoding="utf-8") == "precious"
+
+
+def test_the_interpreter_and_the_libraries_are_read_only() -> None:
+    program = f"""
+import os
+for folder in ({sys.base_prefix!r}, os.path.dirname(os.__file__), "/lib", "/usr/lib", "/", "/dev", "/etc"):
+    try:
+        open(folder + "/planted", "w")
+        print("wrote into", folder)
+    except OSError:
+        pass
+"""
+    assert run_python(program, _LIMITS).stdout == ""
+
+
+def test_home_is_an_empty_folder_that_vanishes(tmp_path: Path) -> None:
+    program = """
+import os, pathlib, tempfile
+print(os.listdir(pathlib.Path.home()), os.getcwd() == str(pathlib.Path.home()))
+(pathlib.Path.home() / "mine").write_text("x")
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x")
+"""
+    for _ in range(2):
+        outcome = run_python(program, _LIMITS)
+        assert (outcome.status, outcome.stdout) == ("passed", "[] True\n")
+    assert not (Path.home() / "mine").exists()
+
+
+def test_the_network_is_out_of_reach() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        outcome = run_python(hostile.NETWORK.format(port=port), _LIMITS)
+    assert (outcome.status, outcome.stdout) == ("passed", "")
+
+
+def test_no_environment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "hidden")
+    outcome = run_python("import os; print(sorted(os.environ))", _LIMITS)
+    assert outcome.stdout == "['HOME', 'LANG', 'PATH', 'TMPDIR']\n"
+
+
+def test_other_processes_are_neither_seen_nor_signalled() -> None:
+    outcome = run_python(hostile.KILL_ALL, _LIMITS)
+    assert outcome.status == "passed"
+    assert os.getpid() == psutil.Process().pid
+
+
+def test_no_right_is_left_to_change_the_jail() -> None:
+    outcome = run_python(hostile.MOUNT, _LIMITS)
+    assert outcome.stdout == "-1 -1 -1\n-1 -1\n"
