@@ -108,9 +108,49 @@ def pretrain(
 
 
 @app.command()
-def finetune(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """Everything up to the two tasks' finetunes."""
-    _run_until(["completion", "search"], recipe, out, overrides, dry_run)
+def finetune(
+    recipe: Recipe,
+    out: Out,
+    overrides: Overrides = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Finetune this model (a run, stage, checkpoint or model folder) on the task of an experiment's "
+            "recipe.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds", metavar="N", min=1, help="Train every system so many times.", show_default=False
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Train systems on a task and judge them side by side; without --from, a run's own two tasks.
+
+    \b
+    permcode finetune --recipe translate_java_cs --from runs/java_cs --out runs/translate task.folder=DATA
+    permcode finetune --recipe my_task.yaml --from runs/mine --out runs/task --seeds 3
+    permcode finetune --recipe demo --out runs/demo
+    """
+    if model is None:
+        _run_until(["completion", "search"], recipe, out, overrides, dry_run)
+        return
+    with exit_codes(None if dry_run else out):
+        from pipeline.dry_run import stage_lines
+        from pipeline.experiment import experiment_stages, load_experiment, run_experiments
+
+        given = [] if seeds is None else [f"num_seeds={seeds}"]
+        config = load_experiment(recipe, model, [*(overrides or []), *given])
+        if not dry_run:
+            run_experiments(config, out, Reporter)
+            return
+        for line in stage_lines(experiment_stages(config), config, out):
+            Reporter().line(line)
 
 
 @app.command()

@@ -21,15 +21,20 @@ class TrackingConfig(Config):
     experiment: str = "permcode"
 
 
-class RunConfig(Config):
+class PlaceConfig(Config):
+    """Where a run executes and where its numbers are shown."""
+
+    ray: RayConfig = Field(default_factory=RayConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+
+
+class RunConfig(PlaceConfig):
     """One run. `seed` fixes every random choice of every stage."""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     prep: PrepConfig
     pretrain: PretrainConfig
     finetune: FinetuneConfig
-    ray: RayConfig = Field(default_factory=RayConfig)
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
 
     @model_validator(mode="after")
     def _tasks_have_positions(self) -> "RunConfig":

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config import RunConfig
+from pipeline.config import PlaceConfig, RunConfig
 from pipeline.graph import Stage, plan
 from pipeline.run import needed_stages
 from pipeline.run_folder import check_owner, config_text
 from pipeline.stages import build_stages
 
 
-def config_lines(config: RunConfig) -> list[str]:
+def config_lines(config: PlaceConfig) -> list[str]:
     """The resolved config as YAML."""
     return config_text(config.model_dump(mode="json")).splitlines()
 
@@ -22,9 +22,16 @@ def dry_run_lines(
 
     Reads `out` and the corpus's listing, writes nothing. Raises UserError as the real command would.
     """
+    return stage_lines(needed_stages(build_stages(config), targets), config, out, accepted)
+
+
+def stage_lines(
+    stages: Sequence[Stage], config: PlaceConfig, out: Path, accepted: frozenset[str] = frozenset()
+) -> list[str]:
+    """`dry_run_lines` for any stages."""
     check_owner(out, config.model_dump(mode="json"), accepted)
     lines = [*config_lines(config), ""]
-    for step in plan(needed_stages(build_stages(config), targets), out):
+    for step in plan(stages, out):
         lines.append(f"{step.stage.name:<11} {step.action:<8} {step.folder}")
         lines.append(f"{'':<11} {_reads(step.stage)}; {step.reason}")
     return lines

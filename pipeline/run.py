@@ -12,7 +12,7 @@ from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
 from pipeline.accepting import config_of, refuse_to_leave_training, take_over
-from pipeline.config import RunConfig
+from pipeline.config import PlaceConfig, RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
@@ -37,14 +37,31 @@ def run_pipeline(
     `make_reporter` gets the path of the log once the folder is this run's. Raises UserError for anything the
     user can mend; a folder that held nothing before is then gone again. `accepted`: see `pipeline.accepting`.
     """
-    stages = needed_stages(build_stages(config, accepted), targets)
-    store = store_uri(out, config.tracking.store)
 
     def keep_training(theirs: Mapping[str, Any]) -> None:
         if accepted:
             take_over(out, build_stages(config_of(theirs)), build_stages(config))
 
-    with working_folder(out, config.model_dump(mode="json"), accepted, keep_training):
+    stages = needed_stages(build_stages(config, accepted), targets)
+    run_stages(stages, config, out, make_reporter, accepted, keep_training)
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    config: PlaceConfig,
+    out: Path,
+    make_reporter: Callable[[Path], Reporter],
+    accepted: frozenset[str] = frozenset(),
+    keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
+    say: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
+) -> None:
+    """`run_pipeline` for any stages.
+
+    `config` is what `out` belongs to; `keep_work` is `working_folder`'s `take_over`; `say` gives the lines that stand
+    at the end, from the stages' records by name, `out` and the MLflow store.
+    """
+    store = store_uri(out, config.tracking.store)
+    with working_folder(out, config.model_dump(mode="json"), accepted, keep_work):
         steps = plan(stages, out)
         refuse_damage(steps)
         refuse_to_leave_training(steps)
@@ -55,7 +72,7 @@ def run_pipeline(
             for step in steps:
                 _say_skipped(step, reporter)
             _publish_report(steps, out)
-        for line in summary_lines({step.stage.name: _record(step) for step in steps}, out, store):
+        for line in say({step.stage.name: _record(step) for step in steps}, out, store):
             reporter.line(line)
 
 
@@ -77,7 +94,7 @@ def check_report_is_possible(config: RunConfig, out: Path) -> None:
         )
 
 
-def _execute(steps: Sequence[Step], config: RunConfig, out: Path, reporter: Reporter) -> None:
+def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Reporter) -> None:
     with ExitStack() as stack:
         mlflow_run = stack.enter_context(_mlflow(config, out, reporter))
         has_ray = False
@@ -122,7 +139,7 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
 
 
 @contextmanager
-def _mlflow(config: RunConfig, out: Path, reporter: Reporter) -> Iterator[MlflowRun]:
+def _mlflow(config: PlaceConfig, out: Path, reporter: Reporter) -> Iterator[MlflowRun]:
     """The run's MLflow side around the block, ended with what became of the block."""
     dumped = config.model_dump(mode="json")
     mlflow_run = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)

@@ -134,9 +134,22 @@ def _judge(job: Job, place: Workplace, system: System, end: FitEnd | None, journ
     answers = place.exam.test(system, lambda num_items: None)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
     write_bytes(job.folder / PREDICTIONS_NAME, "".join(lines).encode())
-    save_system(job.folder / "model", system, place.config, job.system, place.base, place.data)
+    _save(job, place, system)
     write_json(job.result, _result(job, place, system, answers, end))
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+
+
+def _save(job: Job, place: Workplace, system: System) -> None:
+    config = place.config
+    save_system(
+        job.folder / "model",
+        config.systems[job.system].model_dump(mode="json"),
+        config.task.model_dump(mode="json"),
+        job.seed,
+        list(getattr(task_of(config.task), "labels", ())),
+        place.base,
+        system.learner.module if system.learner else None,
+    )
 
 
 def _result(

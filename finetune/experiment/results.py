@@ -38,7 +38,10 @@ def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[s
     told = {
         name: first[name] for name in ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut")
     }
-    found: dict[str, Any] = {"seeds": [run["seed"] for run in runs], "metrics": metrics, **told}
+    headline = metrics[first["headline"]]["value"]
+    found: dict[str, Any] = {
+        "headline": headline, "seeds": [run["seed"] for run in runs], "metrics": metrics, **told
+    }  # fmt: skip
     if baseline is not None:
         found["against_baseline"] = _compared(runs, baseline)
     return found

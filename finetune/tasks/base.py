@@ -29,6 +29,10 @@ class Source:
 class WritingTask(Protocol):
     """Texts for texts: translation, repair, generation, summaries, completion, infilling."""
 
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
     def load(self, source: Source) -> WritingData:
         """Raises UserError for data that cannot be used."""
         ...
@@ -45,6 +49,10 @@ class WritingTask(Protocol):
 class RankingTask(Protocol):
     """Candidates for queries: search and clone retrieval."""
 
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
     def load(self, source: Source) -> RankingData:
         """Raises UserError for data that cannot be used."""
         ...
@@ -59,6 +67,10 @@ class LabellingTask(Protocol):
 
     labels: tuple[str, ...]
     """Names of the labels by number."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
 
     def load(self, source: Source) -> LabellingData:
         """Raises UserError for data that cannot be used."""

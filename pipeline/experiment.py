@@ -1,0 +1,131 @@
+"""Finetuning a model on a task: an experiment's stages, in a folder of its own."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from cluster.storage import fingerprint, read_json, sha256_file
+from finetune.experiment.choices import learns, task_of
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.stage import RESULT_NAME, job_paths, run_experiment
+from pipeline.config import PlaceConfig
+from pipeline.experiment_report import write_experiment_report
+from pipeline.experiment_table import experiment_lines
+from pipeline.graph import Stage, StageContext
+from pipeline.recipe import load_config
+from pipeline.run import run_stages
+from pretrain.inference.folders import find_model_folder
+
+PREP_MANIFEST = "manifest.json"
+
+
+class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
+    """An experiment and where it runs."""
+
+    model: Path
+    """What systems start from: the folder of a run, a stage, a checkpoint or a model."""
+    prep: Path | None = None
+    """The prepared corpus, for tasks that make their data from one; None takes that of the run `model`."""
+
+
+def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> ExperimentRunConfig:
+    """The experiment of a recipe, with `model` as what systems start from. Raises UserError as `load_config`."""
+    return load_config(ExperimentRunConfig, recipe, [f"model={model.absolute()}", *overrides])
+
+
+def run_experiments(
+    config: ExperimentRunConfig, out: Path, make_reporter: Callable[[Path], Reporter]
+) -> None:
+    """Train and judge all systems in `out`, or go on with that; leaves the table in `report.html` and MLflow.
+
+    Raises UserError for anything the user can mend.
+    """
+    find_model_folder(config.model)
+    run_stages(experiment_stages(config), config, out, make_reporter, say=experiment_lines)
+
+
+def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
+    """The task's stage, named by its kind, and the report."""
+    identity = config.model_dump(mode="json", exclude={"ray", "tracking", "model", "prep"})
+    paths = job_paths(config)
+    task = Stage(
+        name=config.task.kind,
+        config=identity,
+        run=partial(_run, config),
+        signature=partial(_signature, config),
+        journals={
+            name: f"{path}/journal.jsonl"
+            for name, (system, _, path) in paths.items()
+            if learns(config.systems[system])
+        },
+        artifacts=("result.json", *(f"{path}/predictions.jsonl" for _, _, path in paths.values())),
+        headlines=tuple(f"systems.{name}.headline" for name in config.systems),
+    )
+    report = Stage(
+        name="report",
+        config={"experiment": identity},
+        run=partial(write_experiment_report, config.task.kind),
+        inputs=(task.name,),
+        needs_ray=False,
+    )
+    return [task, report]
+
+
+def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
+    experiment = ExperimentConfig.model_validate(
+        config.model_dump(exclude={"ray", "tracking", "model", "prep"})
+    )
+    summary = run_experiment(
+        experiment, config.model.absolute(), _prep_folder(config), context.folder, context.reporter
+    )
+    return {**summary, **_numbers_of_jobs(config, context.folder)}
+
+
+def _numbers_of_jobs(config: ExperimentRunConfig, folder: Path) -> dict[str, dict[str, float]]:
+    """Metrics by job, as MLflow shows them on the job's own run."""
+    numbers = {}
+    for name, (_, _, path) in job_paths(config).items():
+        metrics = read_json(folder / path / RESULT_NAME)["metrics"]
+        numbers[name] = {metric: found["value"] for metric, found in metrics.items()}
+    return numbers
+
+
+def _signature(config: ExperimentRunConfig) -> str:
+    """Of the data files and the base model: other ones are another experiment."""
+    files = task_of(config.task).files()
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"task: the file {path} is missing: check the task's paths")
+    base = find_model_folder(config.model)
+    prep = _prep_folder(config)
+    return fingerprint(
+        {
+            "files": [sha256_file(path) for path in files],
+            "model": sha256_file(base.description),
+            "tokenizer": sha256_file(base.tokenizer),
+            "weights": _weights_identity(base.folder),
+            "prep": sha256_file(prep / PREP_MANIFEST) if prep and not files else "",
+        }
+    )
+
+
+def _weights_identity(folder: Path) -> str:
+    commit = folder / "COMMIT.json"
+    return sha256_file(commit if commit.is_file() else folder / "config.json")
+
+
+def _prep_folder(config: ExperimentRunConfig) -> Path | None:
+    """As asked for; else the newest finished one of the run that the model is from."""
+    if config.prep is not None:
+        if not (config.prep / PREP_MANIFEST).is_file():
+            raise UserError(f"prep={config.prep} is no finished prep folder: it has no {PREP_MANIFEST}")
+        return config.prep.absolute()
+    model = config.model.absolute()
+    for run in (model, model.parent, model.parent.parent):
+        found = sorted(run.glob(f"prep-*/{PREP_MANIFEST}"), key=lambda path: path.stat().st_mtime)
+        if found:
+            return found[-1].parent
+    return None

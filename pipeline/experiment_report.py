@@ -1,0 +1,75 @@
+"""An experiment's report: one HTML file with its table, curves and samples."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cluster.journal import read_journal
+from cluster.storage import write_bytes
+from finetune.experiment.stage import read_summary
+from pipeline.experiment_table import SystemTable
+from pipeline.graph import StageContext
+from pipeline.run_folder import REPORT_NAME
+
+_TEMPLATE_NAME = "experiment.html.j2"
+_NUM_SAMPLES = 12
+_MAX_SHOWN_CHARS = 600
+
+
+def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
+    """Write `report.html` into the stage's folder from the task's finished stage; returns the stage summary."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    folder = context.inputs[task]
+    summary = read_summary(folder)
+    environment = Environment(
+        loader=PackageLoader("pipeline"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    html = environment.get_template(_TEMPLATE_NAME).render(
+        task=task,
+        table=SystemTable.of(summary),
+        facts=summary["facts"],
+        cut={name: found["cut"] for name, found in summary["systems"].items() if any(found["cut"].values())},
+        curves=dict(_curves(folder)),
+        samples=dict(_samples(folder, summary)),
+    )
+    write_bytes(context.folder / REPORT_NAME, html.encode())
+    return {"num_bytes": len(html.encode())}
+
+
+def _curves(folder: Path) -> Iterator[tuple[str, str]]:
+    """An SVG per measure: every job's losses and validation metrics over its steps."""
+    from pipeline.experiment_charts import curve_chart
+
+    journals = {
+        str(path.parent.relative_to(folder)): read_journal(path)
+        for path in sorted(folder.glob("*/seed-*/journal.jsonl"))
+    }
+    for title, name in (("training loss", "loss"), ("validation", "valid")):
+        lines = {
+            job: [(r.step or 0, r.metrics[name]) for r in records if r.kind == "step" and name in r.metrics]
+            for job, records in journals.items()
+        }
+        drawn = {job: points for job, points in lines.items() if points}
+        if drawn:
+            yield title, curve_chart(drawn, title)
+
+
+def _samples(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """The first predictions of every system's first seed."""
+    for name, found in summary["systems"].items():
+        path = folder / name / f"seed-{found['seeds'][0]}" / "predictions.jsonl"
+        with path.open(encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in islice(lines, _NUM_SAMPLES)]
+        yield name, [{key: _shown(value) for key, value in row.items()} for row in rows]
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + " ..."

@@ -1,0 +1,95 @@
+"""An experiment's systems as a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.reporter import duration_text
+from pipeline.run_folder import REPORT_NAME
+from pipeline.stage_record import StageRecord
+from pipeline.summary import mlflow_command
+
+_TABLE_WIDTH_CHARS = 120
+
+
+@dataclass(frozen=True)
+class SystemRow:
+    """A line of the table, as text."""
+
+    name: str
+    parameters: str
+    steps: str
+    metrics: list[str]
+    """In the order of the table's columns; "" where a system has none."""
+    against: str
+
+
+@dataclass(frozen=True)
+class SystemTable:
+    """All systems of an experiment, the best first."""
+
+    columns: list[str]
+    rows: list[SystemRow]
+    baseline: str
+    headline: str
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> "SystemTable":
+        """Of an experiment's result.json."""
+        systems, headline = summary["systems"], summary["headline"]
+        columns = list(dict.fromkeys(name for found in systems.values() for name in found["metrics"]))
+        order = sorted(systems, key=lambda name: -systems[name]["metrics"][headline]["value"])
+        rows = [_row(name, systems[name], columns) for name in order]
+        return cls(columns, rows, summary["baseline"], headline)
+
+
+def _row(name: str, found: Mapping[str, Any], columns: list[str]) -> SystemRow:
+    metrics = [metric_text(found["metrics"].get(column)) for column in columns]
+    parameters = f"{found['num_parameters'] / 1e6:.2f}M" if found["num_parameters"] else ""
+    seeds = f" x {len(found['seeds'])}" if len(found["seeds"]) > 1 else ""
+    steps = f"{found['best_step']:,} of {found['steps']:,}{seeds}" if found["steps"] else ""
+    return SystemRow(name, parameters, steps, metrics, _against_text(found.get("against_baseline")))
+
+
+def metric_text(found: Mapping[str, float] | None) -> str:
+    """Value, then the deviation over seeds or the 95% interval."""
+    if found is None:
+        return ""
+    if "deviation" in found:
+        return f"{found['value']:.4g} ± {found['deviation']:.2g}"
+    return f"{found['value']:.4g} ({found['low']:.4g} to {found['high']:.4g})"
+
+
+def _against_text(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f"{found['difference']:+.4g} ({found['low']:+.4g} to {found['high']:+.4g}), p {found['p_value']:.2g}"
+    )
+
+
+def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
+    """The table and where to look next, for the terminal. `records`: the task's and the report's, by stage name."""
+    (task,) = (name for name in records if name != "report")
+    found = SystemTable.of(records[task].summary)
+    table = Table(title=f"{task}: {out}", title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("system", *found.columns, f"{found.headline} against {found.baseline}", "size"):
+        table.add_column(column, overflow="fold")
+    for row in found.rows:
+        table.add_row(row.name, *row.metrics, row.against, row.parameters)
+    text = StringIO()
+    Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
+    facts = ", ".join(f"{name} {value:g}" for name, value in records[task].summary["facts"].items())
+    return [
+        "",
+        *(line.rstrip() for line in text.getvalue().rstrip().splitlines()),
+        *([f"data: {facts}"] if facts else []),
+        f"in brackets 95% intervals over the test items; it took {duration_text(records[task].wall_s)}",
+        f"report:  {out / REPORT_NAME}",
+        f"MLflow:  {mlflow_command(store)}",
+    ]
