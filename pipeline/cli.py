@@ -153,6 +153,66 @@ def finetune(
             Reporter().line(line)
 
 
+System = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SYSTEM",
+        help="The folder of `permcode finetune --from`, whose best system is meant, or a system's model folder.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def predict(
+    system: System,
+    given: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="JSON lines, a JSON array or Parquet.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON lines, written whole or not.")
+    ],
+) -> None:
+    """A finetuned system's answers to a file of inputs.
+
+    Rows have the columns text (and suffix, for infilling), or query and candidate, or text (and other).
+
+    \b
+    permcode predict runs/translate --input functions.jsonl --output translated.jsonl
+    """
+    with exit_codes(None):
+        from pipeline.finetuned import predict as predict_rows
+
+        predict_rows(system, given, output, Reporter())
+
+
+@app.command()
+def evaluate(
+    system: System,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Keys of the task: test=FILE folder=DIR max_test=100.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
+    ] = None,
+) -> None:
+    """Judge a finetuned system on its task's test split, or on another file.
+
+    \b
+    permcode evaluate runs/translate
+    permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
+    """
+    with exit_codes(None):
+        from pipeline.finetuned import evaluate as evaluate_system
+
+        evaluate_system(system, overrides or [], output, Reporter())
+
+
 @app.command()
 def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
     """The report of a finished run; never trains anything."""

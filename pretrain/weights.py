@@ -44,7 +44,11 @@ class ModelDescription:
     @classmethod
     def read(cls, path: Path) -> "ModelDescription":
         """Raises UserError when the file is damaged or of another version of permcode."""
-        stored = read_json(path)
+        return cls.of_json(read_json(path), path)
+
+    @classmethod
+    def of_json(cls, stored: Any, path: Path) -> "ModelDescription":
+        """Of what `to_json` gave and `path` holds. Raises UserError as `read`."""
         try:
             if stored["format"] != _FORMAT:
                 raise UserError(

@@ -11,8 +11,10 @@ from cluster.errors import UserError, first_line
 from finetune.formats.files import read_bytes
 
 
-def read_parquet(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """(where it stands, row with these columns). UserError when the file is no Parquet or lacks a column."""
+def read_parquet(
+    path: Path, fields: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    """(where it stands, row with these columns, and of the `optional` ones those there are). UserError when the file is no Parquet or lacks a column."""
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (pa.ArrowException, OSError) as error:
@@ -22,6 +24,7 @@ def read_parquet(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, Any]]
         raise UserError(
             f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names) or 'none'}"
         )
-    rows = table.select(list(dict.fromkeys(fields))).to_pylist()
+    wanted = [*fields, *(name for name in optional if name in table.column_names)]
+    rows = table.select(list(dict.fromkeys(wanted))).to_pylist()
     for number, row in enumerate(rows, start=1):
         yield f"{path} row {number}", row

@@ -14,13 +14,13 @@ Record = dict[str, Any]
 _PARQUET_MAGIC = b"PAR1"
 
 
-def read_records(path: Path, fields: Sequence[str]) -> list[Record]:
+def read_records(path: Path, fields: Sequence[str], optional: Sequence[str] = ()) -> list[Record]:
     """The named fields of every record of a JSON-lines, JSON-array or Parquet file, told apart by its first bytes.
 
-    UserError when the file is empty or of another format, or a record lacks a field.
+    `optional` fields are read where they are. UserError when the file is empty or of another format, or a record lacks a field.
     """
     records = []
-    for where, value in _values(path, fields):
+    for where, value in _values(path, fields, optional):
         if not isinstance(value, dict):
             raise UserError(
                 f"{where} is a JSON {type(value).__name__}, not an object with {', '.join(fields)}"
@@ -30,7 +30,7 @@ def read_records(path: Path, fields: Sequence[str]) -> list[Record]:
             raise UserError(
                 f"{where} has no field {missing[0]!r}; it has {', '.join(map(str, value)) or 'none'}"
             )
-        records.append({field: value[field] for field in fields})
+        records.append({field: value[field] for field in (*fields, *optional) if field in value})
     if not records:
         raise UserError(f"task file {path} is empty: it must have one record per line, item or row")
     return records
@@ -45,10 +45,10 @@ def read_text_pairs(path: Path, source: str, target: str) -> list[tuple[str, str
     ]
 
 
-def _values(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _values(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[str, Any]]:
     beginning = read_bytes(path)
     if beginning.startswith(_PARQUET_MAGIC):
-        return read_parquet(path, fields)
+        return read_parquet(path, fields, optional)
     if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
         return read_json_array(path)
     return read_jsonl(path)

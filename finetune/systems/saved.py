@@ -1,6 +1,116 @@
 """A trained system as a folder that can be used anywhere: its config, all its weights, its tokenizer.
 
-    system.json           what it is: the system's and the task's config, the shape of the base model
-    model.safetensors     all parameters, float32; absent where there are none
-    tokenizer.json
+system.json           what it is: the system's and the task's config, the shape of the base model
+model.safetensors     all parameters, float32; absent where there are none
+tokenizer.json
 """
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from cluster.errors import UserError
+from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
+from data_prep.tokenizer import CodeTokenizer
+from finetune.systems.base import Base
+from pretrain.weights import ModelDescription
+
+SYSTEM_NAME = "system.json"
+_WEIGHTS_NAME = "model.safetensors"
+_TOKENIZER_NAME = "tokenizer.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SavedSystem:
+    """What `system.json` says: configs as JSON values."""
+
+    system: dict[str, Any]
+    task: dict[str, Any]
+    seed: int
+    description: dict[str, Any]
+    """Of the base model."""
+    labels: list[str]
+    """Names of labels by number, for tasks that have some."""
+    sha256: dict[str, str]
+
+
+def save_system(
+    folder: Path,
+    system: dict[str, Any],
+    task: dict[str, Any],
+    seed: int,
+    labels: list[str],
+    base: Base,
+    module: nn.Module | None,
+) -> None:
+    """Write the folder, `system.json` last; `module` is the trained one, None for systems that only count."""
+    hashes = {}
+    if module is not None:
+        tensors = {name: one.detach().float().contiguous().cpu() for name, one in module.named_parameters()}
+        data = save(tensors)
+        write_bytes(folder / _WEIGHTS_NAME, data)
+        hashes[_WEIGHTS_NAME] = sha256_bytes(data)
+    assert base.weights is not None
+    write_bytes(folder / _TOKENIZER_NAME, base.weights.tokenizer.read_bytes())
+    hashes[_TOKENIZER_NAME] = sha256_file(folder / _TOKENIZER_NAME)
+    values = {
+        "format": _FORMAT, "system": system, "task": task, "seed": seed, "labels": labels,
+        "description": base.description.to_json(), "sha256": hashes,
+    }  # fmt: skip
+    write_json(folder / SYSTEM_NAME, values)
+
+
+def read_saved(folder: Path) -> SavedSystem:
+    """Raises UserError when it is no such folder, or a file of it is missing or damaged."""
+    path = folder / SYSTEM_NAME
+    if not path.is_file():
+        raise UserError(
+            f"{folder} holds no finetuned system ({SYSTEM_NAME} is missing): give a system's model folder"
+        )
+    stored = read_json(path)
+    try:
+        if stored["format"] != _FORMAT:
+            raise UserError(
+                f"{path} was written by another version of permcode: finetune again with this one"
+            )
+        found = SavedSystem(
+            stored["system"], stored["task"], int(stored["seed"]), stored["description"], list(stored["labels"]),
+            dict(stored["sha256"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} does not describe a system: finetune again") from error
+    for name, expected in found.sha256.items():
+        if not (folder / name).is_file() or sha256_file(folder / name) != expected:
+            raise UserError(f"{folder / name} is missing or damaged (checksum differs): finetune again")
+    return found
+
+
+def saved_base(folder: Path, device: torch.device) -> Base:
+    """The base model's shape and tokenizer, without weights: the system's own hold them all."""
+    path = folder / SYSTEM_NAME
+    description = ModelDescription.of_json(read_saved(folder).description, path)
+    return Base(description, CodeTokenizer.load(folder / _TOKENIZER_NAME), None, device)
+
+
+def load_weights(folder: Path, module: nn.Module) -> None:
+    """Put the saved parameters into a module built from the same configs. Raises UserError when they do not fit."""
+    path = folder / _WEIGHTS_NAME
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged: finetune again") from error
+    parameters = dict(module.named_parameters())
+    if set(tensors) != set(parameters):
+        raise UserError(f"{path} holds other parameters than the system has: finetune again")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if tensors[name].shape != parameter.shape:
+                raise UserError(f"{path}: {name} has another shape than in the system: finetune again")
+            parameter.copy_(tensors[name])
+    module.eval()

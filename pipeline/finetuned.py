@@ -1,0 +1,108 @@
+"""Using finetuned systems: `permcode predict` on a file of inputs, `permcode evaluate` on a file with answers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from cluster.storage import read_json, write_bytes
+from finetune.experiment.choices import TaskConfig, task_of
+from finetune.experiment.exams import exam_of
+from finetune.experiment.jobs import BOOTSTRAP_SEED
+from finetune.experiment.usable import COLUMNS, UsableSystem
+from finetune.formats.records import read_records
+from finetune.metrics.intervals import estimate
+from finetune.systems.saved import SYSTEM_NAME
+from finetune.tasks.base import Source
+from pipeline.config_errors import explain
+from pipeline.experiment_table import metric_text
+from pipeline.recipe import apply_override
+
+
+def find_system(path: Path) -> Path:
+    """The system that `path` stands for: a system's folder, or the best one of a finished experiment.
+
+    Raises UserError when there is none.
+    """
+    for folder in (path, path / "model"):
+        if (folder / SYSTEM_NAME).is_file():
+            return folder
+    found = [folder for result in path.glob("*/result.json") if (folder := _best(result)) is not None]
+    if not found:
+        raise UserError(
+            f"{path} holds no finetuned system: give the folder of a finished `permcode finetune --from ...`, or of "
+            "one system's model"
+        )
+    if len(found) > 1:
+        raise UserError(f"{path} holds several experiments: give one of {', '.join(map(str, found))}")
+    return found[0]
+
+
+def _best(result: Path) -> Path | None:
+    """The system that did best on the validation split among those that learned; its first seed."""
+    summary = read_json(result)
+    if not isinstance(summary, dict) or "systems" not in summary:
+        return None
+    learned = {name: one for name, one in summary["systems"].items() if one["valid"] is not None}
+    if not learned:
+        return None
+    name = max(learned, key=lambda name: learned[name]["valid"])
+    return result.parent / name / f"seed-{learned[name]['seeds'][0]}" / "model"
+
+
+def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None:
+    """Write the rows of `given` (JSON lines, a JSON array, Parquet) with predictions to `output` as JSON lines.
+
+    Raises UserError for a row without the columns the system reads; `output` is then not written.
+    """
+    usable = UsableSystem.load(find_system(system))
+    needed, optional = COLUMNS[usable.asks]
+    rows = read_records(given, needed, optional)
+    with reporter.bar("predict", len(rows), "rows") as bar:
+        answers = usable.answer(rows, bar.update)
+        bar.update(len(rows))
+    lines = [
+        json.dumps(row | answer, ensure_ascii=False) + "\n" for row, answer in zip(rows, answers, strict=True)
+    ]
+    write_bytes(output, "".join(lines).encode())
+    reporter.line(f"{len(rows):,} predictions in {output}")
+
+
+def evaluate(system: Path, overrides: Sequence[str], output: Path | None, reporter: Reporter) -> None:
+    """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name.
+
+    Prints every metric with its 95% interval; `output` gets the predictions as JSON lines. Raises UserError for data
+    that cannot be used.
+    """
+    usable = UsableSystem.load(find_system(system))
+    task_config = _overridden(usable.task_config, overrides)
+    task = task_of(task_config)
+    data = task.load(Source(None, 0))
+    data = replace(data, train=[], valid=data.test)
+    exam = exam_of(usable.asks, task, data, valid_items=1)
+    with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
+        answers = exam.test(usable.system, bar.update)
+        bar.update(exam.num_test_items)
+    for measured in answers.measured:
+        found = estimate(measured, BOOTSTRAP_SEED)
+        told = {"value": found.value, "low": found.low, "high": found.high}
+        reporter.line(f"{measured.name:<28} {metric_text(told)}, {found.num_items:,} items")
+    if output is not None:
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
+        write_bytes(output, "".join(lines).encode())
+        reporter.line(f"predictions: {output}")
+
+
+def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
+    values = task_config.model_dump(mode="json")
+    for override in overrides:
+        apply_override(values, override.removeprefix("task."))
+    try:
+        return TypeAdapter(TaskConfig).validate_python(values)
+    except ValidationError as error:
+        raise UserError(explain(error, type(task_config))) from None
