@@ -46,8 +46,10 @@ def parse(code: str, language: str) -> Parsed | None:
     """None when the text has a syntax error, there is no such grammar, or it is too long or too deep to read."""
     language = grammar_name(language)
     parser = _parser(language)
-    data = code.encode(errors="replace")
-    if parser is None or len(data) > _MAX_BYTES or _too_deep(data):
+    if parser is None or any("\ud800" <= character <= "\udfff" for character in code):
+        return None
+    data = code.encode()
+    if len(data) > _MAX_BYTES or _too_deep(data):
         return None
     root = parser.parse(data).root_node
     if not root.has_error:
@@ -64,12 +66,12 @@ def parse(code: str, language: str) -> Parsed | None:
 def edited(parsed: Parsed, edits: Iterable[Edit]) -> str | None:
     """The text with the edits made; None when it no longer parses, or nothing changed but white space.
 
-    Of edits that overlap, the one that begins first is made.
+    None also for edits that overlap or reach into the wrapper: half of what belongs together would be made.
     """
     pieces, reached = [], parsed.start
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if edit.start < reached or edit.end > parsed.end:
-            continue
+            return None
         pieces += [parsed.data[reached : edit.start], edit.text.encode()]
         reached = edit.end
     new = b"".join([*pieces, parsed.data[reached : parsed.end]]).decode()

@@ -54,7 +54,7 @@ JAVASCRIPT = """function find(name, items) {
   return false;
 }
 """
-CSHARP = """public int Find(string name, int from){if (name == null){return -1;}int left = from;
+CSHARP = """public int Find(string name, int from){if (name == null){Log(0);return -1;}int left = from;
 while (left > 0 && !Done(left, name)){left = left - 1;Log(left);}return left;}
 """
 SAMPLES = {"java": JAVA, "python": PYTHON, "javascript": JAVASCRIPT, "csharp": CSHARP}
@@ -144,7 +144,9 @@ def test_real_python_functions_keep_compiling() -> None:
 
 
 def test_functions_of_a_file_are_its_outermost_dedented() -> None:
-    text = "import os\n\nclass A:\n    def f(self):\n        def g():\n            pass\n        return g\n\ndef h(): pass\n"
+    text = (
+        "class A:\n    def f(self):\n        def g():\n            pass\n        return g\n\ndef h(): pass\n"
+    )
     assert functions_of(text, "python") == [
         "def f(self):\n    def g():\n        pass\n    return g",
         "def h(): pass",

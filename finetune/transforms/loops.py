@@ -1,0 +1,92 @@
+"""`for` loops become `while` loops."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from tree_sitter import Node
+
+from finetune.syntax import Edit, Parsed, indent_of, of_types
+from finetune.transforms.completion import may_complete
+from finetune.transforms.scopes import FreshNames, in_class, is_reflective, outermost_functions
+
+_BUILTINS = frozenset(("iter", "next", "StopIteration"))
+
+
+def for_to_while(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
+    """Every loop for which it is plain; of nested Java loops the outer. The generator is not needed.
+
+    Python loops fetch their items with `iter` and `next`, so `break`, `continue` and `return` mean what they meant;
+    loops with an `else` and asynchronous ones stay.
+    """
+    fresh, reached = FreshNames(parsed), -1
+    if parsed.language == "python":
+        if not is_reflective(parsed) and not _rebinds_builtins(parsed):
+            for function in outermost_functions(parsed):
+                for loop in of_types(function, "for_statement"):
+                    yield from _python(parsed, loop, fresh)
+        return
+    for loop in of_types(parsed.root, "for_statement"):
+        edits = _java(parsed, loop) if loop.start_byte >= reached else []
+        if edits:
+            yield from edits
+            reached = loop.end_byte
+
+
+def _rebinds_builtins(parsed: Parsed) -> bool:
+    for node in of_types(parsed.root, "identifier"):
+        if parsed.text(node) in _BUILTINS and node.parent is not None:
+            called = node.parent.type == "call" and node.parent.child_by_field_name("function") == node
+            if not called and node.parent.type not in ("except_clause", "raise_statement", "attribute"):
+                return True
+    return False
+
+
+def _python(parsed: Parsed, loop: Node, fresh: FreshNames) -> Iterator[Edit]:
+    """Only the head changes; the body keeps its text and indentation."""
+    left, right, body = (loop.child_by_field_name(field) for field in ("left", "right", "body"))
+    colon = next((child for child in loop.children if child.type == ":"), None)
+    indent = indent_of(parsed, loop)
+    if left is None or right is None or body is None or colon is None or indent is None:
+        return
+    if loop.child_by_field_name("alternative") is not None or loop.children[0].type == "async":
+        return
+    if any(child.type == "comment" and child.start_byte < colon.start_byte for child in loop.children):
+        return
+    own_line = indent_of(parsed, body) is not None and body.start_point.row > colon.start_point.row
+    inner = indent_of(parsed, body) if own_line else f"{indent}    "
+    if inner is None or in_class(loop):
+        return
+    items = fresh.next()
+    unit = inner.removeprefix(indent) or "    "
+    values = parsed.text(right)
+    values = f"({values})" if right.type == "expression_list" else values
+    head = (
+        f"{items} = iter({values})\n{indent}while True:\n"
+        f"{inner}try:\n{inner}{unit}{parsed.text(left)} = next({items})\n"
+        f"{inner}except StopIteration:\n{inner}{unit}break"
+    )
+    yield Edit(loop.start_byte, colon.end_byte, head)
+    if not own_line:
+        yield Edit(colon.end_byte, body.start_byte, f"\n{inner}")
+
+
+def _java(parsed: Parsed, loop: Node) -> list[Edit]:
+    """`{ init; while (condition) { body update; } }`, in a block so that the variables end where they ended.
+
+    Loops with a `continue` stay, for it would skip the update; so do those whose body never comes to its end: Java
+    refuses statements that cannot be reached.
+    """
+    body = loop.child_by_field_name("body")
+    if body is None or (loop.parent is not None and loop.parent.type == "labeled_statement"):
+        return []
+    updates = loop.children_by_field_name("update")
+    if updates and (
+        of_types(body, "continue_statement", "yield_statement") or not may_complete(parsed, body)
+    ):
+        return []
+    condition = loop.child_by_field_name("condition")
+    inits = [parsed.text(node).rstrip(";") + "; " for node in loop.children_by_field_name("init")]
+    test = "true" if condition is None else parsed.text(condition)
+    steps = "".join(f" {parsed.text(node)};" for node in updates)
+    text = f"{{ {''.join(inits)}while ({test}) {{ {parsed.text(body)}{steps} }} }}"
+    return [Edit(loop.start_byte, loop.end_byte, text)]
