@@ -1,0 +1,90 @@
+"""Code finds the code that does the same: across languages over parallel files, such as CodeXGLUE's translation set.
+
+Parallel files are mostly one author's two versions, with the same names: BM25 alone nearly solves Java to C#. So names
+can be masked, and a lexical ranker belongs beside every result.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from finetune.examples import Pool, RankingData
+from finetune.formats.names import Names
+from finetune.formats.pair_files import PairFiles, Split
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.ranking import Masking, leaks, matches_of_pairs, pool_of_pairs, search_metrics
+from pretrain.randomness import keyed_generator
+
+_VALID_SHARE = 20
+_MAX_VALID = 500
+TextPair = tuple[str, str]
+
+
+class CodeSearchConfig(PairFiles):
+    """By default CodeXGLUE's translation files: Java functions search C# ones."""
+
+    kind: Literal["code_search"] = "code_search"
+    train: str | None = "train.java-cs.txt.{side}"
+    valid: str | None = "valid.java-cs.txt.{side}"
+    test: str = "test.java-cs.txt.{side}"
+    source: str = "java"
+    target: str = "cs"
+    query_language: str | None = None
+    """None takes the source side's name."""
+    candidate_language: str | None = None
+    """None takes the target side's name."""
+    names: Names = "kept"
+    """Which names are masked, on both sides and in all splits."""
+
+
+class CodeSearch:
+    """The RankingTask of a `CodeSearchConfig`."""
+
+    def __init__(self, config: CodeSearchConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        return self.config.files()
+
+    def load(self, source: Source) -> RankingData:
+        """Pairs as the files have them; pairs with an empty side are left out and counted."""
+        facts: dict[str, float] = {}
+        train, valid, test = (self._read(split, facts, source.seed) for split in ("train", "valid", "test"))
+        if not valid and self.config.valid is None:
+            order = keyed_generator(source.seed, "code-search-hold-out").permutation(len(train))
+            num_valid = min(_MAX_VALID, len(train) // _VALID_SHARE)
+            train, valid = [train[i] for i in order[num_valid:]], [train[i] for i in order[:num_valid]]
+        if train:
+            facts |= leaks(train, test)
+        masking = Masking(self.config.names)
+        test_pool = pool_of_pairs(self._masked(masking, test, "test"), "test")
+        facts["test_candidates"] = len(test_pool.candidates)
+        return RankingData(
+            matches_of_pairs(self._masked(masking, train, "train")),
+            pool_of_pairs(self._masked(masking, valid or test, "valid"), "valid"),
+            test_pool,
+            facts | masking.unparsed,
+        )
+
+    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+        """MRR, recall among the first 1, 5 and 10."""
+        return search_metrics(pool, score_QC)
+
+    def _read(self, split: Split, facts: dict[str, float], seed: int) -> list[TextPair]:
+        pairs = self.config.read(split)
+        usable = [pair for pair in pairs if pair[0] and pair[1]]
+        facts[f"{split}_left_out_empty"] = len(pairs) - len(usable)
+        most = self.config.most(split)
+        if most is None or most >= len(usable):
+            return usable
+        drawn = keyed_generator(seed, f"task-{split}").permutation(len(usable))[:most]
+        return [usable[index] for index in np.sort(drawn)]
+
+    def _masked(self, masking: Masking, pairs: list[TextPair], split: str) -> list[TextPair]:
+        config = self.config
+        languages = (config.query_language or config.source, config.candidate_language or config.target)
+        return masking.pairs(pairs, languages, split)

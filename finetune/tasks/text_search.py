@@ -1,0 +1,184 @@
+"""A text finds its function: CoSQA's web queries, files of (query, code), or a corpus's own documented functions.
+
+CoSQA (Huang et al. 2021) has every function's docstring in it, which often answers the query by itself: report both,
+with `docstrings` on and off. Its ties by average rank are published; here ties count against the system.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
+
+from cluster.config import Config
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus, open_prepared
+from finetune.examples import Pool, RankingData
+from finetune.formats.records import read_text_pairs
+from finetune.formats.retrieval import read_base, read_queries, without_docstrings
+from finetune.functions import SearchPair, distinct_pairs, documented_functions
+from finetune.held_out import TEST_SPLIT, held_out_documents
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.ranking import leaks, matches_of_pairs, pool_of_pairs, search_metrics
+from pretrain.randomness import keyed_generator
+
+TextPair = tuple[str, str]
+_VALID_SHARE = 20
+_MAX_VALID = 500
+
+
+class TextSearchConfig(Config):
+    """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
+
+    kind: Literal["text_search"] = "text_search"
+    folder: Path | None = None
+    """Holds the files."""
+    train: str | None = None
+    """Records of query and code; None takes the corpus's documented functions, if there is a corpus."""
+    valid: str | None = None
+    """None takes one pair in twenty of train, at most 500."""
+    test: str | None = None
+    base: str | None = None
+    """CoSQA's base of functions; `valid` and `test` then are its files of queries, and all functions are searched."""
+    query: str = "query"
+    """Field of records."""
+    code: str = "code"
+    """Field of records."""
+    docstrings: bool = True
+    """Off: docstrings of Python functions are cut out of what is searched. Those of a corpus always are."""
+    train_splits: tuple[Literal["train", "validation"], ...] = Field(default=("validation",), min_length=1)
+    """Of the corpus: where training pairs come from."""
+    min_query_words: PositiveInt = 3
+    """Of a docstring's first paragraph, in a corpus."""
+    min_code_lines: PositiveInt = 3
+    """Of a function, in a corpus."""
+    max_train: PositiveInt = 20_000
+    """Training pairs at most."""
+    max_test: PositiveInt = 1_000
+    """Pairs taken from a corpus to be judged by, at most; files are read whole."""
+
+    @model_validator(mode="after")
+    def _files_stand_in_a_folder(self) -> Self:
+        if self.folder is None and (self.train or self.valid or self.test or self.base):
+            raise ValueError("folder must be given with the files train, valid, test and base")
+        if self.test is None and (self.valid or self.base):
+            raise ValueError("test must be given with valid and base")
+        return self
+
+
+class TextSearch:
+    """The RankingTask of a `TextSearchConfig`."""
+
+    def __init__(self, config: TextSearchConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        names = (self.config.train, self.config.valid, self.config.test, self.config.base)
+        return [self._path(name) for name in names if name is not None]
+
+    def load(self, source: Source) -> RankingData:
+        """Without anything to train on or to choose by, the validation split is the test split.
+
+        Raises UserError for files that cannot be used, and where neither files nor a corpus are given.
+        """
+        config, facts = self.config, dict[str, float]()
+        corpus = open_prepared(source.prep) if source.prep is not None else None
+        test_pairs, test_pool = self._test(corpus, source.seed)
+        train = self._train(corpus, source.seed, test_pairs)
+        valid: Pool | None = None
+        if config.valid is not None:
+            valid = self._pool_of_file(config.valid, "valid")
+        elif train:
+            num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE))
+            valid = pool_of_pairs(train[:num_valid], "valid")
+            train = train[num_valid:]
+        facts |= leaks(train, test_pairs) if train else {}
+        return RankingData(matches_of_pairs(train), valid or test_pool, test_pool, facts)
+
+    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+        """MRR, recall among the first 1, 5 and 10."""
+        return search_metrics(pool, score_QC)
+
+    def _test(self, corpus: PreparedCorpus | None, seed: int) -> tuple[list[TextPair], Pool]:
+        config = self.config
+        if config.test is not None:
+            pool = self._pool_of_file(config.test, "test")
+            pairs = [
+                (query, pool.candidates[number])
+                for query, numbers in zip(pool.queries, pool.relevant, strict=True)
+                for number in numbers
+            ]
+            return pairs, pool
+        if corpus is None:
+            raise UserError(
+                "text search needs a test file or a prepared corpus: give test=FILE or a prep folder"
+            )
+        pairs = self._of_corpus(corpus, (TEST_SPLIT,), seed, config.max_test, [])
+        return pairs, pool_of_pairs(pairs, "test")
+
+    def _train(self, corpus: PreparedCorpus | None, seed: int, test: Sequence[TextPair]) -> list[TextPair]:
+        config = self.config
+        if config.train is not None:
+            pairs = self._cut(read_text_pairs(self._path(config.train), config.query, config.code))
+            order = keyed_generator(seed, "text-search-train").permutation(len(pairs))
+            return [pairs[index] for index in order[: config.max_train]]
+        if corpus is None:
+            return []
+        return self._of_corpus(corpus, config.train_splits, seed, config.max_train, test)
+
+    def _pool_of_file(self, name: str, split: str) -> Pool:
+        config = self.config
+        if config.base is None:
+            return pool_of_pairs(
+                self._cut(read_text_pairs(self._path(name), config.query, config.code)), split
+            )
+        codes = read_base(self._path(config.base))
+        queries = read_queries(self._path(name), len(codes))
+        if not config.docstrings:
+            codes = [without_docstrings(code) for code in codes]
+        return Pool(
+            [query.key for query in queries],
+            [query.text for query in queries],
+            codes,
+            [(query.number,) for query in queries],
+        )
+
+    def _cut(self, pairs: Sequence[TextPair]) -> list[TextPair]:
+        pairs = [pair for pair in pairs if pair[0] and pair[1]]
+        if self.config.docstrings:
+            return pairs
+        return [(query, without_docstrings(code)) for query, code in pairs]
+
+    def _of_corpus(
+        self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, seen: Sequence[TextPair]
+    ) -> list[TextPair]:
+        """Distinct documented functions, repositories taking turns; documents are read only as far as needed."""
+        config, known = self.config, [SearchPair(*pair) for pair in seen]
+        usable: list[SearchPair] = []
+        for split in splits:
+            found: list[SearchPair] = []
+            for document in held_out_documents(corpus, split, seed):
+                found += documented_functions(document.text)
+                if len(found) >= 2 * most:
+                    break
+            usable += distinct_pairs(
+                found,
+                min_query_words=config.min_query_words,
+                min_code_lines=config.min_code_lines,
+                seen=[*known, *usable],
+            )
+        if not usable:
+            raise UserError(
+                f"{corpus.folder}: the {', '.join(splits)} split has no documented Python functions to search: "
+                "use a larger corpus or give that split a larger share"
+            )
+        order = keyed_generator(seed, f"text-search-{'-'.join(splits)}").permutation(len(usable))
+        return [(usable[index].query, usable[index].code) for index in order[:most]]
+
+    def _path(self, name: str) -> Path:
+        assert self.config.folder is not None
+        return self.config.folder / name
