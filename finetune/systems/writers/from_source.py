@@ -134,12 +134,16 @@ class SourceWriter:
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
         """One text per source; the module must be in evaluation mode."""
-        rows = [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
+        rows = self.read(sources)
 
         def write(numbers: Sequence[int]) -> list[str]:
             return self._written([rows[number] for number in numbers])
 
         return write_in_batches(list(map(len, rows)), self._config.decoding.batch, write, on_progress)
+
+    def read(self, sources: Sequence[tuple[str, str | None]]) -> list[Tokens]:
+        """What the encoder reads of every source."""
+        return [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
 
     @torch.inference_mode()
     def _written(self, rows: Sequence[Tokens]) -> list[str]:

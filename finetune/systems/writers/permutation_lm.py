@@ -13,7 +13,6 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.decoding.batches import write_in_batches
 from finetune.decoding.choosing import choose_tokens, ended_by
@@ -22,6 +21,7 @@ from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
 from finetune.layers.loss import writing_loss
 from finetune.systems.base import Base, OnProgress, Start
 from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.extent import check_extent
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,
     LaidOut,
@@ -35,11 +35,9 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import fill_unknown_length
 from pretrain.inference.session import Decoder
-from pretrain.model.config import AbsoluteLearnedPositions
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed, keyed_generator
-from pretrain.weights import ModelDescription
 
 _SPECIALS_OF_A_TEXT = 3
 
@@ -187,24 +185,9 @@ class PermutationWriter:
 
 def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
     """The writer before training. UserError where the texts do not fit the network's positions."""
-    _check_positions(config, base.description)
+    limits = f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens}"
+    check_extent(base.description, config.extent_tokens, limits)
     network = base.network(config.start, seed)
     torch.manual_seed(key_seed(seed, "low-rank weights"))
     adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
     return PermutationWriter(config, network, base.tokenizer, data, seed)
-
-
-def _check_positions(config: PermutationWriterConfig, description: ModelDescription) -> None:
-    positions = description.config.positions
-    if not positions.kind.startswith("absolute"):
-        return
-    # Beyond the segments it was trained on, an absolute position is one the network has never seen.
-    limit = description.segment_tokens
-    if isinstance(positions, AbsoluteLearnedPositions):
-        limit = min(limit, positions.max_positions)
-    if config.extent_tokens > limit:
-        raise UserError(
-            f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens} need "
-            f"{config.extent_tokens} positions, and this model with {positions.kind} positions has {limit}: "
-            "lower them, or use a model with relative positions"
-        )

@@ -1,0 +1,156 @@
+"""The aligned recurrent decoder of Bahdanau et al. 2015 (section 3.1, appendix A), and its encoder (3.2).
+
+The recurrent state is float32 at least; matrices are multiplied in the weights' type.
+
+Shapes: B lanes, S source, T target, D embedding, R state of one direction, C = 2R annotation, A alignment,
+L readout.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pretrain.model.precision import at_least_float32
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The encoded source: annotations h [B, S, C], their part U_a h [B, S, A] of the alignment's energies, which
+    of them there are [B, S], and the decoder's first state s_0 [B, R]."""
+
+    annotation_BSC: Tensor
+    energy_BSA: Tensor
+    is_source_BS: Tensor
+    state_BR: Tensor
+
+    def repeated(self, times: int) -> "Annotations":
+        """Every lane `times` times, in a row."""
+        if times == 1:
+            return self
+        parts = (self.annotation_BSC, self.energy_BSA, self.is_source_BS, self.state_BR)
+        return Annotations(*(part.repeat_interleave(times, dim=0) for part in parts))
+
+    def with_state(self, state_BR: Tensor) -> "Annotations":
+        """The same source with another state to go on from."""
+        return replace(self, state_BR=state_BR)
+
+
+class BidirectionalEncoder(nn.Module):
+    """Two recurrent networks that read the source from both ends; h_j holds both states at j."""
+
+    def __init__(
+        self, kind: str, embedding_dim: int, state_dim: int, num_layers: int, dropout: float
+    ) -> None:
+        super().__init__()
+        network = nn.LSTM if kind == "lstm" else nn.GRU
+        self.network = network(
+            embedding_dim,
+            state_dim,
+            num_layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if num_layers > 1 else 0.0,
+        )
+
+    def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
+        """Annotations [B, S, C]; zeros in padding, which neither direction reads."""
+        length_B = is_source_BS.sum(dim=1).cpu()
+        packed = pack_padded_sequence(rows_BSD, length_B, batch_first=True, enforce_sorted=False)
+        annotation_BSC, _ = pad_packed_sequence(
+            self.network(packed)[0], batch_first=True, total_length=rows_BSD.shape[1]
+        )
+        return annotation_BSC
+
+
+class AlignedDecoder(nn.Module):
+    """s_i = f(s_{i-1}, y_{i-1}, c_i) with c_i a mean of annotations weighted by their alignment with s_{i-1}."""
+
+    def __init__(
+        self, embedding_dim: int, state_dim: int, alignment_dim: int, readout_dim: int, dropout: float
+    ) -> None:
+        super().__init__()
+        annotation_dim = 2 * state_dim
+        self.state_dim = state_dim
+        self.start = nn.Linear(state_dim, state_dim)
+        self.align_state = nn.Linear(state_dim, alignment_dim, bias=False)
+        self.align_annotation = nn.Linear(annotation_dim, alignment_dim)
+        self.align_score = nn.Linear(alignment_dim, 1, bias=False)
+        # Rows for the proposal, the update gate z and the reset gate r, in this order.
+        self.from_token = nn.Linear(embedding_dim, 3 * state_dim)
+        self.from_context = nn.Linear(annotation_dim, 3 * state_dim, bias=False)
+        self.from_state = nn.Linear(state_dim, 2 * state_dim, bias=False)
+        self.from_reset_state = nn.Linear(state_dim, state_dim, bias=False)
+        self.readout_state = nn.Linear(state_dim, 2 * readout_dim)
+        self.readout_token = nn.Linear(embedding_dim, 2 * readout_dim, bias=False)
+        self.readout_context = nn.Linear(annotation_dim, 2 * readout_dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def annotations(self, annotation_BSC: Tensor, is_source_BS: Tensor) -> Annotations:
+        """What all steps share; s_0 = tanh(W h), of the backward state at the source's first token (A.2.2)."""
+        backward_BR = annotation_BSC[:, 0, self.state_dim :]
+        state_BR = at_least_float32(torch.tanh(self.start(backward_BR)))
+        return Annotations(annotation_BSC, self.align_annotation(annotation_BSC), is_source_BS, state_BR)
+
+    def align(self, state_BR: Tensor, source: Annotations) -> Tensor:
+        """alpha_ij [B, S] = softmax_j v tanh(W_a s_{i-1} + U_a h_j), in the annotations' type."""
+        narrow_BR = state_BR.to(source.energy_BSA.dtype)
+        energy_BS1 = self.align_score(torch.tanh(self.align_state(narrow_BR)[:, None] + source.energy_BSA))
+        energy_BS = at_least_float32(energy_BS1[:, :, 0]).masked_fill(~source.is_source_BS, -torch.inf)
+        return energy_BS.softmax(dim=-1).to(source.energy_BSA.dtype)
+
+    def step(
+        self, state_BR: Tensor, from_token_B3R: Tensor, source: Annotations
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """s_i, c_i and alpha_i; `from_token_B3R` is what `from_token` makes of y_{i-1}.
+
+        s_i = (1 - z) s_{i-1} + z s~, s~ = tanh(W y + U (r s_{i-1}) + C c_i) (A.1.1).
+        """
+        weight_BS = self.align(state_BR, source)
+        context_BC = torch.bmm(weight_BS[:, None], source.annotation_BSC)[:, 0]
+        narrow_BR = state_BR.to(context_BC.dtype)
+        given_B3R = from_token_B3R + self.from_context(context_BC)
+        proposed_BR, gates_B2R = given_B3R.split([self.state_dim, 2 * self.state_dim], dim=-1)
+        update_BR, reset_BR = torch.sigmoid(gates_B2R + self.from_state(narrow_BR)).chunk(2, dim=-1)
+        proposal_BR = torch.tanh(proposed_BR + self.from_reset_state(reset_BR * narrow_BR))
+        return (
+            torch.lerp(state_BR, proposal_BR.to(state_BR.dtype), update_BR.to(state_BR.dtype)),
+            context_BC,
+            weight_BS,
+        )
+
+    def readout(self, state_BTR: Tensor, rows_BTD: Tensor, context_BTC: Tensor) -> Tensor:
+        """Rows [B, T, L] to be scored: maxout over pairs of U_o s_i + V_o y_{i-1} + C_o c_i (A.2.2).
+
+        s_i as in equation (4), where the appendix has s_{i-1}.
+        """
+        both = (
+            self.readout_state(state_BTR.to(context_BTC.dtype))
+            + self.readout_token(rows_BTD)
+            + self.readout_context(context_BTC)
+        )
+        highest: Tensor = self.dropout(both.unflatten(-1, (-1, 2)).amax(dim=-1))
+        return highest
+
+    def forward(self, rows_BTD: Tensor, source: Annotations) -> Tensor:
+        """Rows [B, T, L] behind every token of the input, one step after the other; the rest is done at once."""
+        from_token_BT3R = self.from_token(rows_BTD)
+        state_BR, states, contexts = source.state_BR, [], []
+        for from_token_B3R in from_token_BT3R.unbind(dim=1):
+            state_BR, context_BC, _ = self.step(state_BR, from_token_B3R, source)
+            states.append(state_BR)
+            contexts.append(context_BC)
+        return self.readout(torch.stack(states, dim=1), rows_BTD, torch.stack(contexts, dim=1))
+
+
+def initialise(module: nn.Module) -> None:
+    """Weights normal with fan_in ** -0.5, those from state to state orthogonal, biases zero (after appendix B.1)."""
+    for name, parameter in module.named_parameters():
+        if parameter.dim() == 1:
+            nn.init.zeros_(parameter)
+        elif "weight_hh" in name or "from_state" in name or "from_reset_state" in name:
+            for part in torch.split(parameter.data, parameter.shape[1]):
+                nn.init.orthogonal_(part)
+        else:
+            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)

@@ -1,0 +1,152 @@
+"""The aligned recurrent translator of Bahdanau et al. 2015, from random weights.
+
+Shapes: B lanes, S source, T target, X predictions, D embedding, L readout, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from finetune.examples import WritingData
+from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, BidirectionalEncoder, initialise
+from finetune.systems.base import Base
+from finetune.systems.writers.alignment import Alignment
+from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.from_source import SourceNetwork, SourceWriter, filled_up
+from pretrain.randomness import key_seed
+
+
+class AlignedRnnConfig(WriterConfig):
+    """Bidirectional encoder, additive attention, gated decoder, maxout readout."""
+
+    kind: Literal["aligned_rnn"] = "aligned_rnn"
+    cell: Literal["gru", "lstm"] = "gru"
+    """Of the encoder; the decoder is the paper's gated unit."""
+    embedding_dim: PositiveInt = 256
+    state_dim: PositiveInt = 384
+    """Of each direction of the encoder, and of the decoder."""
+    encoder_layers: PositiveInt = 1
+    alignment_dim: PositiveInt = 256
+    readout_dim: PositiveInt = 256
+    """After maxout; where it is `embedding_dim`, the output's weights are the embedding if `tie_embeddings`."""
+    tie_embeddings: bool = True
+    dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
+    """Of embeddings, annotations and readout."""
+
+
+class AlignedRnnNetwork(SourceNetwork):
+    """Encoder, decoder, and an embedding that both share."""
+
+    def __init__(self, config: AlignedRnnConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, config.embedding_dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = BidirectionalEncoder(
+            config.cell, config.embedding_dim, config.state_dim, config.encoder_layers, config.dropout
+        )
+        self.decoder = AlignedDecoder(
+            config.embedding_dim,
+            config.state_dim,
+            config.alignment_dim,
+            config.readout_dim,
+            config.dropout,
+        )
+        tied = config.tie_embeddings and config.readout_dim == config.embedding_dim
+        self.output = None if tied else nn.Linear(config.readout_dim, vocab_size, bias=False)
+        self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
+        initialise(self)
+
+    def rows(self, tokens_BX: Tensor) -> Tensor:
+        """Embeddings [B, X, D], of size 1 per element."""
+        scale = self.embedding.embedding_dim**0.5
+        dropped: Tensor = self.dropout(self.embedding(tokens_BX) * scale)
+        return dropped
+
+    def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Annotations:
+        """Annotations of the source."""
+        annotation_BSC = self.dropout(self.encoder(self.rows(source_BS), is_source_BS))
+        return self.decoder.annotations(annotation_BSC, is_source_BS)
+
+    def decode(self, encoded: Annotations, input_BT: Tensor) -> Tensor:
+        """Rows [B, T, L] to be scored."""
+        return self.decoder(self.rows(input_BT), encoded)  # type: ignore[no-any-return]
+
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V]."""
+        weight_VD = self.embedding.weight if self.output is None else self.output.weight
+        return functional.linear(rows_XD, weight_VD, self.output_bias_V)
+
+    def written(self, encoded: Annotations, start_id: int, max_tokens: int) -> "AlignedText":
+        """Cached decoding."""
+        return AlignedText(self, encoded, start_id)
+
+    def depth(self, name: str) -> int:
+        """Output, decoder, encoder, embedding."""
+        parts = ("output", "decoder.", "encoder.", "embedding")
+        return next(depth for depth, part in enumerate(parts) if name.startswith(part))
+
+
+class AlignedText:
+    """`pretrain.inference.written.Written` by the recurrent decoder; `weights` are the alignments so far."""
+
+    def __init__(self, network: AlignedRnnNetwork, encoded: Annotations, start_id: int) -> None:
+        self._network, self._source = network, encoded
+        lanes = len(encoded.is_source_BS)
+        self._start_B = torch.full((lanes,), start_id, device=encoded.is_source_BS.device)
+        self.weights: list[Tensor] = []
+        """[B, S] for every token that was scored; their lanes are not reordered."""
+
+    def first(self) -> Tensor:
+        """Scores [B, V] of the first token."""
+        return self.following(self._start_B)
+
+    @torch.inference_mode()
+    def following(self, token_B: Tensor) -> Tensor:
+        """Scores [B, V] of the token after `token_B`."""
+        decoder = self._network.decoder
+        rows_BD = self._network.rows(token_B[:, None])[:, 0]
+        state_BR, context_BC, weight_BS = decoder.step(
+            self._source.state_BR, decoder.from_token(rows_BD), self._source
+        )
+        self._source = self._source.with_state(state_BR)
+        self.weights.append(weight_BS)
+        return self._network.logits(decoder.readout(state_BR, rows_BD, context_BC))
+
+    @torch.inference_mode()
+    def reorder(self, lane_B: Tensor) -> None:
+        """Let lane i go on from lane `lane_B[i]`, which has the same source."""
+        self._source = self._source.with_state(self._source.state_BR[lane_B])
+
+
+class AlignedRnnWriter(SourceWriter):
+    """`Writer` that also tells which source token every written token comes from."""
+
+    @torch.inference_mode()
+    def alignment(self, source: str, target: str | None = None) -> Alignment:
+        """The weights alpha_ij of what is written for the source, or of `target` where it is given."""
+        network = self.network
+        assert isinstance(network, AlignedRnnNetwork)
+        text = target if target is not None else self.write([(source, None)], lambda done: None)[0]
+        row_S = self.read([(source, None)])[0]
+        target_T = [*self._tokenizer.encode(text).tolist(), self._tokenizer.eod_id]
+        encoded = network.encode(*filled_up([row_S], self._device))
+        written = network.written(encoded, self._tokenizer.eod_id, len(target_T))
+        written.first()
+        for token in target_T[:-1]:
+            written.following(torch.tensor([token], device=self._device))
+        weight_TS = torch.cat(written.weights).float().cpu().numpy()
+        return Alignment(self._names(row_S.tolist()), self._names(target_T), weight_TS)
+
+    def _names(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self._tokenizer.decode([token]) or "<end>" for token in tokens)
+
+
+def build(config: AlignedRnnConfig, base: Base, data: WritingData, seed: int) -> AlignedRnnWriter:
+    """The writer before training; of the base only the tokenizer is used."""
+    torch.manual_seed(key_seed(seed, "aligned rnn weights"))
+    network = AlignedRnnNetwork(config, base.description.vocab_size).to(base.device)
+    return AlignedRnnWriter(config, network, base.tokenizer, base.device, data)

@@ -1,0 +1,125 @@
+"""The permutation LM as an encoder that reads in both directions, with a fresh Transformer decoder.
+
+Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from cluster.errors import UserError
+from finetune.examples import WritingData
+from finetune.layers.adaptation import depth_in_network
+from finetune.layers.low_rank import add_low_rank
+from finetune.layers.transformer import DecodedText, Decoder, Memory, StackConfig, Vocabulary
+from finetune.systems.base import Base, Start
+from finetune.systems.writers.config import WriterConfig
+from finetune.systems.writers.extent import check_extent
+from finetune.systems.writers.from_source import SourceNetwork, SourceWriter
+from pretrain.model.block import Norm
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.randomness import key_seed
+
+
+class EncoderDecoderConfig(WriterConfig):
+    """The decoder is as wide as the pretrained model."""
+
+    kind: Literal["encoder_decoder"] = "encoder_decoder"
+    start: Start = "pretrained"
+    """Of the encoder."""
+    states: Literal["top", "mean"] = "mean"
+    """What the decoder attends to: the normalised input of the encoder's last layer, or the mean of those of all its
+    layers. What the last layer makes of the content stream feeds no loss in pretraining, so it never serves."""
+    adaptation: Literal["full", "lora", "frozen"] = "full"
+    """Of the encoder; the decoder is trained in any case."""
+    lora_rank: PositiveInt = 16
+    lora_alpha: PositiveFloat = 32.0
+    decoder: StackConfig = StackConfig()
+    pretrained_embedding: bool = True
+    """Whether the decoder's embedding begins as the encoder's."""
+
+
+class EncoderDecoderNetwork(SourceNetwork):
+    """The pretrained network's content stream below a decoder."""
+
+    def __init__(self, config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
+        super().__init__()
+        model_dim = network.config.model_dim
+        self.states = config.states
+        self.encoder = network
+        self.source_norm = Norm(model_dim)
+        self.vocabulary = Vocabulary(network.vocab_size, model_dim, config.decoder.dropout, tied=True)
+        self.decoder = Decoder(model_dim, config.decoder)
+        if config.pretrained_embedding:
+            self.vocabulary.embedding.weight.data.copy_(network.embedding.weight.data)
+
+    def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
+        """The source's keys and values for every layer of the decoder."""
+        encoder, config = self.encoder, self.encoder.config
+        group_BS = torch.where(is_source_BS, 0, UNFILLED_GROUP)
+        document_BS = torch.zeros_like(group_BS) if config.segment_encodings else None
+        content = Places.in_order(torch.zeros_like(group_BS), group_BS, document_BS)
+        nothing = SegmentMemory.empty(
+            config.num_layers, len(source_BS), 0, config.model_dim, encoder.device, encoder.dtype
+        )
+        inputs_BSD = encoder.read(source_BS, content, nothing)
+        if self.states == "top":
+            return self.decoder.memory(self.source_norm(inputs_BSD[-1]), is_source_BS)
+        normalised_BSD = [nn.functional.layer_norm(layer, layer.shape[-1:]) for layer in inputs_BSD]
+        mean_BSD = torch.stack(normalised_BSD).mean(dim=0)
+        return self.decoder.memory(self.source_norm(mean_BSD), is_source_BS)
+
+    def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
+        """Rows [B, T, D] to be scored."""
+        return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
+
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V]."""
+        return self.vocabulary.logits(rows_XD)
+
+    def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
+        """Cached decoding."""
+        return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)
+
+    def depth(self, name: str) -> int:
+        """The encoder's layers lie below the decoder's; the decoder's own embedding is as new as the decoder."""
+        above = len(self.decoder.blocks)
+        if name.startswith("encoder."):
+            return above + depth_in_network(self.encoder, name.removeprefix("encoder."))
+        if name.startswith("decoder.blocks."):
+            return above - int(name.split(".")[2])
+        return above if name.startswith("source_norm") else 0
+
+
+def build(config: EncoderDecoderConfig, base: Base, data: WritingData, seed: int) -> SourceWriter:
+    """The writer before training. UserError where the decoder's heads do not divide the model's width."""
+    description = base.description
+    if description.config.model_dim % config.decoder.num_heads:
+        raise UserError(
+            f"decoder.num_heads={config.decoder.num_heads} does not divide this model's "
+            f"{description.config.model_dim} dimensions: use another number"
+        )
+    check_extent(description, config.source_tokens + 2, f"source_tokens={config.source_tokens}")
+    network = base.network(config.start, seed)
+    torch.manual_seed(key_seed(seed, "decoder weights"))
+    wanted = EncoderDecoderNetwork(config, network).to(base.device)
+    _adapt(config, network)
+    return SourceWriter(config, wanted, base.tokenizer, base.device, data)
+
+
+def _adapt(config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
+    """Freeze what is not to be trained, and what nothing but the query stream needs."""
+    if config.adaptation == "lora":
+        add_low_rank(network, config.lora_rank, config.lora_alpha)
+    elif config.adaptation == "frozen":
+        network.requires_grad_(False)
+    unused: list[nn.Module | None] = [network.blocks[-1], network.final_norm, network.output]
+    for module in unused:
+        if module is not None:
+            module.requires_grad_(False)
+    for parameter in (network.query_start_D, network.output_bias_V):
+        parameter.requires_grad_(False)
