@@ -11,10 +11,11 @@ from cluster.storage import fingerprint, read_json, sha256_file
 from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import RESULT_NAME, job_paths, run_experiment
+from pipeline.champion import register_best
 from pipeline.config import PlaceConfig
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
-from pipeline.graph import Stage, StageContext
+from pipeline.graph import Stage, StageContext, plan
 from pipeline.recipe import load_config
 from pipeline.run import run_stages
 from pretrain.inference.folders import find_model_folder
@@ -44,7 +45,9 @@ def run_experiments(
     Raises UserError for anything the user can mend.
     """
     find_model_folder(config.model)
-    run_stages(experiment_stages(config), config, out, make_reporter, say=experiment_lines)
+    stages = experiment_stages(config)
+    run_stages(stages, config, out, make_reporter, say=experiment_lines)
+    register_best(config, config, out, plan(stages, out), Reporter())
 
 
 def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ def find_system(path: Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / SYSTEM_NAME).is_file():
             return folder
-    found = [folder for result in path.glob("*/result.json") if (folder := _best(result)) is not None]
+    best = [best_system(result) for result in sorted(path.glob("*/result.json"))]
+    found = [folder for folder in best if folder is not None]
     if not found:
         raise UserError(
             f"{path} holds no finetuned system: give the folder of a finished `permcode finetune --from ...`, or of "
@@ -43,8 +43,11 @@ def find_system(path: Path) -> Path:
     return found[0]
 
 
-def _best(result: Path) -> Path | None:
-    """The system that did best on the validation split among those that learned; its first seed."""
+def best_system(result: Path) -> Path | None:
+    """The model folder of the system that did best on the validation split among those that learned.
+
+    `result` is a finished experiment's; None where nothing learned. Of several seeds it is the first.
+    """
     summary = read_json(result)
     if not isinstance(summary, dict) or "systems" not in summary:
         return None
@@ -52,7 +55,8 @@ def _best(result: Path) -> Path | None:
     if not learned:
         return None
     name = max(learned, key=lambda name: learned[name]["valid"])
-    return result.parent / name / f"seed-{learned[name]['seeds'][0]}" / "model"
+    seed: int = learned[name]["seeds"][0]
+    return result.parent / str(name) / f"seed-{seed}" / "model"
 
 
 def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None:
@@ -82,9 +86,7 @@ def evaluate(system: Path, overrides: Sequence[str], output: Path | None, report
     usable = UsableSystem.load(find_system(system))
     task_config = _overridden(usable.task_config, overrides)
     task = task_of(task_config)
-    data = task.load(Source(None, 0))
-    data = replace(data, train=[], valid=data.test)
-    exam = exam_of(usable.asks, task, data, valid_items=1)
+    exam = exam_of(usable.asks, task, task.load(Source(None, 0)), valid_items=1)
     with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
         answers = exam.test(usable.system, bar.update)
         bar.update(exam.num_test_items)

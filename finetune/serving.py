@@ -1,0 +1,37 @@
+"""A finetuned system as an MLflow model that carries its own code, weights and tokenizer.
+
+MLflow reads this file when it logs the model and when it loads it ("models from code"), in a process that may have
+nothing of permcode but the copy inside the model.
+"""
+
+from pathlib import Path
+
+import mlflow
+from mlflow.pyfunc import PythonModel, PythonModelContext
+
+
+class FinetunedSystem(PythonModel):  # type: ignore[misc]
+    """`predict` takes a DataFrame with the columns of the system's kind and gives one with its answers."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Load the system from the model's artifacts."""
+        from finetune.experiment.usable import UsableSystem
+
+        self._system = UsableSystem.load(Path(context.artifacts["system"]))
+
+    # MLflow takes type hints of this method for a schema; ours is the signature it was logged with.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """A row per row. Raises ValueError, one line, for rows without the columns the system reads."""
+        import pandas
+
+        from cluster.errors import UserError
+
+        rows = pandas.DataFrame(model_input).to_dict(orient="records")
+        try:
+            answers = self._system.answer(rows)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return pandas.DataFrame(answers)
+
+
+mlflow.models.set_model(FinetunedSystem())
