@@ -214,6 +214,58 @@ def evaluate(
 
 
 @app.command()
+def leaderboard(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Experiments, or folders above them.", show_default=False),
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the table as a page.")
+    ] = None,
+) -> None:
+    """The table of all finished experiments, by task.
+
+    \b
+    permcode leaderboard runs
+    permcode leaderboard runs/translate runs/repair --html leaderboard.html
+    """
+    with exit_codes(None, only_shows=True):
+        from pipeline.leaderboard import show_leaderboard
+
+        show_leaderboard(folders, html, Reporter())
+
+
+@app.command()
+def serve(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER_OR_URI",
+            help="An experiment's folder, or an MLflow tracking URI.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="T", help="Which task's champion; needed where there are several."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
+) -> None:
+    """Answer HTTP requests with a task's best system, by `mlflow models serve`.
+
+    \b
+    permcode serve runs/translate --port 5001
+    curl localhost:5001/invocations -H 'Content-Type: application/json' \\
+      -d '{"dataframe_records": [{"text": "public int size(){return n;}"}]}'
+    """
+    with exit_codes(None):
+        from pipeline.serving import serve as serve_task
+
+        serve_task(place, task, host, port)
+
+
+@app.command()
 def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
     """The report of a finished run; never trains anything."""
     if not dry_run:
