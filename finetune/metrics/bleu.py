@@ -63,7 +63,8 @@ def summary_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) ->
 
     Texts are lower-cased, punctuation is split off, then normalised as NIST's mteval-v11a does. One is added to
     matches and totals of orders above the first; the penalty is exp(1 - (reference + 1) / (written + 1)) with the
-    shortest reference's length (Lin and Och 2004, as in MOSES). In a prediction file only the text up to the first
+    shortest reference's length (Lin and Och 2004, as in MOSES). As there, a text without tokens has no precision and
+    scores its penalty alone: .7 against a reference of five tokens. In a prediction file only the text up to the first
     tab counts there; here a text is what is given.
     """
     check_texts(references, written)
@@ -76,6 +77,9 @@ def summary_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) ->
 
 def _sentence_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) -> float:
     matches, totals = _matches(references, written)
+    if not written:
+        # None of no tokens is wrong: the official script lets the penalty alone speak.
+        return math.exp(-min(map(len, references)))
     if matches[0] == 0:
         return 0.0
     log_precisions = [
@@ -97,7 +101,7 @@ def summary_tokens(text: str) -> list[str]:
     """A summary's tokens: lower case, each punctuation mark by itself, as the code-to-text evaluator sees them."""
     text = " ".join(_WORD_OR_MARK.findall(text.strip().lower()))
     # What follows is NIST's; after the line above only few of its rules still find something to do.
-    text = f" {text.replace('<skipped>', '')} "
+    text = f" {text} "
     text = _MARK.sub(r" \1 ", text)
     text = _POINT_AFTER_NO_DIGIT.sub(r"\1 \2 ", text)
     text = _POINT_BEFORE_NO_DIGIT.sub(r" \1 \2", text)

@@ -45,8 +45,7 @@ def slow_sentence_bleu(references: list[list[str]], written: list[str]) -> float
     for order in (1, 2, 3, 4):
         hits, total = matching_ngrams(references, written, order)
         added = 0 if order == 1 else 1
-        if hits + added == 0:
-            return 0.0
-        product *= (hits + added) / (total + added)
+        if total + added > 0:
+            product *= (hits + added) / (total + added)
     shortest = min(len(reference) for reference in references)
     return 100 * product**0.25 * math.exp(min(0, 1 - (shortest + 1) / (len(written) + 1)))

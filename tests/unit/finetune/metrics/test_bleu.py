@@ -1,7 +1,9 @@
 """Both BLEUs against a slow reference, against numbers worked out by hand, and against the official evaluators'."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,9 +43,11 @@ def test_a_perfect_text_has_100_and_a_short_one_is_penalised() -> None:
     assert summary_bleu([[whole]], [half]).value == pytest.approx(100 * math.exp(-0.8))
 
 
-def test_texts_of_nothing_score_nothing() -> None:
+def test_texts_without_tokens_score_as_officially() -> None:
     assert codexglue_bleu([["a b"], ["c"]], ["", " "]).value == 0.0
-    assert summary_bleu([["a b"]], [""]).value == 0.0
+    assert summary_bleu([["a b"]], ["c"]).value == 0.0
+    # The official code-to-text evaluator's own way: the penalty alone, exp(1 - 3/1).
+    assert summary_bleu([["a b"]], [""]).value == pytest.approx(100 * math.exp(-2))
 
 
 @pytest.mark.parametrize(
