@@ -26,16 +26,50 @@ def documented_functions(text: str) -> list[SearchPair]:
     body, loses the docstring and the decorators, and is dedented. A function inside a function is part of
     the outer one.
     """
+    tree = _tree(text)
+    if tree is None:
+        return []
+    lines = _lines(text)
+    return [pair for node in _functions(tree) if (pair := _pair(node, lines)) is not None]
+
+
+def documented_bodies(text: str) -> list[tuple[str, str]]:
+    """(head and docstring, the rest of the body) of the same functions, dedented, both with a line end.
+
+    Left out are functions whose body is the docstring alone, or begins on the docstring's last line.
+    """
+    tree = _tree(text)
+    if tree is None:
+        return []
+    lines = _lines(text)
+    found = []
+    for node in _functions(tree):
+        if not ast.get_docstring(node) or len(node.body) < 2:
+            continue
+        docstring_end, first = node.body[0].end_lineno, node.body[1].lineno
+        if docstring_end is None or first <= docstring_end or node.body[0].lineno == node.lineno:
+            continue
+        head = b"\n".join(lines[node.lineno - 1 : docstring_end]).decode()
+        body = b"\n".join(lines[docstring_end : node.end_lineno]).decode()
+        both = textwrap.dedent(f"{head}\n{body}\n").split("\n")
+        place = head.count("\n") + 1
+        found.append(("\n".join(both[:place]) + "\n", "\n".join(both[place:])))
+    return found
+
+
+def _tree(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            tree = ast.parse(text)
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    # The columns of ast are UTF-8 bytes, and its rows end where the Python lexer ends lines.
-    lines = text.encode().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return [pair for node in _functions(tree) if (pair := _pair(node, lines)) is not None]
+        return None
+
+
+def _lines(text: str) -> list[bytes]:
+    """The columns of ast are UTF-8 bytes, and its rows end where the Python lexer ends lines."""
+    return text.encode().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def distinct_pairs(

@@ -112,6 +112,29 @@ def indent_of(parsed: Parsed, node: Node) -> str | None:
     return before if not before.strip() else None
 
 
+def prose_lines(text: str, language: str) -> frozenset[int]:
+    """Numbers from 0 of the lines that begin within a comment or a string, docstrings included.
+
+    None where the text does not parse.
+    """
+    parsed = parse(text, language)
+    if parsed is None:
+        return frozenset()
+    skipped = parsed.data.count(b"\n", 0, parsed.start)
+    found: set[int] = set()
+    for node in walk(parsed.root):
+        if "comment" in node.type or node.type in (
+            "string",
+            "string_literal",
+            "text_block",
+            "template_string",
+        ):
+            first, last = node.start_point, node.end_point
+            begins_line = indent_of(parsed, node) is not None
+            found.update(range(first.row + (not begins_line) - skipped, last.row + 1 - skipped))
+    return frozenset(found)
+
+
 @cache
 def _parser(language: str) -> Parser | None:
     # Not at the top: the package brings 170 grammars.

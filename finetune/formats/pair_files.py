@@ -15,15 +15,15 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 _SIDE = "{side}"
 
 
-class PairFiles(Config):
+class PairSource(Config):
     """A file name with `{side}` in it names two line-aligned files; one without names a file of records (JSON lines,
     a JSON array or Parquet) in which the sides are fields.
 
     The direction is which side is the source: swap `source` and `target` for the other.
     """
 
-    folder: Path
-    """Holds the files."""
+    folder: Path | None = None
+    """Holds the files. Tasks that can make their data from a corpus do so without one."""
     train: str | None = None
     """File to learn from; None where there is nothing to learn from, or where the task makes its own."""
     valid: str | None = None
@@ -49,15 +49,15 @@ class PairFiles(Config):
 
     def paths(self, split: Split) -> list[Path]:
         """The files of a split: none, one of records or two of lines."""
-        name = self.file_name(split)
-        if name is None:
+        name, folder = self.file_name(split), self.folder
+        if name is None or folder is None:
             return []
         if _SIDE in name:
-            return [self.folder / name.replace(_SIDE, side) for side in (self.source, self.target)]
-        return [self.folder / name]
+            return [folder / name.replace(_SIDE, side) for side in (self.source, self.target)]
+        return [folder / name]
 
     def files(self) -> list[Path]:
-        """All files that `read` opens, for fingerprints."""
+        """All files that `read` opens, for fingerprints; none without a folder."""
         return [path for split in SPLITS for path in self.paths(split)]
 
     def read(self, split: Split) -> list[tuple[str, str]]:
@@ -71,3 +71,10 @@ class PairFiles(Config):
         if len(paths) == 2:
             return read_parallel(paths[0], paths[1])
         return read_text_pairs(paths[0], self.source, self.target) if paths else []
+
+
+class PairFiles(PairSource):
+    """Pairs that come from files only."""
+
+    folder: Path
+    """Holds the files."""

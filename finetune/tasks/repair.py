@@ -25,7 +25,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.writing import finish, hold_out, load_pair_files, on_the_rest, references
+from finetune.tasks.writing import finish, hold_out, load_pair_files, on_the_rest, references, with_codebleu
 
 
 class BugsConfig(Config):
@@ -111,10 +111,12 @@ class Repair:
         return functions_of_corpus(open_prepared(source.prep), TRAIN_SPLIT, self.language, source.seed)
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """Exact match and BLEU, and both without leaked items."""
+        """Exact match, BLEU and CodeBLEU; the first two again without leaked items."""
         wanted = references(items)
         both = (exact_match, codexglue_bleu)
-        return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
+        measured = [metric(wanted, written) for metric in both]
+        measured += with_codebleu(items, written, self.language)
+        return measured + on_the_rest(both, items, written)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Exact match."""

@@ -15,7 +15,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.writing import load_pair_files, on_the_rest, references
+from finetune.tasks.writing import load_pair_files, on_the_rest, references, with_codebleu
 
 
 class TranslationConfig(PairFiles):
@@ -47,10 +47,12 @@ class Translation:
         return load_pair_files(self.config, self.language, source.seed)
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """BLEU and exact match; BLEU and exact match again without leaked items."""
+        """BLEU, exact match, CodeBLEU; BLEU and exact match again without leaked items."""
         wanted = references(items)
         both = (codexglue_bleu, exact_match)
-        return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
+        measured = [metric(wanted, written) for metric in both]
+        measured += with_codebleu(items, written, self.language)
+        return measured + on_the_rest(both, items, written)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""

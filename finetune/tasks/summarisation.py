@@ -1,0 +1,74 @@
+"""Summaries of functions, judged as CodeXGLUE's code-to-text is: by the mean of smoothed sentence BLEU, and ROUGE-L.
+
+From files of {code_tokens, docstring_tokens}, or, without a folder, from a corpus' documented Python functions: the
+docstring's first paragraph is to be written for the function without it.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from finetune.examples import Pair, WritingData
+from finetune.formats.pair_files import PairSource
+from finetune.functions import distinct_pairs, documented_functions
+from finetune.metrics.bleu import summary_bleu
+from finetune.metrics.measured import Measured
+from finetune.metrics.rouge import rouge_l
+from finetune.tasks.base import Source
+from finetune.tasks.derived import derived_splits
+from finetune.tasks.writing import finish, load_pair_files, on_the_rest, references
+
+
+class SummarisationConfig(PairSource):
+    """By default CodeXGLUE's files, if there is a folder."""
+
+    kind: Literal["summarisation"] = "summarisation"
+    train: str | None = "train.jsonl"
+    valid: str | None = "valid.jsonl"
+    test: str = "test.jsonl"
+    source: str = "code_tokens"
+    target: str = "docstring_tokens"
+    min_words: PositiveInt = 3
+    """Of a docstring's first paragraph, where functions are taken from a corpus."""
+    min_lines: PositiveInt = 3
+    """Of such a function."""
+
+
+class Summarisation:
+    """The WritingTask of a `SummarisationConfig`."""
+
+    def __init__(self, config: SummarisationConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        return self.config.files()
+
+    def load(self, source: Source) -> WritingData:
+        """The pairs of the files or of the corpus. Raises UserError for data that cannot be used."""
+        if self.config.folder is not None:
+            return load_pair_files(self.config, None, source.seed)
+        train, valid, test = derived_splits(source, self.config, "Python", self._pairs, "summarisation")
+        return finish(train, valid, test, self.config, {}, source.seed)
+
+    def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
+        usable = distinct_pairs(
+            documented_functions(text),
+            min_query_words=self.config.min_words,
+            min_code_lines=self.config.min_lines,
+        )
+        for number, pair in enumerate(usable):
+            yield Pair(str(number), pair.code, (pair.query,))
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """Sentence BLEU and ROUGE-L; both again without leaked items."""
+        wanted = references(items)
+        both = (summary_bleu, rouge_l)
+        return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """Sentence BLEU."""
+        return summary_bleu(references(items), written)
