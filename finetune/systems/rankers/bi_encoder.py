@@ -129,16 +129,12 @@ def masked_candidates(matches: Sequence[Match], negatives: Sequence[str]) -> NDA
 
 
 class BiEncoder:
-    """`Ranker` by inner products of unit vectors."""
+    """`Ranker` by inner products of unit vectors; `module` has its weights, whether they are trained or not."""
 
     def __init__(
-        self,
-        config: BiEncoderConfig,
-        encoder: TextEncoder,
-        cutter: Cutter,
-        learner: ContrastiveLearner | None,
+        self, config: BiEncoderConfig, module: Contrast, cutter: Cutter, learner: ContrastiveLearner | None
     ) -> None:
-        self._config, self._encoder, self._cutter, self.learner = config, encoder, cutter, learner
+        self._config, self.module, self._cutter, self.learner = config, module, cutter, learner
 
     @property
     def cut(self) -> dict[str, int]:
@@ -150,7 +146,7 @@ class BiEncoder:
     ) -> NDArray[np.float64]:
         """Unit vectors [number of texts, E]; zeros for a text without tokens."""
         rows = self._cutter.tokens(texts, max_tokens, what)
-        vector_QE = encoded(self._encoder, self._cutter, rows, on_progress)
+        vector_QE = encoded(self.module.encoder, self._cutter, rows, on_progress)
         length_Q1 = np.linalg.norm(vector_QE, axis=1, keepdims=True)
         return vector_QE / np.where(length_Q1 > 0, length_Q1, 1.0)
 
@@ -173,13 +169,13 @@ def build(config: BiEncoderConfig, base: Base, data: RankingData, seed: int) -> 
     check_length(base, config.query_tokens, "query_tokens")
     check_length(base, config.candidate_tokens, "candidate_tokens")
     encoder = TextEncoder.build(config, base, seed)
+    module = Contrast(encoder, config.temperature, config.symmetric)
     cutter = Cutter(base.tokenizer, base.device)
     if not data.train:
-        return BiEncoder(config, encoder.eval(), cutter, None)
+        return BiEncoder(config, module.eval(), cutter, None)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise UserError(
             f"adaptation=head trains nothing with {config.pooling.kind} pooling, which has no parameters: "
             "choose pooling kind attention or conba, or adaptation full"
         )
-    module = Contrast(encoder, config.temperature, config.symmetric)
-    return BiEncoder(config, encoder, cutter, ContrastiveLearner(config, module, cutter, data.train, seed))
+    return BiEncoder(config, module, cutter, ContrastiveLearner(config, module, cutter, data.train, seed))

@@ -1,0 +1,99 @@
+"""Texts with labels: Devign's functions, BigCloneBench's pairs, CodeXGLUE's cloze tests."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+from finetune.formats.files import read_text
+from finetune.formats.records import read_records
+
+MASK = "<mask>"
+_SPLIT = "<CODESPLIT>"
+
+
+@dataclass(frozen=True)
+class ClozeItem:
+    """A text in which `<mask>` stands once, where a word is hidden."""
+
+    key: str
+    text: str
+
+
+def read_labelled_texts(path: Path, text: str, label: str, num_labels: int) -> list[tuple[str, int]]:
+    """(text, number of its label) of every record. UserError for a label that is not 0 to `num_labels` - 1."""
+    found = []
+    for number, record in enumerate(read_records(path, (text, label)), start=1):
+        if not isinstance(record[text], str) or not record[text].strip():
+            raise UserError(f"{path} record {number}: {text!r} must be a text that is not empty")
+        found.append((record[text], _label(record[label], num_labels, f"{path} record {number}")))
+    return found
+
+
+def read_codes(path: Path) -> dict[str, str]:
+    """BigCloneBench's functions by `idx`. UserError when one number stands for two functions."""
+    codes: dict[str, str] = {}
+    for number, record in enumerate(read_records(path, ("idx", "func")), start=1):
+        key, code = str(record["idx"]), record["func"]
+        if not isinstance(code, str):
+            raise UserError(f"{path} record {number}: 'func' must be a text, not {type(code).__name__}")
+        if codes.setdefault(key, code) != code:
+            raise UserError(f"{path} record {number}: idx {key} already stands for another function")
+    return codes
+
+
+def read_clone_pairs(path: Path, codes: dict[str, str]) -> list[tuple[str, str, int]]:
+    """(idx, idx, label) of every line "IDX IDX LABEL". UserError for another form, an unknown idx or label."""
+    pairs = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        fields, where = line.split(), f"{path} line {number}"
+        if len(fields) != 3:
+            raise UserError(f"{where} has {len(fields)} fields, not 3: IDX IDX LABEL")
+        unknown = [key for key in fields[:2] if key not in codes]
+        if unknown:
+            raise UserError(f"{where}: no function has idx {unknown[0]}: is it another set's file?")
+        label = int(fields[2]) if fields[2] in ("0", "1") else fields[2]
+        pairs.append((fields[0], fields[1], _label(label, 2, where)))
+    if not pairs:
+        raise UserError(f"{path} is empty: it must have a pair per line")
+    return pairs
+
+
+def read_cloze(path: Path) -> list[ClozeItem]:
+    """The items of a CodeXGLUE cloze file: documentation, then code, tokens with single spaces between.
+
+    UserError when an item does not have exactly one `<mask>`.
+    """
+    items = []
+    for number, record in enumerate(read_records(path, ("idx", "nl_tokens", "pl_tokens")), start=1):
+        tokens = [record["nl_tokens"], record["pl_tokens"]]
+        if not all(isinstance(one, list) and all(isinstance(token, str) for token in one) for one in tokens):
+            raise UserError(f"{path} item {number}: nl_tokens and pl_tokens must be lists of texts")
+        text = " ".join(tokens[0] + tokens[1])
+        if text.count(MASK) != 1:
+            raise UserError(f"{path} item {number} has {text.count(MASK)} times {MASK}: it must have one")
+        items.append(ClozeItem(str(record["idx"]), text))
+    return items
+
+
+def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
+    """Numbers of the right words by item, of lines `IDX<CODESPLIT>WORD`. UserError for any other line."""
+    answers = {}
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        key, _, word = line.strip().partition(_SPLIT)
+        if word not in words:
+            raise UserError(
+                f"{path} line {number} must be IDX{_SPLIT}WORD with a word of {', '.join(words)}, not {line!r:.60}"
+            )
+        answers[key] = words.index(word)
+    return answers
+
+
+def _label(value: object, num_labels: int, where: str) -> int:
+    # JSON's true is no label; 1.0 is one that went through a table.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value not in range(num_labels):
+        raise UserError(f"{where}: the label is {value!r}, but labels are 0 to {num_labels - 1}")
+    return int(value)

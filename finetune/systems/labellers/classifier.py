@@ -1,0 +1,200 @@
+"""A pretrained encoder with a small network on top gives one text, or two, a label.
+
+Two texts a and b are read apart and compared as [a, b, |a - b|, a * b] (Conneau et al. 2017, section 3.1), or read
+together with `<sep>` between them, so that each place of one sees the other.
+
+Shapes: B items, C labels, E width of a vector, F width of what is classified.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cluster.errors import UserError
+from data_prep.tokenizer import CodeTokenizer
+from finetune.examples import Labelled, LabellingData
+from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length
+from finetune.systems.base import Base, OnProgress
+from pretrain.model.precision import at_least_float32
+from pretrain.randomness import key_seed
+
+_AT_ONCE = 32
+Row = NDArray[np.int64]
+Texts = tuple[str, ...]
+
+
+class ClassifierConfig(EncoderConfig):
+    """The encoder, and what stands on top."""
+
+    kind: Literal["classifier"] = "classifier"
+    text_tokens: PositiveInt = 256
+    """A text is cut after so many tokens, each of two by itself."""
+    reading: Literal["apart", "together"] = "apart"
+    """How two texts are read."""
+    hidden_dim: PositiveInt = 256
+    """Width of the network between vectors and labels."""
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Of the vectors and of the hidden layer."""
+    label_smoothing: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Share of the wanted probability that is spread over all labels."""
+
+
+@dataclass(frozen=True)
+class LabelBatch:
+    """Items as what is read of them, one or two readings, and their labels [B]."""
+
+    readings: tuple[Reading, ...]
+    label_B: Tensor
+
+
+class Classifier(nn.Module):
+    """Encoder and head, with the loss."""
+
+    def __init__(
+        self, config: ClassifierConfig, encoder: TextEncoder, num_readings: int, num_labels: int
+    ) -> None:
+        super().__init__()
+        self.encoder, self.label_smoothing = encoder, config.label_smoothing
+        width = encoder.pooling.width * (4 if num_readings == 2 else 1)
+        self.head = nn.Sequential(
+            nn.Dropout(config.dropout),
+            nn.Linear(width, config.hidden_dim),
+            nn.GELU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.hidden_dim, num_labels),
+        )
+
+    def scores(self, readings: Sequence[Reading]) -> Tensor:
+        """Logits [B, C] in float32."""
+        vector_BF = self.encoder(readings[0])
+        if len(readings) == 2:
+            other_BE = self.encoder(readings[1])
+            vector_BF = torch.cat(
+                [vector_BF, other_BE, (vector_BF - other_BE).abs(), vector_BF * other_BE], dim=-1
+            )
+        first = self.head[1]
+        assert isinstance(first, nn.Linear)
+        return at_least_float32(self.head(vector_BF.to(first.weight.dtype)))
+
+    def forward(self, batch: LabelBatch) -> Tensor:
+        """Mean cross entropy in nats."""
+        return functional.cross_entropy(
+            self.scores(batch.readings), batch.label_B, label_smoothing=self.label_smoothing
+        )
+
+
+class TextReader:
+    """What is read of items: one row of tokens each, or two."""
+
+    def __init__(
+        self, config: ClassifierConfig, tokenizer: CodeTokenizer, cutter: Cutter, num_texts: int
+    ) -> None:
+        self._config, self._cutter, self._num_texts = config, cutter, num_texts
+        self._separator = np.array([tokenizer.special_id("<sep>")], dtype=np.int64)
+        self.num_readings = num_texts if config.reading == "apart" else 1
+
+    def rows(self, items: Sequence[Texts], what: str) -> list[tuple[Row, ...]]:
+        """Of every item as many rows as it takes readings; texts that are cut are counted by `what`.
+
+        Raises UserError for an item with another number of texts than the first one to be learnt from.
+        """
+        for number, texts in enumerate(items, start=1):
+            if len(texts) != self._num_texts:
+                raise UserError(
+                    f"item {number} has {len(texts)} texts, but this system labels items of {self._num_texts}"
+                )
+        sides = [
+            self._cutter.tokens([texts[side] for texts in items], self._config.text_tokens, what)
+            for side in range(self._num_texts)
+        ]
+        if self._num_texts == 2 and self._config.reading == "together":
+            return [
+                (np.concatenate([first, self._separator, second]),)
+                for first, second in zip(*sides, strict=True)
+            ]
+        return list(zip(*sides, strict=True))
+
+    def readings(self, rows: Sequence[tuple[Row, ...]]) -> tuple[Reading, ...]:
+        """The rows side by side."""
+        return tuple(self._cutter.reading(side) for side in zip(*rows, strict=True))
+
+
+class LabelLearner:
+    """`Learner` over labelled items."""
+
+    def __init__(
+        self, module: Classifier, reader: TextReader, items: Sequence[Labelled], device: torch.device
+    ) -> None:
+        self.module, self._reader, self._items, self._device = module, reader, items, device
+        self._rows = reader.rows([item.texts for item in items], "train_texts")
+        self.lengths_tokens = [sum(map(len, rows)) for rows in self._rows]
+
+    def batch(self, indices: Sequence[int], draw: int) -> LabelBatch:
+        """These items; nothing is drawn."""
+        labels = torch.tensor([self._items[index].label for index in indices], device=self._device)
+        return LabelBatch(self._reader.readings([self._rows[index] for index in indices]), labels)
+
+    def depth(self, name: str) -> int:
+        """Layers between a parameter and the head."""
+        inner = name.removeprefix("encoder.")
+        return self.module.encoder.depth(inner) if inner != name else 0
+
+
+class ClassifierLabeller:
+    """`Labeller` by a `Classifier`; `module` has its weights, whether they are trained or not."""
+
+    def __init__(
+        self, module: Classifier, reader: TextReader, cutter: Cutter, learner: LabelLearner | None
+    ) -> None:
+        self.module, self._reader, self._cutter, self.learner = module, reader, cutter, learner
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """How many texts were longer than what is read of them, by what they are."""
+        return self._cutter.cut
+
+    @torch.inference_mode()
+    def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:
+        """[number of items, C]; items of like length are read together."""
+        rows = self._reader.rows(texts, "texts")
+        last = self.module.head[-1]
+        assert isinstance(last, nn.Linear)
+        found = np.zeros((len(rows), last.out_features))
+        order = sorted(range(len(rows)), key=lambda number: sum(map(len, rows[number])))
+        for first in range(0, len(order), _AT_ONCE):
+            part = order[first : first + _AT_ONCE]
+            with torch.autocast(last.weight.device.type, dtype=torch.bfloat16):
+                score_BC = self.module.scores(self._reader.readings([rows[number] for number in part]))
+            found[part] = score_BC.double().softmax(dim=-1).cpu().numpy()
+            on_progress(len(part))
+        return found
+
+
+def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) -> ClassifierLabeller:
+    """As many labels as occur in the splits, two at least; without training items its learner is None.
+
+    Raises UserError when the model cannot place texts as long as the config asks for, or there are no items at all.
+    """
+    known = [*data.train, *data.valid, *data.test]
+    if not known:
+        raise UserError("there are no labelled items to learn from or to judge by")
+    num_texts = len(known[0].texts)
+    if num_texts not in (1, 2):
+        raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
+    together = num_texts == 2 and config.reading == "together"
+    check_length(base, 2 * config.text_tokens + 1 if together else config.text_tokens, "text_tokens")
+    cutter = Cutter(base.tokenizer, base.device)
+    reader = TextReader(config, base.tokenizer, cutter, num_texts)
+    encoder = TextEncoder.build(config, base, seed)
+    torch.manual_seed(key_seed(seed, "classifier-head"))
+    num_labels = max(2, 1 + max(item.label for item in known))
+    module = Classifier(config, encoder, reader.num_readings, num_labels).to(base.device)
+    learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
+    return ClassifierLabeller(module, reader, cutter, learner)

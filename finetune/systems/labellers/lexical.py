@@ -1,0 +1,87 @@
+"""What words alone tell about a label: the column beside every model that labels.
+
+Shapes: N items, C labels, F features.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveFloat
+
+from cluster.config import Config
+from cluster.errors import UserError
+from finetune.examples import LabellingData
+from finetune.lexical import sub_tokens
+from finetune.systems.base import Base, OnProgress
+
+Texts = tuple[str, ...]
+
+
+class LexicalLabellerConfig(Config):
+    """Words are parts of identifiers, in lower case; whole texts are read."""
+
+    kind: Literal["lexical_labeller"] = "lexical_labeller"
+    method: Literal["logistic", "most_frequent"] = "logistic"
+    """Logistic regression, of one text on its TF-IDF vector, of two on how alike they are; or the labels' shares in
+    training, whatever the text."""
+    inverse_penalty: PositiveFloat = 1.0
+    """Of the logistic regression, scikit-learn's C."""
+
+
+class LexicalLabeller:
+    """`Labeller` that is done when it is built: there are no steps to train."""
+
+    learner = None
+
+    def __init__(self, config: LexicalLabellerConfig, data: LabellingData) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+
+        if not data.train:
+            raise UserError("a lexical labeller needs training items: the train split is empty")
+        items = [*data.train, *data.valid, *data.test]
+        label_N = np.array([item.label for item in data.train])
+        self._num_texts = len(data.train[0].texts)
+        self._share_C = np.bincount(label_N, minlength=1 + max(item.label for item in items)) / len(label_N)
+        self._model: Any = None
+        if config.method == "most_frequent" or len(np.unique(label_N)) == 1:
+            return
+        # A text without words is one word, so that sets without any can be read.
+        self._vectorizer = TfidfVectorizer(analyzer=lambda text: sub_tokens(text) or [""], sublinear_tf=True)
+        self._vectorizer.fit([text for item in data.train for text in item.texts])
+        self._model = LogisticRegression(C=config.inverse_penalty, max_iter=1000)
+        self._model.fit(self._features([item.texts for item in data.train]), label_N)
+
+    def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:
+        """[N, C]. A label that training never showed has probability 0."""
+        found_NC = np.tile(self._share_C, (len(texts), 1))
+        if self._model is not None and texts:
+            found_NC[:] = 0.0
+            found_NC[:, self._model.classes_] = self._model.predict_proba(self._features(texts))
+        on_progress(len(texts))
+        return found_NC
+
+    def _features(self, texts: Sequence[Texts]) -> Any:
+        """Of one text the sparse TF-IDF vector; of two [N, F]: cosine, shared words, likeness of lengths."""
+        sides = [self._vectorizer.transform([one[side] for one in texts]) for side in range(self._num_texts)]
+        if len(sides) == 1:
+            return sides[0]
+        cosine_N = np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
+        return np.column_stack([cosine_N, np.array([_likeness(*one) for one in texts])])
+
+
+def _likeness(first: str, second: str) -> tuple[float, float]:
+    """Shared words as a part of all words, and the shorter text's words as a part of the longer's."""
+    one, other = sub_tokens(first), sub_tokens(second)
+    every = set(one) | set(other)
+    shared = len(set(one) & set(other)) / max(1, len(every))
+    return shared, min(len(one), len(other)) / max(1, len(one), len(other))
+
+
+def build(
+    config: LexicalLabellerConfig, base: Base | None, data: LabellingData, seed: int
+) -> LexicalLabeller:
+    """Raises UserError without training items. `base` and `seed` play no part."""
+    return LexicalLabeller(config, data)

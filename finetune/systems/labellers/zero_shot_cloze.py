@@ -1,0 +1,106 @@
+"""The hidden word by exact likelihood: how probable the pretrained model finds each candidate, given both sides.
+
+A permutation language model has this probability without any training for the task. Where tokens of one candidate reach
+over the word's ends (as in " max("), the same bytes are scored for every candidate, so that all are compared by the
+probability of the same stretch of text given the same rest.
+
+Shapes: N items, C candidates.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cluster.config import Config
+from cluster.errors import UserError
+from data_prep.tokenizer import CodeTokenizer
+from finetune.examples import LabellingData
+from finetune.formats.labelled import MASK
+from finetune.systems.base import Base, OnProgress
+from pretrain.inference.scored_text import score_part
+from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
+
+
+class ZeroShotClozeConfig(Config):
+    """The candidates, in the order of the task's labels."""
+
+    kind: Literal["zero_shot_cloze"] = "zero_shot_cloze"
+    words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
+    placeholder: str = Field(default=MASK, min_length=1)
+    """Stands where the word is hidden, once in a text."""
+
+
+class ZeroShotCloze:
+    """`Labeller` without anything to train."""
+
+    learner = None
+
+    def __init__(self, config: ZeroShotClozeConfig, base: Base, seed: int) -> None:
+        if not all(config.words):
+            raise UserError("words of a cloze must not be empty")
+        self._config, self._tokenizer = config, base.tokenizer
+        self._segment_tokens = base.description.segment_tokens
+        self.module = base.network("pretrained", seed).eval()
+
+    def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
+        """[N, C]: the candidates' likelihoods as shares of their sum.
+
+        Raises UserError for an item that is not one text with one placeholder.
+        """
+        found_NC = np.zeros((len(texts), len(self._config.words)))
+        for number, parts in enumerate(texts):
+            score_C = np.array(self.log_likelihoods(parts))
+            shifted_C = np.exp(score_C - score_C.max())
+            found_NC[number] = shifted_C / shifted_C.sum()
+            on_progress(1)
+        return found_NC
+
+    def log_likelihoods(self, parts: tuple[str, ...]) -> list[float]:
+        """Of each candidate in its place, in nats."""
+        placeholder = self._config.placeholder
+        if len(parts) != 1 or parts[0].count(placeholder) != 1:
+            raise UserError(f"a cloze item must be one text with {placeholder} once in it")
+        before, behind = (side.encode() for side in parts[0].split(placeholder))
+        words = [word.encode() for word in self._config.words]
+        margins = common_margins(self._tokenizer, before, words, behind)
+        return [self._log_likelihood(before, word, behind, margins) for word in words]
+
+    def _log_likelihood(self, before: bytes, word: bytes, behind: bytes, margins: tuple[int, int]) -> float:
+        part = ByteRange(len(before) - margins[0], len(before) + len(word) + margins[1])
+        text = before + word + behind
+        return score_part(
+            self.module, self._tokenizer, text, part, self._segment_tokens
+        ).scores.log_likelihood
+
+
+def common_margins(
+    tokenizer: CodeTokenizer, before: bytes, words: Sequence[bytes], behind: bytes
+) -> tuple[int, int]:
+    """Bytes on either side of the word that are scored with it: tokens end there for every candidate."""
+    lengths = [tokenizer.token_bytes[tokenizer.encode_bytes(before + word + behind)] for word in words]
+    left, right = 0, 0
+    while True:
+        reached = (left, right)
+        for word, num_bytes_T in zip(words, lengths, strict=True):
+            wanted = ByteRange(len(before) - reached[0], len(before) + len(word) + reached[1])
+            index_P = tokens_reaching_into(num_bytes_T, wanted)
+            end_T = np.cumsum(num_bytes_T)
+            first, last = end_T[index_P[0]] - num_bytes_T[index_P[0]], end_T[index_P[-1]]
+            left = max(left, len(before) - int(first))
+            right = max(right, int(last) - len(before) - len(word))
+        if reached == (left, right):
+            return reached
+
+
+def build(config: ZeroShotClozeConfig, base: Base, data: LabellingData, seed: int) -> ZeroShotCloze:
+    """Raises UserError when training labels do not fit the words."""
+    labels = {item.label for item in [*data.train, *data.valid, *data.test]}
+    if labels and max(labels) >= len(config.words):
+        raise UserError(
+            f"the task has label {max(labels)}, but there are {len(config.words)} words: "
+            "give the words in the order of the task's labels"
+        )
+    return ZeroShotCloze(config, base, seed)

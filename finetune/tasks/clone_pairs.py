@@ -1,0 +1,134 @@
+"""Do two functions do the same? BigCloneBench's form, or pairs made of parallel files; judged by F1 of "clone".
+
+Made pairs: line i of both files are clones; what is no clone is drawn from the lines that TF-IDF takes for nearest, so
+that sharing some words does not decide.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+
+from finetune.examples import Labelled, LabellingData
+from finetune.formats.labelled import read_clone_pairs, read_codes
+from finetune.formats.names import Names
+from finetune.formats.pair_files import PairFiles, Split
+from finetune.lexical import TfidfSearch
+from finetune.metrics.classification import accuracy, binary_f1, binary_precision, binary_recall
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
+from finetune.tasks.ranking import Masking
+from pretrain.randomness import keyed_generator
+
+_AT_ONCE = 200
+TextPair = tuple[str, str]
+
+
+class ClonePairsConfig(PairFiles):
+    """By default made of CodeXGLUE's translation files; with `codes`, BigCloneBench's: files of pairs by number."""
+
+    kind: Literal["clone_pairs"] = "clone_pairs"
+    train: str | None = "train.java-cs.txt.{side}"
+    valid: str | None = "valid.java-cs.txt.{side}"
+    test: str = "test.java-cs.txt.{side}"
+    source: str = "java"
+    target: str = "cs"
+    codes: str | None = None
+    """BigCloneBench's data.jsonl; `train`, `valid` and `test` then have lines IDX IDX LABEL."""
+    names: Names = "kept"
+    """Which names are masked. The sides' names are taken for their languages."""
+    nearest: PositiveInt = 10
+    """Made pairs: among how many of the nearest wrong functions what is no clone is drawn."""
+
+
+class ClonePairs:
+    """The LabellingTask of a `ClonePairsConfig`."""
+
+    labels = ("other", "clone")
+
+    def __init__(self, config: ClonePairsConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        config = self.config
+        if config.codes is None:
+            return config.files()
+        names = (config.codes, config.train, config.valid, config.test)
+        return [config.folder / name for name in names if name is not None]
+
+    def load(self, source: Source) -> LabellingData:
+        """Raises UserError for data that cannot be used."""
+        masking, seed = Masking(self.config.names), source.seed
+        read = self._made(masking, seed) if self.config.codes is None else self._given(masking, seed)
+        train, valid, test = read["train"], read["valid"], read["test"]
+        if self.config.valid is None:
+            train, valid = held_out(train, seed)
+        facts = label_shares(test, self.labels, "test")
+        known = {text for item in train for text in item.texts}
+        facts["test_pairs_with_texts_in_train"] = sum(not known.isdisjoint(item.texts) for item in test)
+        return LabellingData(train, valid, test, facts | masking.unparsed)
+
+    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
+        """F1, precision and recall of "clone", accuracy; a pair is one where that is likelier than not."""
+        wanted, given = wanted_labels(items), probability_NC.argmax(axis=1)
+        metrics = (binary_f1, binary_precision, binary_recall, accuracy)
+        return [metric(wanted, given) for metric in metrics]
+
+    def _given(self, masking: Masking, seed: int) -> dict[Split, list[Labelled]]:
+        config = self.config
+        assert config.codes is not None
+        codes = read_codes(config.folder / config.codes)
+        splits: dict[Split, list[Labelled]] = {"train": [], "valid": [], "test": []}
+        for split in splits:
+            name = config.file_name(split)
+            if name is None:
+                continue
+            pairs = drawn(read_clone_pairs(config.folder / name, codes), config.most(split), seed, split)
+            splits[split] = [
+                Labelled(
+                    f"{split}-{number}",
+                    (
+                        masking.text(codes[first], config.source, split),
+                        masking.text(codes[second], config.target, split),
+                    ),
+                    label,
+                )
+                for number, (first, second, label) in enumerate(pairs, start=1)
+            ]
+        return splits
+
+    def _made(self, masking: Masking, seed: int) -> dict[Split, list[Labelled]]:
+        config = self.config
+        splits: dict[Split, list[Labelled]] = {"train": [], "valid": [], "test": []}
+        for split in splits:
+            pairs = [pair for pair in config.read(split) if pair[0] and pair[1]]
+            pairs = drawn(pairs, config.most(split), seed, split)
+            pairs = masking.pairs(pairs, (config.source, config.target), split)
+            splits[split] = list(_with_negatives(pairs, config.nearest, seed, split))
+        return splits
+
+
+def _with_negatives(pairs: Sequence[TextPair], nearest: int, seed: int, split: str) -> Iterator[Labelled]:
+    """Each pair, and its first text with one of the nearest texts that belong to no equal first text."""
+    if not pairs:
+        return
+    candidates = list(dict.fromkeys(found for _, found in pairs))
+    right: dict[str, set[str]] = {}
+    for query, found in pairs:
+        right.setdefault(query, set()).add(found)
+    index = TfidfSearch([*candidates, *right])
+    generator = keyed_generator(seed, f"clone-negatives-{split}")
+    for first in range(0, len(pairs), _AT_ONCE):
+        part = pairs[first : first + _AT_ONCE]
+        score_QC = index.scores([query for query, _ in part], candidates)
+        for number, ((query, found), score_C) in enumerate(zip(part, score_QC, strict=True), start=first + 1):
+            yield Labelled(f"{split}-{number}", (query, found), 1)
+            best = np.argsort(-score_C, kind="stable")[: nearest + len(right[query])]
+            wrong = [candidates[one] for one in best if candidates[one] not in right[query]][:nearest]
+            if wrong:
+                yield Labelled(f"{split}-{number}-other", (query, wrong[generator.integers(len(wrong))]), 0)

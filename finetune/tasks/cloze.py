@@ -1,0 +1,125 @@
+"""Which of two words is hidden? CodeXGLUE's cloze test "maxmin" (Feng et al. 2020 asked it first), with answers.
+
+CodeXGLUE publishes its items without answers, so they cannot be judged. Made here in the same form: a `max` or `min` of
+the corpus's held-out repositories is masked, and the word is kept as the answer.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from cluster.config import Config
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus, open_prepared
+from finetune.examples import Labelled, LabellingData
+from finetune.formats.labelled import MASK, read_answers, read_cloze
+from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
+from finetune.lexing import python_lexemes
+from finetune.metrics.classification import accuracy
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
+from pretrain.randomness import keyed_generator
+
+
+class ClozeConfig(Config):
+    """Items of the corpus, or, with `items`, of a file."""
+
+    kind: Literal["cloze"] = "cloze"
+    words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
+    """The candidates; labels are their numbers."""
+    items: Path | None = None
+    """CodeXGLUE's clozeTest.json, all of it to be judged by."""
+    answers: Path | None = None
+    """Lines IDX<CODESPLIT>WORD, one for every item."""
+    context_lines: PositiveInt = 20
+    """Of a corpus: lines shown on either side of the hidden word's."""
+    max_per_document: PositiveInt = 4
+    """Of a corpus: items of one file at most, so that none outweighs the others."""
+    max_train: PositiveInt = 5_000
+    """Of a corpus."""
+    max_test: PositiveInt = 1_000
+
+
+class Cloze:
+    """The LabellingTask of a `ClozeConfig`."""
+
+    def __init__(self, config: ClozeConfig) -> None:
+        self.config = config
+        self.labels = config.words
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        return [path for path in (self.config.items, self.config.answers) if path is not None]
+
+    def load(self, source: Source) -> LabellingData:
+        """Raises UserError for data that cannot be used: also for items without answers."""
+        config = self.config
+        if config.items is not None:
+            test = self._of_file(config.items)
+            return LabellingData([], test, test, label_shares(test, self.labels, "test"))
+        if source.prep is None:
+            raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
+        corpus = open_prepared(source.prep)
+        test = self._of_corpus(corpus, TEST_SPLIT, source.seed, config.max_test)
+        train, valid = held_out(
+            self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train), source.seed
+        )
+        facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
+        return LabellingData(train, valid or test, test, facts)
+
+    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
+        """Accuracy; the likelier word is given."""
+        return [accuracy(wanted_labels(items), probability_NC.argmax(axis=1))]
+
+    def _of_file(self, path: Path) -> list[Labelled]:
+        items = read_cloze(path)
+        if self.config.answers is None:
+            raise UserError(
+                f"{path} has no answers, and CodeXGLUE publishes none: give answers=FILE, or leave items out "
+                "to have items made of the corpus"
+            )
+        answers = read_answers(self.config.answers, self.labels)
+        missing = [item.key for item in items if item.key not in answers]
+        if missing:
+            raise UserError(
+                f"{self.config.answers} has no answer for {missing[0]} and {len(missing) - 1} others"
+            )
+        return [Labelled(item.key, (item.text,), answers[item.key]) for item in items]
+
+    def _of_corpus(self, corpus: PreparedCorpus, split: str, seed: int, most: int) -> list[Labelled]:
+        found: list[Labelled] = []
+        for document in held_out_documents(corpus, split, seed):
+            items = list(masked_words(document, self.config.words, self.config.context_lines))
+            generator = keyed_generator(seed, f"cloze-{split}", len(found))
+            order = generator.permutation(len(items))[: self.config.max_per_document]
+            found += [items[index] for index in np.sort(order)]
+            if len(found) >= most:
+                break
+        if not found:
+            raise UserError(
+                f"{corpus.folder}: the {split} split has none of the words {', '.join(self.config.words)}: "
+                "use a larger corpus"
+            )
+        return drawn(found, most, seed, f"cloze-{split}")
+
+
+def masked_words(document: HeldOutDocument, words: Sequence[str], context_lines: int) -> Iterator[Labelled]:
+    """An item for every lexeme that is one of the words, with so many lines before and behind its own.
+
+    Left out where the text itself says `<mask>`.
+    """
+    data = document.text.encode()
+    for lexeme in python_lexemes(document.text):
+        if lexeme.text not in words:
+            continue
+        before, behind = data[: lexeme.start_byte].decode(), data[lexeme.end_byte :].decode()
+        shown_before = "\n".join(before.split("\n")[-context_lines - 1 :])
+        shown_behind = "\n".join(behind.split("\n")[: context_lines + 1])
+        if MASK not in shown_before and MASK not in shown_behind:
+            key = f"{document.name}@{lexeme.start_byte}"
+            yield Labelled(key, (shown_before + MASK + shown_behind,), words.index(lexeme.text))

@@ -1,0 +1,182 @@
+"""Systems that label: classifier, words alone, exact likelihood of hidden words."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from finetune.examples import Labelled, LabellingData
+from finetune.layers.conba import ConbaConfig
+from finetune.layers.pooling import PoolingConfig
+from finetune.systems.base import Base
+from finetune.systems.labellers import classifier, lexical, zero_shot_cloze
+from finetune.systems.labellers.classifier import ClassifierConfig
+from finetune.systems.labellers.lexical import LexicalLabellerConfig
+from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig, common_margins
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.text_ranges import ByteRange
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.weights import ModelDescription
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
+SINGLE = [Labelled(str(i), (f"x = {WORDS[i]}",), int(i >= 3)) for i in range(6)]
+PAIRS = [
+    Labelled(f"{a}-{b}", (f"x = {WORDS[a]}", f"y = {WORDS[b]}"), int(a == b))
+    for a, b in product(range(3), repeat=2)
+]
+
+
+@pytest.fixture
+def base(corpus: PreparedCorpus, model: TwoStreamTransformer) -> Base:
+    return Base(ModelDescription.of(model, 64), corpus.tokenizer, None, torch.device("cpu"))
+
+
+def data(items: list[Labelled]) -> LabellingData:
+    return LabellingData(items, [], [])
+
+
+def nothing(done: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("items", "changed"),
+    [
+        (SINGLE, {}),
+        (SINGLE, {"pooling": PoolingConfig(kind="conba", conba=ConbaConfig(dim=32)), "label_smoothing": 0.1}),
+        (PAIRS, {"reading": "apart"}),
+        (PAIRS, {"reading": "together", "pooling": PoolingConfig(kind="attention")}),
+    ],
+    ids=["one text", "conba", "two apart", "two together"],
+)
+def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], changed: dict[str, Any]) -> None:
+    config = ClassifierConfig.model_validate({"dropout": 0.0, "hidden_dim": 32, "text_tokens": 16} | changed)
+    system = classifier.build(config, base, data(items), seed=0)
+    learner = system.learner
+    assert learner is not None
+    optimizer = torch.optim.AdamW([p for p in learner.module.parameters() if p.requires_grad], lr=3e-3)
+    for step in range(60):
+        optimizer.zero_grad()
+        learner.module(learner.batch(range(len(items)), step)).backward()
+        optimizer.step()
+    learner.module.eval()
+    done: list[int] = []
+    found = system.probabilities([item.texts for item in items], done.append)
+    assert sum(done) == len(items)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    assert found.argmax(axis=1).tolist() == [item.label for item in items]
+    assert learner.depth("head.1.weight") == 0
+    assert learner.depth("encoder.network.embedding.weight") == 3
+
+
+def test_loss_is_smoothed_cross_entropy(base: Base) -> None:
+    system = classifier.build(ClassifierConfig(label_smoothing=0.2), base, data(SINGLE), seed=0)
+    assert system.learner is not None
+    module = system.learner.module.eval()
+    batch = system.learner.batch([0, 5], draw=0)
+    with torch.no_grad():
+        log_probability = module.scores(batch.readings).log_softmax(dim=-1)
+        wanted = -(0.9 * log_probability[0, 0] + 0.1 * log_probability[0, 1]) / 2
+        wanted -= (0.9 * log_probability[1, 1] + 0.1 * log_probability[1, 0]) / 2
+        torch.testing.assert_close(module(batch), wanted)
+
+
+def test_padding_and_company_do_not_change_a_label(base: Base) -> None:
+    config = ClassifierConfig(pooling=PoolingConfig(kind="conba"))
+    module = classifier.build(config, base, data(SINGLE), seed=0).learner
+    assert module is not None
+    module.module.eval()
+    for parameter in module.module.encoder.pooling.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    with torch.no_grad():
+        together = module.module.scores(module.batch(range(6), 0).readings)
+        alone = [module.module.scores(module.batch([i], 0).readings)[0] for i in range(6)]
+    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_two_texts_together_are_one_reading_with_a_separator(base: Base, corpus: PreparedCorpus) -> None:
+    config = ClassifierConfig(reading="together", text_tokens=2)
+    system = classifier.build(config, base, data(PAIRS), seed=0)
+    assert system.learner is not None
+    (reading,) = system.learner.batch([0], draw=0).readings
+    assert reading.tokens_BL.shape == (1, 5)
+    assert reading.tokens_BL[0, 2] == corpus.tokenizer.special_id("<sep>")
+    assert system.cut["train_texts"] == 18
+
+
+def test_items_of_another_kind_are_refused(base: Base) -> None:
+    with pytest.raises(UserError, match="no labelled items"):
+        classifier.build(ClassifierConfig(), base, data([]), seed=0)
+    with pytest.raises(UserError, match="items have 3 texts"):
+        classifier.build(ClassifierConfig(), base, data([Labelled("a", ("x", "y", "z"), 0)]), seed=0)
+    with pytest.raises(UserError, match="item 7 has 2 texts, but this system labels items of 1"):
+        classifier.build(ClassifierConfig(), base, data([*SINGLE, PAIRS[0]]), seed=0)
+
+
+def test_words_alone_tell_what_they_can() -> None:
+    for items in (SINGLE, PAIRS):
+        config = LexicalLabellerConfig(inverse_penalty=100.0)
+        system = lexical.build(config, None, data(items), seed=0)
+        found = system.probabilities([item.texts for item in items], nothing)
+        assert found.argmax(axis=1).tolist() == [item.label for item in items]
+    frequent = lexical.build(LexicalLabellerConfig(method="most_frequent"), None, data(PAIRS), seed=0)
+    np.testing.assert_allclose(frequent.probabilities([("a", "b")], nothing), [[6 / 9, 3 / 9]])
+
+
+def test_words_alone_take_texts_without_words_and_labels_never_shown() -> None:
+    items = [Labelled("a", ("(",), 0), Labelled("b", (")",), 1)]
+    system = lexical.build(
+        LexicalLabellerConfig(), None, LabellingData(items, [], [Labelled("c", ("x",), 2)]), 0
+    )
+    found = system.probabilities([("[",), ("",)], nothing)
+    assert found.shape == (2, 3)
+    assert not found[:, 2].any()
+    one_label = lexical.build(LexicalLabellerConfig(), None, data(items[:1]), seed=0)
+    assert one_label.probabilities([("x",)], nothing).tolist() == [[1.0]]
+    with pytest.raises(UserError, match="train split is empty"):
+        lexical.build(LexicalLabellerConfig(), None, data([]), seed=0)
+
+
+def test_cloze_is_the_exact_likelihood_of_the_place(base: Base, corpus: PreparedCorpus) -> None:
+    system = zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([]), seed=0)
+    lm = PermutationLM(system.module, corpus.tokenizer, 64)
+    before, behind = "x = ", "(a, b)\nreturn x"
+    left, right = common_margins(corpus.tokenizer, before.encode(), [b"max", b"min"], behind.encode())
+    wanted = [
+        lm.score_part(
+            before + word + behind, ByteRange(4 - left, 4 + len(word) + right)
+        ).scores.log_likelihood
+        for word in ("max", "min")
+    ]
+    assert system.log_likelihoods((f"{before}<mask>{behind}",)) == pytest.approx(wanted)
+    found = system.probabilities([(f"{before}<mask>{behind}",)], nothing)
+    assert found[0, 0] == pytest.approx(1 / (1 + np.exp(wanted[1] - wanted[0])))
+
+
+@pytest.mark.parametrize("words", [["max", "min"], ["a", "while x"], ["return", "    "]])
+@pytest.mark.parametrize(("before", "behind"), [("x = ", "(a)"), ("", ""), ("\n    ", "\n"), ("pre", "post")])
+def test_every_candidate_is_scored_over_the_same_bytes(
+    corpus: PreparedCorpus, words: list[str], before: str, behind: str
+) -> None:
+    tokenizer = corpus.tokenizer
+    data = [word.encode() for word in words]
+    left, right = common_margins(tokenizer, before.encode(), data, behind.encode())
+    assert 0 <= left <= len(before)
+    assert 0 <= right <= len(behind)
+    for word in words:
+        lengths = tokenizer.token_bytes[tokenizer.encode(before + word + behind)]
+        edges = {0, *np.cumsum(lengths).tolist()}
+        assert {len(before) - left, len(before) + len(word) + right} <= edges
+
+
+def test_cloze_items_and_labels_must_fit(base: Base) -> None:
+    system = zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([]), seed=0)
+    for text in ("no mask", "<mask> and <mask>"):
+        with pytest.raises(UserError, match="must be one text with <mask> once in it"):
+            system.probabilities([(text,)], nothing)
+    with pytest.raises(UserError, match="the task has label 2, but there are 2 words"):
+        zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([Labelled("a", ("x",), 2)]), seed=0)
