@@ -4,7 +4,6 @@ Shapes: X predictions, V vocabulary.
 """
 
 from torch import Tensor
-from torch.nn import functional
 
 from pretrain.model.precision import at_least_float32
 from pretrain.objective import prediction_loss
@@ -13,8 +12,13 @@ from pretrain.objective import prediction_loss
 def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) -> Tensor:
     """Mean negative log-likelihood in nats, float32 at least, whatever the logits are.
 
-    `label_smoothing` is the share of every target that is spread over the vocabulary (Szegedy et al. 2016, section 7).
+    `label_smoothing` is the share e of every target that is spread over the vocabulary (Szegedy et al. 2016, section
+    7). With l the logits and w the wanted token the loss is -log p_w + e (l_w - mean l): so the likelihood's fused
+    operator serves, and no float32 copy of the logits is made.
     """
+    loss = prediction_loss(logits_XV[None], wanted_X[None])
     if label_smoothing == 0.0:
-        return prediction_loss(logits_XV[None], wanted_X[None])
-    return functional.cross_entropy(at_least_float32(logits_XV), wanted_X, label_smoothing=label_smoothing)
+        return loss
+    wanted_logit_X = at_least_float32(logits_XV.gather(1, wanted_X[:, None])[:, 0])
+    mean_logit_X = logits_XV.mean(dim=-1, dtype=wanted_logit_X.dtype)
+    return loss + label_smoothing * (wanted_logit_X - mean_logit_X).mean()
