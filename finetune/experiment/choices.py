@@ -6,31 +6,89 @@ from pydantic import Field
 
 from cluster.errors import UserError
 from finetune.systems.base import Base, System
-from finetune.systems.rankers import bi_encoder
+from finetune.systems.labellers import classifier, zero_shot_cloze
+from finetune.systems.labellers import lexical as lexical_labeller
+from finetune.systems.rankers import bi_encoder, zero_shot
 from finetune.systems.rankers import lexical as lexical_ranker
-from finetune.systems.writers import permutation_lm, transformer
+from finetune.systems.writers import aligned_rnn, encoder_decoder, permutation_lm, transformer
+from finetune.systems.writers import lexical as lexical_writer
 from finetune.tasks.base import Asks, Task
+from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
+from finetune.tasks.clone_retrieval import CloneRetrieval, CloneRetrievalConfig
+from finetune.tasks.cloze import Cloze, ClozeConfig
+from finetune.tasks.code_search import CodeSearch, CodeSearchConfig
+from finetune.tasks.defect import Defect, DefectConfig
+from finetune.tasks.generation import Generation, GenerationConfig
+from finetune.tasks.humaneval import HumanEval, HumanEvalConfig
+from finetune.tasks.infilling import Infilling, InfillingConfig
+from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig
 from finetune.tasks.repair import Repair, RepairConfig
+from finetune.tasks.summarisation import Summarisation, SummarisationConfig
+from finetune.tasks.text_search import TextSearch, TextSearchConfig
 from finetune.tasks.translation import Translation, TranslationConfig
 
-TaskConfig = Annotated[TranslationConfig | RepairConfig, Field(discriminator="kind")]
+TaskConfig = Annotated[
+    ClonePairsConfig
+    | CloneRetrievalConfig
+    | ClozeConfig
+    | CodeSearchConfig
+    | DefectConfig
+    | GenerationConfig
+    | HumanEvalConfig
+    | InfillingConfig
+    | LineCompletionConfig
+    | RepairConfig
+    | SummarisationConfig
+    | TextSearchConfig
+    | TranslationConfig,
+    Field(discriminator="kind"),
+]
 SystemConfig = Annotated[
-    permutation_lm.PermutationWriterConfig
-    | transformer.TransformerWriterConfig
+    classifier.ClassifierConfig
+    | lexical_labeller.LexicalLabellerConfig
+    | zero_shot_cloze.ZeroShotClozeConfig
     | bi_encoder.BiEncoderConfig
-    | lexical_ranker.LexicalRankerConfig,
+    | lexical_ranker.LexicalRankerConfig
+    | zero_shot.ZeroShotEncoderConfig
+    | aligned_rnn.AlignedRnnConfig
+    | encoder_decoder.EncoderDecoderConfig
+    | permutation_lm.PermutationWriterConfig
+    | transformer.TransformerWriterConfig
+    | lexical_writer.CopyConfig
+    | lexical_writer.NearestConfig
+    | lexical_writer.NgramConfig,
     Field(discriminator="kind"),
 ]
 
 _TASKS: dict[type, tuple[Asks, Any]] = {
-    TranslationConfig: ("write", Translation),
+    ClonePairsConfig: ("label", ClonePairs),
+    CloneRetrievalConfig: ("rank", CloneRetrieval),
+    ClozeConfig: ("label", Cloze),
+    CodeSearchConfig: ("rank", CodeSearch),
+    DefectConfig: ("label", Defect),
+    GenerationConfig: ("write", Generation),
+    HumanEvalConfig: ("write", HumanEval),
+    InfillingConfig: ("write", Infilling),
+    LineCompletionConfig: ("write", LineCompletion),
     RepairConfig: ("write", Repair),
+    SummarisationConfig: ("write", Summarisation),
+    TextSearchConfig: ("rank", TextSearch),
+    TranslationConfig: ("write", Translation),
 }
 _SYSTEMS: dict[type, tuple[Asks, bool, Any]] = {
-    permutation_lm.PermutationWriterConfig: ("write", True, permutation_lm.build),
-    transformer.TransformerWriterConfig: ("write", True, transformer.build),
+    classifier.ClassifierConfig: ("label", True, classifier.build),
+    lexical_labeller.LexicalLabellerConfig: ("label", False, lexical_labeller.build),
+    zero_shot_cloze.ZeroShotClozeConfig: ("label", False, zero_shot_cloze.build),
     bi_encoder.BiEncoderConfig: ("rank", True, bi_encoder.build),
     lexical_ranker.LexicalRankerConfig: ("rank", False, lexical_ranker.build),
+    zero_shot.ZeroShotEncoderConfig: ("rank", False, zero_shot.build),
+    aligned_rnn.AlignedRnnConfig: ("write", True, aligned_rnn.build),
+    encoder_decoder.EncoderDecoderConfig: ("write", True, encoder_decoder.build),
+    permutation_lm.PermutationWriterConfig: ("write", True, permutation_lm.build),
+    transformer.TransformerWriterConfig: ("write", True, transformer.build),
+    lexical_writer.CopyConfig: ("write", False, lexical_writer.build),
+    lexical_writer.NearestConfig: ("write", False, lexical_writer.build),
+    lexical_writer.NgramConfig: ("write", False, lexical_writer.build),
 }
 """By config: what the system is asked for, whether it learns by steps, how it is built."""
 
