@@ -14,7 +14,10 @@ from finetune.formats.files import read_bytes
 def read_parquet(
     path: Path, fields: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """(where it stands, row with these columns, and of the `optional` ones those there are). UserError when the file is no Parquet or lacks a column."""
+    """(where it stands, row with these columns, and of the `optional` ones those there are).
+
+    UserError when the file is no Parquet or lacks a column.
+    """
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (pa.ArrowException, OSError) as error:

@@ -17,7 +17,8 @@ _PARQUET_MAGIC = b"PAR1"
 def read_records(path: Path, fields: Sequence[str], optional: Sequence[str] = ()) -> list[Record]:
     """The named fields of every record of a JSON-lines, JSON-array or Parquet file, told apart by its first bytes.
 
-    `optional` fields are read where they are. UserError when the file is empty or of another format, or a record lacks a field.
+    `optional` fields are read where they are. UserError when the file is empty or of another format, or a record lacks
+    a field.
     """
     records = []
     for where, value in _values(path, fields, optional):
