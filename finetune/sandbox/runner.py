@@ -14,6 +14,10 @@ import types
 def _run() -> None:
     verdict_file = int(sys.argv[1])
     request = json.loads(sys.stdin.buffer.read())
+    # The request could be read again: it is a file, and the secret stands in it.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     # Written beforehand: there may be no memory left when it is needed.
     verdicts = {name: f"{request['secret']} {name}\n".encode() for name in ("passed", "failed", "memory")}
     module = types.ModuleType("__main__")

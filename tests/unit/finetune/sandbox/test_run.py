@@ -45,6 +45,19 @@ assert False
 
 
 @contained
+def test_the_request_cannot_be_read_again() -> None:
+    program = """
+import os
+try:
+    os.lseek(0, 0, os.SEEK_SET)
+except OSError:
+    pass
+print(os.read(0, 100), [file for file in range(3, 64) if os.path.exists(f"/dev/fd/{file}")])
+"""
+    assert run_python(program, _LIMITS).stdout == "b'' []\n"
+
+
+@contained
 def test_output_and_the_end_of_the_traceback_are_told() -> None:
     outcome = run_python("print('größer')\nraise ValueError('no such thing')", _LIMITS)
     assert outcome.stdout == "größer\n"
