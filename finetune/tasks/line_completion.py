@@ -16,6 +16,7 @@ from pydantic import PositiveInt
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
 from finetune.formats.pair_files import PairSource
+from finetune.formats.py150 import LINE_END, START, Literals, line_ends, py150_tokens, read_literals
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
@@ -39,6 +40,9 @@ class LineCompletionConfig(PairSource):
     target: str = "gt"
     language: str = "Python"
     """Of the documents taken from a corpus."""
+    literals: Path | None = None
+    """CodeXGLUE's literals.json. With it, a folder without a training file and a corpus, what is learnt is made from
+    the corpus' Python documents in the form of the published set."""
     context_characters: PositiveInt = 2000
     """Kept of a source, at its right end."""
     per_document: PositiveInt = 8
@@ -53,13 +57,16 @@ class LineCompletion:
 
     def files(self) -> list[Path]:
         """What is read, for fingerprints."""
-        return self.config.files()
+        return self.config.files() + ([self.config.literals] if self.config.literals is not None else [])
 
     def load(self, source: Source) -> WritingData:
         """The pairs of the files or of the corpus. Raises UserError for data that cannot be used."""
         language = grammar_name(self.config.language)
         if self.config.folder is not None:
-            return self._cut(load_pair_files(self.config, language, source.seed))
+            data = load_pair_files(self.config, language, source.seed)
+            if self.config.literals is not None and self.config.train is None and source.prep is not None:
+                data = self._taught(data, read_literals(self.config.literals), source)
+            return self._cut(data)
         train, valid, test = derived_splits(
             source, self.config, self.config.language, self._pairs, "line_completion"
         )
@@ -69,6 +76,15 @@ class LineCompletion:
         yield from cut_lines(
             text, generator, self.config.per_document, prose_lines(text, self.config.language)
         )
+
+    def _taught(self, data: WritingData, literals: Literals, source: Source) -> WritingData:
+        """With training items in the published form, and validation items where the files have none."""
+
+        def pairs(text: str, generator: np.random.Generator) -> Iterator[Pair]:
+            return cut_tokens(py150_tokens(text, literals), generator, self.config.per_document)
+
+        train, valid, _ = derived_splits(source, self.config, "Python", pairs, "line_completion")
+        return replace(data, train=train, valid=data.valid or valid)
 
     def _cut(self, data: WritingData) -> WritingData:
         """Whether a short line stands in train says nothing about leaks, so none are told here."""
@@ -110,6 +126,16 @@ def cut_lines(
         pieces = list(_PIECE.finditer(line))
         place = pieces[int(generator.integers(1, len(pieces)))].start()
         yield Pair(str(usable[index] + 1), text[: start + place], (line[place:].rstrip(),))
+
+
+def cut_tokens(tokens: Sequence[str], generator: np.random.Generator, most: int) -> Iterator[Pair]:
+    """Up to `most` places before a token but the first: all tokens before it, and its line's tokens from it on."""
+    ends = line_ends(tokens)
+    places = [number for number in range(1, len(tokens)) if tokens[number] != LINE_END]
+    for index in sorted(generator.permutation(len(places))[:most]):
+        place = places[index]
+        before = " ".join([START, *tokens[:place]])
+        yield Pair(str(place), before, (" ".join(tokens[place : ends[place]]),))
 
 
 def _plain(items: Sequence[Pair], written: Sequence[str]) -> tuple[list[list[str]], list[str]]:

@@ -147,6 +147,22 @@ def test_lines_are_cut_within_and_long_inputs_keep_their_right_end(tmp_path: Pat
     assert [one.value for one in task.judge(data.test, ["1"])] == [100, 100]
 
 
+def test_training_lines_are_made_in_the_form_of_the_published_set(tmp_path: Path, source: Source) -> None:
+    _jsonl(tmp_path / "dev.json", [{"input": "<s> x =", "gt": "<NUM_LIT>"}])
+    (tmp_path / "literals.json").write_text('{"str": [], "num": ["0"]}')
+    config = LineCompletionConfig(folder=tmp_path, literals=tmp_path / "literals.json", max_train=20)
+    task = LineCompletion(config)
+    data = task.load(source)
+    assert tmp_path / "literals.json" in task.files()
+    assert (len(data.train), len(data.test)) == (20, 1)
+    assert data.valid
+    for pair in data.train:
+        assert "<EOL>" not in pair.references[0]
+        assert '"' not in pair.references[0].replace('"<STR_LIT>"', "").replace('"""<STR_LIT>"""', "")
+    assert any("<EOL>" in pair.source for pair in data.train)
+    assert task.load(NOWHERE).train == []
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(alphabet="ab (.\n\r\t é", max_size=120), seed=st.integers(0, 5))
 def test_a_cut_line_is_put_together_again(text: str, seed: int) -> None:

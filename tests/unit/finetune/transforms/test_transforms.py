@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
+from finetune.examples import Pair
 from finetune.syntax import parse
+from finetune.transforms.items import transformed_items
 from finetune.transforms.registry import TRANSFORMS, transform
 
 JAVA = """public int find(String name, int from) {
@@ -151,3 +153,10 @@ def test_what_is_no_code_or_has_no_transforms() -> None:
 def test_any_text_gives_text_that_parses_or_none(text: str, kind: str, language: str) -> None:
     changed = transform(kind, text, language, 0)
     assert changed is None or parse(changed, language) is not None
+
+
+def test_items_that_can_be_changed_come_with_their_originals() -> None:
+    items = [Pair("a", "int f(int a) { return a; }", ("x",)), Pair("b", "int f() { return 1; }", ("y",))]
+    changed = transformed_items(items, "rename", "java", 0)
+    assert changed.before == items[:1]
+    assert changed.after == [Pair("a", "int f(int v0) { return v0; }", ("x",))]
