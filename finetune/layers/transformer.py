@@ -1,12 +1,11 @@
-"""The layers of "Attention Is All You Need" (Vaswani et al. 2017), encoder and masked decoder, with a cache.
+"""The layers of "Attention Is All You Need" (Vaswani et al. 2017), and its encoder.
 
 The residual stream is float32 at least; matrices are multiplied in the weights' type.
 
-Shapes: B lanes, Q rows, K keys, S source, T target, D model, N heads, H head dim, F feed-forward, V vocabulary.
+Shapes: B lanes, X rows, Q rows, K keys, S source, T target, D model, N heads, H head dim, F feed-forward, V vocabulary.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -184,148 +183,9 @@ class Encoder(nn.Module):
         return self.final_norm(rows_BSD)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What a decoder attends to: every layer's keys and values of the source, and which of them there are."""
-
-    layers: list[KeysValues]
-    visible_B11S: Tensor
-
-    def repeated(self, times: int) -> "Memory":
-        """Every lane `times` times, in a row."""
-        if times == 1:
-            return self
-        layers = [
-            (key.repeat_interleave(times, dim=0), value.repeat_interleave(times, dim=0))
-            for key, value in self.layers
-        ]
-        return Memory(layers, self.visible_B11S.repeat_interleave(times, dim=0))
-
-
-class DecoderBlock(nn.Module):
-    """Masked attention among the target's tokens, attention to the source, the feed-forward network."""
-
-    def __init__(self, model_dim: int, config: StackConfig) -> None:
-        super().__init__()
-        self.attention = Attention(model_dim, config.num_heads)
-        self.around_attention = SubLayer(model_dim, config)
-        self.source_attention = Attention(model_dim, config.num_heads)
-        self.around_source_attention = SubLayer(model_dim, config)
-        self.feed_forward = FeedForward(model_dim, config)
-        self.around_feed_forward = SubLayer(model_dim, config)
-
-    def forward(
-        self, rows_BTD: Tensor, source: KeysValues, visible_B11S: Tensor, past: "LayerPast | None"
-    ) -> Tensor:
-        """One layer up: a whole target behind a causal mask, or, with `past`, one token more."""
-        dtype = self.attention.query.weight.dtype
-        narrow_BTD = self.around_attention.entering(rows_BTD, dtype)
-        keys_values = self.attention.keys_values(narrow_BTD)
-        if past is not None:
-            keys_values = past.with_new(*keys_values)
-        gathered_BTD = self.attention(narrow_BTD, keys_values, None, causal=past is None)
-        rows_BTD = self.around_attention.leaving(rows_BTD, gathered_BTD)
-        narrow_BTD = self.around_source_attention.entering(rows_BTD, dtype)
-        gathered_BTD = self.source_attention(narrow_BTD, source, visible_B11S)
-        rows_BTD = self.around_source_attention.leaving(rows_BTD, gathered_BTD)
-        return fed_forward(self.feed_forward, self.around_feed_forward, rows_BTD)
-
-
-class LayerPast:
-    """One layer's keys and values of the tokens written so far, in room made once for all of them."""
-
-    def __init__(self, lanes: int, num_heads: int, max_tokens: int, head_dim: int, like: Tensor) -> None:
-        self._key_BNTH = like.new_zeros(lanes, num_heads, max_tokens, head_dim)
-        self._value_BNTH = torch.zeros_like(self._key_BNTH)
-        self._num_tokens = 0
-
-    def with_new(self, key_BN1H: Tensor, value_BN1H: Tensor) -> KeysValues:
-        """Keys and values of all tokens, the new one among them."""
-        self._key_BNTH[:, :, self._num_tokens] = key_BN1H[:, :, 0]
-        self._value_BNTH[:, :, self._num_tokens] = value_BN1H[:, :, 0]
-        self._num_tokens += 1
-        return self._key_BNTH[:, :, : self._num_tokens], self._value_BNTH[:, :, : self._num_tokens]
-
-    def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from lane `lane_B[i]`."""
-        used = slice(0, self._num_tokens)
-        for part_BNTH in (self._key_BNTH, self._value_BNTH):
-            part_BNTH[:, :, used] = part_BNTH[lane_B, :, used]
-
-
-class Decoder(nn.Module):
-    """A stack of decoder blocks that attends to rows as wide as its own."""
-
-    def __init__(self, model_dim: int, config: StackConfig) -> None:
-        super().__init__()
-        self.model_dim, self.num_heads = model_dim, config.num_heads
-        self.blocks = nn.ModuleList(DecoderBlock(model_dim, config) for _ in range(config.num_layers))
-        self.final_norm = Norm(model_dim) if config.norm == "pre" else nn.Identity()
-        initialise(self)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type matrices are multiplied in."""
-        return next(self.parameters()).dtype
-
-    def memory(self, source_BSD: Tensor, is_source_BS: Tensor) -> Memory:
-        """The source's keys and values, made once."""
-        narrow_BSD = source_BSD.to(self.dtype)
-        layers = [
-            block.source_attention.keys_values(narrow_BSD)
-            for block in self.blocks
-            if isinstance(block, DecoderBlock)
-        ]
-        return Memory(layers, is_source_BS[:, None, None])
-
-    def forward(self, rows_BTD: Tensor, memory: Memory, past: list[LayerPast] | None = None) -> Tensor:
-        """Rows to be scored [B, T, D]; see `DecoderBlock.forward`."""
-        pasts: list[LayerPast] | list[None] = [None] * len(self.blocks) if past is None else past
-        for block, source, layer_past in zip(self.blocks, memory.layers, pasts, strict=True):
-            rows_BTD = block(rows_BTD, source, memory.visible_B11S, layer_past)
-        return self.final_norm(rows_BTD)  # type: ignore[no-any-return]
-
-    def empty_past(self, lanes: int, max_tokens: int) -> list[LayerPast]:
-        """Before the first token, for every layer."""
-        head_dim = self.model_dim // self.num_heads
-        like = next(self.parameters()).detach()
-        return [LayerPast(lanes, self.num_heads, max_tokens, head_dim, like) for _ in self.blocks]
-
-
 def initialise(stack: nn.Module) -> None:
     """Glorot's uniform values for weights, zeros for biases."""
     for module in stack.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
-
-
-class DecodedText:
-    """`pretrain.inference.written.Written` by a decoder; lanes are those of the memory."""
-
-    def __init__(
-        self, vocabulary: Vocabulary, decoder: Decoder, memory: Memory, start_id: int, max_tokens: int
-    ) -> None:
-        self._vocabulary, self._decoder, self._memory = vocabulary, decoder, memory
-        lanes = len(memory.visible_B11S)
-        # The start and all tokens but the last are read; one more, because decoding may read the last.
-        self._past = decoder.empty_past(lanes, max_tokens + 1)
-        self._start_B = torch.full((lanes,), start_id, device=memory.visible_B11S.device)
-        self._position = 0
-
-    def first(self) -> Tensor:
-        """Scores [B, V] of the first token."""
-        return self.following(self._start_B)
-
-    @torch.inference_mode()
-    def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`."""
-        rows_B1D = self._vocabulary.rows(token_B[:, None], self._position)
-        self._position += 1
-        return self._vocabulary.logits(self._decoder(rows_B1D, self._memory, self._past)[:, 0])
-
-    @torch.inference_mode()
-    def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from lane `lane_B[i]`, which has the same source."""
-        for layer_past in self._past:
-            layer_past.reorder(lane_B)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from data_prep.prepared import PreparedCorpus
 from finetune.layers.aligned_decoder import AlignedDecoder
-from finetune.layers.transformer import Decoder, DecoderBlock, StackConfig, Vocabulary, WideStackConfig
+from finetune.layers.masked_decoder import Decoder, DecoderBlock
+from finetune.layers.transformer import StackConfig, Vocabulary, WideStackConfig
 from finetune.systems.writers import aligned_rnn, encoder_decoder, transformer
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from finetune.systems.writers.encoder_decoder import EncoderDecoderConfig

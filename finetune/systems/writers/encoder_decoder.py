@@ -13,7 +13,8 @@ from cluster.errors import UserError
 from finetune.examples import WritingData
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
-from finetune.layers.transformer import DecodedText, Decoder, Memory, StackConfig, Vocabulary
+from finetune.layers.masked_decoder import DecodedText, Decoder, Memory
+from finetune.layers.transformer import StackConfig, Vocabulary
 from finetune.systems.base import Base, Start
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.extent import check_extent

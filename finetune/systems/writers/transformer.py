@@ -10,7 +10,8 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from finetune.examples import WritingData
-from finetune.layers.transformer import DecodedText, Decoder, Encoder, Memory, Vocabulary, WideStackConfig
+from finetune.layers.masked_decoder import DecodedText, Decoder, Memory
+from finetune.layers.transformer import Encoder, Vocabulary, WideStackConfig
 from finetune.systems.base import Base
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceNetwork, SourceWriter
