@@ -14,11 +14,12 @@ from finetune.layers.pooling import PoolingConfig
 from finetune.layers.reading import Cutter
 from finetune.lexical import sub_tokens
 from finetune.systems.base import Base
-from finetune.systems.rankers import bi_encoder, lexical
+from finetune.systems.rankers import bi_encoder, lexical, zero_shot
 from finetune.systems.rankers.bi_encoder import BiEncoder, BiEncoderConfig, masked_candidates
 from finetune.systems.rankers.bm25 import Bm25
 from finetune.systems.rankers.hard_negatives import with_hard_negatives
 from finetune.systems.rankers.lexical import LexicalRankerConfig
+from finetune.systems.rankers.zero_shot import ZeroShotEncoderConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 
@@ -119,6 +120,19 @@ def test_without_training_matches_there_is_no_learner_and_cut_texts_are_counted(
     assert not scores[:, 2].any()
     assert sum(done) == 5
     assert system.cut == {"queries": 1, "candidates": 0}
+
+
+def test_zero_shot_vectors_are_those_of_the_model_before_training(base: Base) -> None:
+    config = ZeroShotEncoderConfig(pooling=PoolingConfig(layers="top"))
+    system = zero_shot.build(config, base, data(MATCHES), seed=0)
+    assert config.kind == "zero_shot_encoder"
+    assert system.learner is None
+    assert not system.module.training
+    untrained = bi_encoder.build(BiEncoderConfig(pooling=PoolingConfig(layers="top")), base, data([]), seed=0)
+    texts = [one.query for one in MATCHES]
+    np.testing.assert_array_equal(
+        system.scores(texts, texts, nothing), untrained.scores(texts, texts, nothing)
+    )
 
 
 def test_a_head_without_parameters_cannot_be_trained(base: Base) -> None:
