@@ -148,6 +148,9 @@ for folder in ({sys.base_prefix!r}, os.path.dirname(os.__file__), "/lib", "/usr/
         print("wrote into", folder)
     except OSError:
         pass
+    # Rights alone would refuse a stranger too; the caller's own files must be safe from the caller's user id.
+    if not os.statvfs(folder).f_flag & os.ST_RDONLY:
+        print("not read-only:", folder)
 """
     assert run_python(program, _LIMITS).stdout == ""
 
