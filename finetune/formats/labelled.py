@@ -25,6 +25,7 @@ def read_labelled_texts(path: Path, text: str, label: str, num_labels: int) -> l
     for number, record in enumerate(read_records(path, (text, label)), start=1):
         if not isinstance(record[text], str) or not record[text].strip():
             raise UserError(f"{path} record {number}: {text!r} must be a text that is not empty")
+        check_characters(record[text], f"{path} record {number}")
         found.append((record[text], _label(record[label], num_labels, f"{path} record {number}")))
     return found
 
@@ -36,6 +37,7 @@ def read_codes(path: Path) -> dict[str, str]:
         key, code = str(record["idx"]), record["func"]
         if not isinstance(code, str):
             raise UserError(f"{path} record {number}: 'func' must be a text, not {type(code).__name__}")
+        check_characters(code, f"{path} record {number}")
         if codes.setdefault(key, code) != code:
             raise UserError(f"{path} record {number}: idx {key} already stands for another function")
     return codes
@@ -71,6 +73,7 @@ def read_cloze(path: Path) -> list[ClozeItem]:
         if not all(isinstance(one, list) and all(isinstance(token, str) for token in one) for one in tokens):
             raise UserError(f"{path} item {number}: nl_tokens and pl_tokens must be lists of texts")
         text = " ".join(tokens[0] + tokens[1])
+        check_characters(text, f"{path} item {number}")
         if text.count(MASK) != 1:
             raise UserError(f"{path} item {number} has {text.count(MASK)} times {MASK}: it must have one")
         items.append(ClozeItem(str(record["idx"]), text))
@@ -90,6 +93,14 @@ def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
             )
         answers[key] = words.index(word)
     return answers
+
+
+def check_characters(text: str, where: str) -> None:
+    """UserError for a text that is none: JSON can name half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where} holds half of a surrogate pair, which is no character") from None
 
 
 def _label(value: object, num_labels: int, where: str) -> int:

@@ -25,7 +25,8 @@ def read_parquet(
     missing = [field for field in fields if field not in table.column_names]
     if missing:
         raise UserError(
-            f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names) or 'none'}"
+            f"{path} has no column {missing[0]!r}; it has "
+            f"{', '.join(ascii(name)[1:-1] for name in table.column_names) or 'none'}"
         )
     wanted = [*fields, *(name for name in optional if name in table.column_names)]
     rows = table.select(list(dict.fromkeys(wanted))).to_pylist()

@@ -28,9 +28,9 @@ def read_records(path: Path, fields: Sequence[str], optional: Sequence[str] = ()
             )
         missing = [field for field in fields if field not in value]
         if missing:
-            raise UserError(
-                f"{where} has no field {missing[0]!r}; it has {', '.join(map(str, value)) or 'none'}"
-            )
+            # A name may hold line ends and other characters that are not to be seen.
+            names = ", ".join(ascii(name)[1:-1] for name in value) or "none"
+            raise UserError(f"{where} has no field {missing[0]!r}; it has {names}")
         records.append({field: value[field] for field in (*fields, *optional) if field in value})
     if not records:
         raise UserError(f"task file {path} is empty: it must have one record per line, item or row")

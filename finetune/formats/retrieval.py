@@ -11,6 +11,7 @@ from pathlib import Path
 from cluster.errors import UserError
 from finetune.formats.files import read_text
 from finetune.formats.jsonl import parse_json
+from finetune.formats.labelled import check_characters
 from finetune.formats.records import Record, read_records
 
 _STRING_AFTER_HEAD = re.compile(r'(:[^\n]*\n\s*)[rRuUbB]{0,2}("""|\'\'\')(.*?)\2', re.DOTALL)
@@ -51,6 +52,7 @@ def read_base(path: Path) -> list[str]:
         )
     codes = [""] * len(numbers)
     for code, number in found.items():
+        check_characters(code, f"{path}: function {number}")
         codes[number] = code
     return codes
 
@@ -129,4 +131,5 @@ def _text(record: Record, field: str, path: Path, number: int) -> str:
         raise UserError(
             f"{path} record {number}: {field!r} must be a text that is not empty, not {value!r:.40}"
         )
+    check_characters(value, f"{path} record {number}")
     return value
