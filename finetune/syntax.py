@@ -46,10 +46,11 @@ def parse(code: str, language: str) -> Parsed | None:
     """None when the text has a syntax error, there is no such grammar, or it is too long or too deep to read."""
     language = grammar_name(language)
     parser = _parser(language)
-    if parser is None or any("\ud800" <= character <= "\udfff" for character in code):
+    try:
+        data = code.encode()
+    except UnicodeEncodeError:
         return None
-    data = code.encode()
-    if len(data) > _MAX_BYTES or _too_deep(data):
+    if parser is None or len(data) > _MAX_BYTES or _too_deep(data):
         return None
     root = parser.parse(data).root_node
     if not root.has_error:

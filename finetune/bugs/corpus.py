@@ -11,7 +11,7 @@ from tree_sitter import Node
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.bugs.abstraction import abstracted_pair
-from finetune.bugs.generator import make_bug
+from finetune.bugs.generator import make_bugs
 from finetune.bugs.nodes import FUNCTIONS
 from finetune.examples import Pair
 from finetune.formats.parallel import read_lines
@@ -97,12 +97,7 @@ def _versions(
     code: str, language: str, seed: int, each: int, idioms: frozenset[str] | None
 ) -> Iterator[tuple[str, str, str]]:
     """(kind, buggy, right) of distinct bugs of one function."""
-    made = set()
-    for number in range(each):
-        bug = make_bug(code, language, key_seed(seed, "version", number))
-        if bug is None or bug.code in made:
-            continue
-        made.add(bug.code)
+    for bug in make_bugs(code, language, seed, each):
         both = (bug.code, code) if idioms is None else abstracted_pair(bug.code, code, language, idioms)
         if both is not None:
             yield (bug.kind, *both)

@@ -18,23 +18,29 @@ class Bug:
 
 
 def make_bug(code: str, language: str, seed: int) -> Bug | None:
-    """One bug of a kind drawn evenly from those that the function has a place for, so that no kind drowns the others.
+    """The first of `make_bugs`; None where the function does not parse or offers no place."""
+    return next(iter(make_bugs(code, language, seed, 1)), None)
 
-    What is given back parses and differs from `code` in more than white space. None where the function does not parse
-    or offers no place. Two draws of one function may give the same bug.
+
+def make_bugs(code: str, language: str, seed: int, most: int) -> list[Bug]:
+    """Up to `most` different versions of a function, each with one bug; fewer where it has fewer places.
+
+    The kind is drawn evenly from those that the function still has a place for, so that no kind drowns the others.
+    Every version parses and differs from `code` in more than white space. [] where the function does not parse.
     """
     parsed = parse(code, language)
     if parsed is None:
-        return None
+        return []
     generator = keyed_generator(seed, f"bug:{code}")
     sites = {kind: list(finder(parsed, parsed.root)) for kind, finder in KINDS.items()}
-    for _ in range(_MAX_TRIES):
+    bugs: dict[str, Bug] = {}
+    for _ in range(_MAX_TRIES * most):
         kinds = [kind for kind, found in sites.items() if found]
-        if not kinds:
-            return None
+        if not kinds or len(bugs) == most:
+            break
         kind = kinds[generator.integers(len(kinds))]
         site = sites[kind].pop(int(generator.integers(len(sites[kind]))))
         buggy = edited(parsed, site)
         if buggy is not None:
-            return Bug(kind, buggy)
-    return None
+            bugs.setdefault(buggy, Bug(kind, buggy))
+    return list(bugs.values())

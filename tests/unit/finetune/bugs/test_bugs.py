@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from finetune.bugs.abstraction import abstracted_pair, idioms_of
 from finetune.bugs.corpus import functions_of, generated_bugs
-from finetune.bugs.generator import make_bug
+from finetune.bugs.generator import make_bug, make_bugs
 from finetune.bugs.kinds import KINDS
 from finetune.syntax import edited, parse
 
@@ -82,6 +82,15 @@ def test_same_seed_same_bug_and_seeds_differ(language: str) -> None:
     bugs = [make_bug(SAMPLES[language], language, seed) for seed in range(20)]
     assert bugs == [make_bug(SAMPLES[language], language, seed) for seed in range(20)]
     assert len({bug.code for bug in bugs if bug is not None}) > 5
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_several_versions_are_distinct_and_begin_alike(language: str) -> None:
+    bugs = make_bugs(SAMPLES[language], language, 3, 12)
+    assert len({bug.code for bug in bugs}) == len(bugs) == 12
+    assert make_bugs(SAMPLES[language], language, 3, 5) == bugs[:5]
+    assert make_bugs("int f() { return 7; }", "java", 3, 50) != []
+    assert len(make_bugs("int f() { return 7; }", "java", 3, 50)) < 10
 
 
 def _all_of(kind: str, code: str, language: str) -> set[str]:
