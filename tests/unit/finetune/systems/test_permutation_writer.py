@@ -8,8 +8,13 @@ import torch
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
-from finetune.layers.low_rank import merge_low_rank
-from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig, build
+from finetune.layers.low_rank import merged_weights
+from finetune.systems.writers.permutation_lm import (
+    PermutationWriter,
+    PermutationWriterConfig,
+    PrefixNetwork,
+    build,
+)
 from pretrain.model.config import AbsoluteLearnedPositions
 from tests.unit.finetune.systems.toys import (
     as_data,
@@ -75,11 +80,21 @@ def test_low_rank_trains_nothing_else_and_merges_into_plain_weights(corpus: Prep
         if name.endswith("b_OR"):
             assert module.state_dict()[name].abs().max() > 0, f"{name} was never reached"
 
+    plain = toy_base(corpus.tokenizer).network("scratch", seed=1)
+    plain.load_state_dict(merged_weights(network), strict=True)
     batch = writer.learner.batch(range(6), draw=0)
-    before = module.predictions(batch)
-    merge_low_rank(network)
-    torch.testing.assert_close(module.predictions(batch), before)
-    assert not any("parametrizations" in name for name in module.state_dict())
+    found = PrefixNetwork(plain, 0.0).predictions(batch)
+    torch.testing.assert_close(found, module.predictions(batch), rtol=1e-4, atol=1e-4)
+    assert any("parametrizations" in name for name in module.state_dict()), (
+        "the network itself stays as it is"
+    )
+
+
+def test_low_rank_changes_reach_what_is_written(corpus: PreparedCorpus) -> None:
+    pairs = toy_pairs(4)
+    writer = _writer(corpus, pairs, adaptation="lora", lora_rank=32)
+    train(writer.learner, 200, rate=1e-2, batch=4)
+    assert num_exact(writer, pairs) == 4
 
 
 def test_the_head_alone_is_trained(corpus: PreparedCorpus) -> None:
