@@ -9,7 +9,7 @@ from typing import Any
 from cluster.journal import read_journal
 from cluster.storage import write_bytes
 from finetune.experiment.stage import read_summary
-from pipeline.experiment_table import SystemTable
+from pipeline.experiment_table import RobustnessTable, SystemTable
 from pipeline.graph import StageContext
 from pipeline.run_folder import REPORT_NAME
 
@@ -36,6 +36,7 @@ def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
         table=SystemTable.of(summary),
         facts=summary["facts"],
         cut={name: found["cut"] for name, found in summary["systems"].items() if any(found["cut"].values())},
+        robustness=RobustnessTable.of(summary),
         curves=dict(_curves(folder)),
         samples=dict(_samples(folder, summary)),
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.reporter import duration_text
+from finetune.experiment.robustness import robustness_rows
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
 from pipeline.summary import mlflow_command
@@ -73,6 +74,39 @@ def _against_text(found: Mapping[str, float] | None) -> str:
     )
 
 
+@dataclass(frozen=True)
+class RobustnessTable:
+    """What every system loses by harmless changes of the test code, as text."""
+
+    transforms: list[str]
+    """With the number of items each could change."""
+    rows: list[tuple[str, list[str]]]
+    """System, and by transform the metric before and after with the difference's interval."""
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> "RobustnessTable | None":
+        """None where no change was tried."""
+        found = dict(robustness_rows(summary))
+        kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
+        if not kinds:
+            return None
+        counts = {
+            kind: max(int(by_kind[kind]["num_items"]) for by_kind in found.values() if kind in by_kind)
+            for kind in kinds
+        }
+        rows = [(name, [_loss_text(by_kind.get(kind)) for kind in kinds]) for name, by_kind in found.items()]
+        return cls([f"{kind} ({counts[kind]:,})" for kind in kinds], rows)
+
+
+def _loss_text(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f"{found['before']:.4g} to {found['after']:.4g}: {found['difference']:+.3g} "
+        f"({found['low']:+.3g} to {found['high']:+.3g})"
+    )
+
+
 def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
     """The table and where to look next, for the terminal. `records`: the task's and the report's, by stage name."""
     (task,) = (name for name in records if name != "report")
@@ -84,12 +118,24 @@ def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) 
         table.add_row(row.name, *row.metrics, row.against, row.parameters)
     text = StringIO()
     Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
+    robustness = RobustnessTable.of(records[task].summary)
     facts = ", ".join(f"{name} {value:g}" for name, value in records[task].summary["facts"].items())
     return [
         "",
         *(line.rstrip() for line in text.getvalue().rstrip().splitlines()),
+        *(_robustness_lines(robustness) if robustness else []),
         *([f"data: {facts}"] if facts else []),
         f"in brackets 95% intervals over the test items; it took {duration_text(records[task].wall_s)}",
         f"report:  {out / REPORT_NAME}",
         f"MLflow:  {mlflow_command(store)}",
+    ]
+
+
+def _robustness_lines(robustness: RobustnessTable) -> list[str]:
+    """A line per system and change: the table would be too wide for a terminal."""
+    return ["when the test code is changed harmlessly:"] + [
+        f"  {name:<16} {kind:<24} {text}"
+        for name, texts in robustness.rows
+        for kind, text in zip(robustness.transforms, texts, strict=True)
+        if text
     ]

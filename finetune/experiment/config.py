@@ -6,6 +6,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cluster.config import Config
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for
+from finetune.experiment.robustness import RobustnessConfig
 from finetune.training.config import FitConfig
 
 
@@ -20,6 +21,8 @@ class ExperimentConfig(Config):
     """By system: what of `training` is different for it."""
     baseline: str | None = None
     """The system that the others are compared with; None takes the first that learns nothing, or else the first."""
+    robustness: RobustnessConfig = RobustnessConfig()
+    """How the test code is changed to see what every system loses by it."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of data that is drawn or made, and the first of the systems' seeds."""
     num_seeds: PositiveInt = 1

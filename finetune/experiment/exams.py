@@ -51,67 +51,69 @@ class WritingExam:
     """Texts for texts."""
 
     def __init__(self, task: WritingTask, data: WritingData, valid_items: int) -> None:
-        self._task, self._test = task, list(data.test)
+        self.task, self.test_items = task, list(data.test)
         self._valid = _spread(data.valid, valid_items)
-        self.num_test_items = len(self._test)
+        self.num_test_items = len(self.test_items)
 
     def validate(self, system: System) -> float:
         """See `Exam`."""
         written = cast(Writer, system).write([(one.source, one.suffix) for one in self._valid], _silent)
-        return self._task.quick(self._valid, written).value
+        return self.task.quick(self._valid, written).value
 
     def test(self, system: System, on_progress: OnProgress) -> Answers:
         """See `Exam`."""
-        items = self._test
+        items = self.test_items
         written = cast(Writer, system).write([(one.source, one.suffix) for one in items], on_progress)
         rows = [
             {"key": one.key, "source": one.source, "written": text, "references": list(one.references)}
             | ({"suffix": one.suffix} if one.suffix is not None else {})
             for one, text in zip(items, written, strict=True)
         ]
-        return Answers(self._task.judge(items, written), rows)
+        return Answers(self.task.judge(items, written), rows)
 
 
 class RankingExam:
     """Candidates for queries."""
 
     def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
-        self._task, self._test = task, data.test
+        self.task, self.test_pool = task, data.test
         self._valid = _some_queries(data.valid, valid_items)
         self.num_test_items = len(data.test.queries)
 
     def validate(self, system: System) -> float:
         """See `Exam`."""
-        return self._task.judge(self._valid, _scores(system, self._valid, _silent))[0].value
+        return self.task.judge(self._valid, _scores(system, self._valid, _silent))[0].value
 
     def test(self, system: System, on_progress: OnProgress) -> Answers:
         """See `Exam`."""
-        score_QC = _scores(system, self._test, on_progress)
-        return Answers(self._task.judge(self._test, score_QC), list(_ranked_rows(self._test, score_QC)))
+        score_QC = _scores(system, self.test_pool, on_progress)
+        return Answers(
+            self.task.judge(self.test_pool, score_QC), list(_ranked_rows(self.test_pool, score_QC))
+        )
 
 
 class LabellingExam:
     """Labels for texts."""
 
     def __init__(self, task: LabellingTask, data: LabellingData, valid_items: int) -> None:
-        self._task, self._test = task, list(data.test)
+        self.task, self.test_items = task, list(data.test)
         self._valid = _spread(data.valid, valid_items)
-        self.num_test_items = len(self._test)
+        self.num_test_items = len(self.test_items)
 
     def validate(self, system: System) -> float:
         """See `Exam`."""
         texts = [one.texts for one in self._valid]
         found = cast(Labeller, system).probabilities(texts, _silent)
-        return self._task.judge(self._valid, found)[0].value
+        return self.task.judge(self._valid, found)[0].value
 
     def test(self, system: System, on_progress: OnProgress) -> Answers:
         """See `Exam`."""
-        found_NC = cast(Labeller, system).probabilities([one.texts for one in self._test], on_progress)
+        found_NC = cast(Labeller, system).probabilities([one.texts for one in self.test_items], on_progress)
         rows = [
             {"key": one.key, "label": one.label, "probabilities": [round(float(p), 6) for p in found_C]}
-            for one, found_C in zip(self._test, found_NC, strict=True)
+            for one, found_C in zip(self.test_items, found_NC, strict=True)
         ]
-        return Answers(self._task.judge(self._test, found_NC), rows)
+        return Answers(self.task.judge(self.test_items, found_NC), rows)
 
 
 def exam_of(asks: str, task: Task, data: Any, valid_items: int) -> Exam:

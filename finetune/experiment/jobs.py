@@ -17,12 +17,13 @@ from cluster.errors import UserError
 from cluster.journal import Journal
 from cluster.storage import read_json, write_bytes, write_json
 from data_prep.tokenizer import CodeTokenizer
-from finetune.experiment.choices import asks_for, build_system, task_of
+from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
+from finetune.experiment.robustness import robustness_of
 from finetune.metrics.intervals import estimate, resampled
 from finetune.systems.base import Base, System
-from finetune.systems.saved import save_system
+from finetune.systems.saved import module_of, save_system
 from finetune.tasks.base import Source
 from finetune.training.best import load_best
 from finetune.training.fit import Fit, FitEnd
@@ -91,7 +92,7 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
     journal = Journal(job.folder / JOURNAL_NAME) if is_first else None
     try:
         system, end = place.build(job), None
-        if system.learner is not None:
+        if learns(place.config.systems[job.system]):
             end = _fit(job, place, system, journal, stop)
             if end.stopped:
                 return False
@@ -107,8 +108,7 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
 
 
 def _fit(job: Job, place: Workplace, system: System, journal: Journal | None, stop: StopRequest) -> FitEnd:
-    assert system.learner is not None
-    if not system.learner.lengths_tokens:
+    if system.learner is None or not system.learner.lengths_tokens:
         raise UserError(
             f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
         )
@@ -132,10 +132,11 @@ def _judge(job: Job, place: Workplace, system: System, end: FitEnd | None, journ
     if journal is not None:
         journal.event("judging the test split", name="judging", num_items=place.exam.num_test_items)
     answers = place.exam.test(system, lambda num_items: None)
+    robustness = robustness_of(place.config.robustness, place.exam, system, BOOTSTRAP_SEED)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
     write_bytes(job.folder / PREDICTIONS_NAME, "".join(lines).encode())
     _save(job, place, system)
-    write_json(job.result, _result(job, place, system, answers, end))
+    write_json(job.result, _result(job, place, system, answers, end) | {"robustness": robustness})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
 
 
@@ -148,7 +149,7 @@ def _save(job: Job, place: Workplace, system: System) -> None:
         job.seed,
         list(getattr(task_of(config.task), "labels", ())),
         place.base,
-        system.learner.module if system.learner else None,
+        module_of(system),
     )
 
 
@@ -165,7 +166,7 @@ def _result(
             "num_items": found.num_items,
         }
     headline = answers.measured[0]
-    module = system.learner.module if system.learner else None
+    module = module_of(system)
     return {
         "system": job.system,
         "seed": job.seed,

@@ -11,6 +11,7 @@ import numpy as np
 
 from finetune.metrics.intervals import compare_resampled
 
+_TOLD = ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut", "robustness")
 Result = Mapping[str, Any]
 """A job's result.json."""
 
@@ -35,9 +36,7 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
 def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:
     first = runs[0]
     metrics = {name: _over_seeds([run["metrics"][name] for run in runs]) for name in first["metrics"]}
-    told = {
-        name: first[name] for name in ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut")
-    }
+    told = {name: first[name] for name in _TOLD if name in first}
     headline = metrics[first["headline"]]["value"]
     found: dict[str, Any] = {
         "headline": headline, "seeds": [run["seed"] for run in runs], "metrics": metrics, **told

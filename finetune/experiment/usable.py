@@ -13,7 +13,7 @@ from finetune.examples import Pool, TaskData
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system
 from finetune.experiment.exams import Row
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
-from finetune.systems.saved import load_weights, read_saved, saved_base
+from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 from finetune.tasks.base import Asks
 
 _NO_POOL = Pool([], [], [], [])
@@ -53,11 +53,12 @@ class UsableSystem:
             TaskData([], _NO_POOL, _NO_POOL) if asks == "rank" else TaskData([], [], [])
         )
         system = build_system(system_config, saved_base(folder, on), empty, saved.seed)
-        if system.learner is None:
+        module = module_of(system)
+        if module is None:
             raise UserError(
                 f"{folder}: the system {system_config.kind} only counts its training data and is not saved"
             )
-        load_weights(folder, system.learner.module)
+        load_weights(folder, module)
         return cls(asks, system, system_config, task_config, tuple(saved.labels))
 
     def answer(

@@ -20,7 +20,7 @@ from data_prep.tokenizer import CodeTokenizer
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.pooling import Pooling, PoolingConfig
 from finetune.systems.base import Base, OnProgress, Start
-from pretrain.model.config import AbsoluteLearnedPositions
+from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
 from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
@@ -30,6 +30,8 @@ class EncoderConfig(Config):
     """Where the encoder starts from and what of it is trained; shared by the systems that read whole texts."""
 
     start: Start = "pretrained"
+    positions: PositionsConfig | None = None
+    """With `start: scratch`, other positions than the base model's."""
     pooling: PoolingConfig = PoolingConfig()
     adaptation: Literal["full", "lora", "head"] = "full"
     """Train all that a vector depends on, low-rank changes of it, or the pooling and what comes after alone."""
@@ -94,7 +96,7 @@ class TextEncoder(nn.Module):
     @classmethod
     def build(cls, config: EncoderConfig, base: Base, seed: int) -> "TextEncoder":
         """On the device of `base`; what gets no gradient here, or shall not be trained, needs none."""
-        network = base.network(config.start, seed)
+        network = base.network(config.start, seed, config.positions)
         num_layers = network.config.num_layers
         torch.manual_seed(key_seed(seed, "pooling-head"))
         head = Pooling(config.pooling, num_layers, network.config.model_dim).to(base.device)

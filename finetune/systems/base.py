@@ -5,7 +5,7 @@ nothing to train), saved as its module's weights, and built again from the same 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from pretrain.inference.folders import ModelFiles
+from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 from pretrain.weights import ModelDescription
@@ -34,12 +36,33 @@ class Base:
     """Where they lie; None where a system's own weights are loaded afterwards."""
     device: torch.device
 
-    def network(self, start: Start, seed: int) -> TwoStreamTransformer:
-        """float32, on the device, in training mode."""
+    def network(
+        self, start: Start, seed: int, positions: PositionsConfig | None = None
+    ) -> TwoStreamTransformer:
+        """float32, on the device, in training mode; `positions`, for "scratch" alone, are other ones than the shape's.
+
+        Raises UserError for pretrained weights with other positions.
+        """
+        if start == "pretrained" and positions is not None:
+            raise UserError(
+                f"positions={positions.kind} cannot be put into pretrained weights: use start=scratch, or pretrain "
+                "with pretrain.model.positions"
+            )
         if start == "pretrained" and self.weights is not None:
             return self.weights.build(self.description).to(self.device)
         torch.manual_seed(key_seed(seed, "scratch-weights"))
-        return TwoStreamTransformer(self.description.config, self.description.vocab_size).to(self.device)
+        shape = self.shape(positions).config
+        return TwoStreamTransformer(shape, self.description.vocab_size).to(self.device)
+
+    def shape(self, positions: PositionsConfig | None) -> ModelDescription:
+        """The base model's, or the same with other positions."""
+        if positions is None:
+            return self.description
+        # Finetuning reads every text at once: nothing needs the memory that absolute positions cannot have.
+        values = self.description.config.model_dump() | {
+            "positions": positions.model_dump(), "memory_tokens": 0
+        }  # fmt: skip
+        return replace(self.description, config=ModelConfig.model_validate(values))
 
 
 class Learner(Protocol):

@@ -17,7 +17,7 @@ from torch import nn
 from cluster.errors import UserError
 from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
 from data_prep.tokenizer import CodeTokenizer
-from finetune.systems.base import Base
+from finetune.systems.base import Base, System
 from pretrain.weights import ModelDescription
 
 SYSTEM_NAME = "system.json"
@@ -64,6 +64,13 @@ def save_system(
         "description": base.description.to_json(), "sha256": hashes,
     }  # fmt: skip
     write_json(folder / SYSTEM_NAME, values)
+
+
+def module_of(system: System) -> nn.Module | None:
+    """The network of a system, trained or not; None where it only counts."""
+    module = system.learner.module if system.learner else getattr(system, "module", None)
+    assert module is None or isinstance(module, nn.Module)
+    return module
 
 
 def read_saved(folder: Path) -> SavedSystem:

@@ -7,6 +7,7 @@ Shapes: B lanes, P predictions, X predictions of all lanes.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -35,6 +36,7 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import fill_unknown_length
 from pretrain.inference.session import Decoder
+from pretrain.model.config import PositionsConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed, keyed_generator
@@ -47,6 +49,8 @@ class PermutationWriterConfig(WriterConfig):
 
     kind: Literal["permutation_lm"] = "permutation_lm"
     start: Start = "pretrained"
+    positions: PositionsConfig | None = None
+    """With `start: scratch`, other positions than the base model's."""
     adaptation: Adaptation = "full"
     lora_rank: PositiveInt = 16
     lora_alpha: PositiveFloat = 32.0
@@ -186,8 +190,11 @@ class PermutationWriter:
 def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
     """The writer before training. UserError where the texts do not fit the network's positions."""
     limits = f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens}"
-    check_extent(base.description, config.extent_tokens, limits)
-    network = base.network(config.start, seed)
+    shape = base.shape(config.positions)
+    if config.start == "scratch":
+        shape = replace(shape, segment_tokens=config.extent_tokens)
+    check_extent(shape, config.extent_tokens, limits)
+    network = base.network(config.start, seed, config.positions)
     torch.manual_seed(key_seed(seed, "low-rank weights"))
     adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
     return PermutationWriter(config, network, base.tokenizer, data, seed)

@@ -1,0 +1,62 @@
+"""What harmless changes of the test code cost a system."""
+
+import numpy as np
+import pytest
+
+from finetune.examples import Match, Pair, Pool, RankingData, WritingData
+from finetune.experiment.exams import RankingExam, WritingExam
+from finetune.experiment.robustness import RobustnessConfig, robustness_of
+from finetune.metrics.measured import Measured
+from finetune.metrics.ranking import mrr
+from finetune.systems.rankers.lexical import LexicalRankerConfig, build
+from finetune.tasks.translation import Translation, TranslationConfig
+
+_TOPICS = ("apples", "pears", "plums", "grapes", "cherries", "melons")
+_FUNCTIONS = [
+    f"def count(items):\n    {topic} = 0\n    for one in items:\n        {topic} += one\n    return {topic}\n"
+    for topic in _TOPICS
+]
+
+
+class Task:
+    """MRR."""
+
+    def judge(self, pool: Pool, score_QC: np.ndarray) -> list[Measured]:
+        return [mrr(pool, score_QC)]
+
+
+def ranking_exam() -> RankingExam:
+    pool = Pool(list(_TOPICS), [f"count {topic}" for topic in _TOPICS], _FUNCTIONS, [(n,) for n in range(6)])
+    return RankingExam(Task(), RankingData([Match("a", "b", "c")], pool, pool), 10)  # type: ignore[arg-type]
+
+
+def test_renaming_takes_from_a_counter_of_words_what_it_went_by_and_dead_code_little() -> None:
+    exam = ranking_exam()
+    system = build(LexicalRankerConfig(), None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    config = RobustnessConfig(transforms=("rename", "swap_branches"), language="python")
+    found = robustness_of(config, exam, system, seed=0)
+    assert set(found) == {"rename"}, "no function has branches to swap"
+    renamed = found["rename"]
+    assert renamed["num_items"] == 6
+    assert renamed["before"] == 1.0
+    assert renamed["after"] < 0.5
+    assert renamed["difference"] == pytest.approx(renamed["after"] - renamed["before"])
+    assert renamed["low"] <= renamed["difference"] <= renamed["high"] < 0
+
+
+def test_a_writer_is_judged_on_the_same_items_before_and_after() -> None:
+    class Shouter:
+        learner = None
+
+        def write(self, sources: list[tuple[str, str | None]], on_progress: object) -> list[str]:
+            return [text.upper() for text, _ in sources]
+
+    items = [Pair(str(n), text, (text.upper(),)) for n, text in enumerate([*_FUNCTIONS, "not python ("])]
+    task = Translation(TranslationConfig(folder="nowhere"))  # type: ignore[arg-type]
+    exam = WritingExam(task, WritingData([], items, items), 10)
+    found = robustness_of(RobustnessConfig(transforms=("for_to_while",)), exam, Shouter(), seed=0)[
+        "for_to_while"
+    ]  # type: ignore[arg-type]
+    assert found["num_items"] == 6
+    assert found["before"] == pytest.approx(100.0)
+    assert found["after"] < 100.0
