@@ -1,0 +1,252 @@
+"""permcode finetune --from, and all that is done with what it leaves: a small translation task, real processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.journal import read_journal
+from cluster.storage import read_json, sha256_file
+from finetune.examples import Pair
+from finetune.tasks.translation import Translation, TranslationConfig
+from pretrain.weights import save_model
+from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
+
+_PERMCODE = [sys.executable, "-m", "pipeline.cli"]
+_REPOSITORY = Path(__file__).parents[2]
+_WORDS = ("size", "count", "total", "index", "width", "height", "depth", "rank")
+
+
+def permcode(*arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*_PERMCODE, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=_REPOSITORY,
+        timeout=280,
+        check=False,
+        **kwargs,
+    )  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretrained model as far as anybody can tell: random weights and a tokenizer."""
+    folder = tmp_path_factory.mktemp("base")
+    corpus = write_corpus(folder / "prep", {"train": stdlib_packages(["string"])})
+    torch.manual_seed(0)
+    network = tiny_model(corpus.tokenizer.vocab_size, dropout=0.1)
+    save_model(network, folder / "model", corpus.folder / "tokenizer.json")
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Getters in two languages that nobody speaks."""
+    folder = tmp_path_factory.mktemp("data")
+    for split, numbers in (("train", range(0, 40)), ("valid", range(40, 48)), ("test", range(48, 60))):
+        names = [f"{_WORDS[number % 8]}_{number}" for number in numbers]
+        (folder / f"{split}.old").write_text("".join(f"get {name} end\n" for name in names))
+        (folder / f"{split}.new").write_text("".join(f"return {name}\n" for name in names))
+    return folder
+
+
+def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
+    recipe = out.parent / f"{out.name}.yaml"
+    recipe.write_text(
+        f"""
+task: {{kind: translation, folder: {data}, train: "train.{{side}}", valid: "valid.{{side}}", test: "test.{{side}}",
+        source: old, target: new}}
+systems:
+  copy: {{kind: copy}}
+  pretrained: {{kind: permutation_lm, source_tokens: 32, target_tokens: 24}}
+  rnn: {{kind: aligned_rnn, source_tokens: 32, target_tokens: 24}}
+training: {{steps: 12, batch_tokens: 256, warmup_steps: 2, evaluate_every_steps: 4, valid_items: 8, precision: fp32}}
+"""
+    )
+    return ["finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *more]
+
+
+@pytest.fixture(scope="module")
+def experiment(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("experiment") / "out"
+    done = permcode(*command(model, data, out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "bleu against copy" in done.stdout
+    assert "now its champion" in done.stdout
+    return out
+
+
+def stage(out: Path) -> Path:
+    (folder,) = out.glob("translation-*")
+    return folder
+
+
+def test_the_table_can_be_computed_again_from_the_predictions(experiment: Path) -> None:
+    task = Translation(TranslationConfig(folder=Path("nowhere")))
+    summary = read_json(stage(experiment) / "result.json")
+    assert set(summary["systems"]) == {"copy", "pretrained", "rnn"}
+    for name, found in summary["systems"].items():
+        lines = (stage(experiment) / name / "seed-0" / "predictions.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        items = [Pair(row["key"], row["source"], tuple(row["references"])) for row in rows]
+        assert len(items) == 12
+        bleu = task.quick(items, [row["written"] for row in rows])
+        assert found["metrics"]["bleu"]["value"] == pytest.approx(bleu.value)
+        assert found["metrics"]["bleu"]["num_items"] == 12
+    against = summary["systems"]["rnn"]["against_baseline"]
+    assert against["low"] <= against["difference"] <= against["high"]
+
+
+def test_a_finished_experiment_is_not_done_again(model: Path, data: Path, experiment: Path) -> None:
+    done = permcode(*command(model, data, experiment))
+    assert done.returncode == 0
+    assert "translation: skipped" in done.stdout
+    assert "registry" not in done.stdout
+
+
+def test_killed_and_repeated_it_ends_with_the_same_weights_and_predictions(
+    model: Path, data: Path, experiment: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    arguments = [*_PERMCODE, *command(model, data, out)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(arguments, start_new_session=True, stdout=log, stderr=log, cwd=_REPOSITORY)
+    deadline_s = time.monotonic() + 200
+    while not any(
+        (folder / "pretrained/seed-0/checkpoints/step-00000004").is_dir() for folder in out.glob("t*")
+    ):
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = permcode(*command(model, data, out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("pretrained", "rnn"):
+        for file in ("best.safetensors", "predictions.jsonl"):
+            killed, whole = (stage(folder) / name / "seed-0" / file for folder in (out, experiment))
+            assert sha256_file(killed) == sha256_file(whole), (name, file)
+    starts = [
+        r.text for r in read_journal(stage(out) / "pretrained/seed-0/journal.jsonl") if r.name == "start"
+    ]
+    assert starts[0] == "starting at step 0"
+    assert starts[-1].startswith("resuming from step-")
+
+
+def test_predict_and_evaluate_use_the_best_system(experiment: Path, data: Path, tmp_path: Path) -> None:
+    rows = [{"text": line} for line in (data / "test.old").read_text().splitlines()]
+    given, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = permcode("predict", str(experiment), "--input", str(given), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    written = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
+    summary = read_json(stage(experiment) / "result.json")["systems"]
+    best = max(("pretrained", "rnn"), key=lambda name: summary[name]["valid"])
+    lines = (stage(experiment) / best / "seed-0" / "predictions.jsonl").read_text().splitlines()
+    assert written == [json.loads(line)["written"] for line in lines]
+
+    done = permcode("evaluate", str(experiment))
+    assert done.returncode == 0, done.stderr
+    bleu = summary[best]["metrics"]["bleu"]["value"]
+    assert f"{bleu:.4g} (" in next(line for line in done.stdout.splitlines() if line.startswith("bleu "))
+
+
+def test_mlflow_has_a_run_per_job_with_every_step_once(experiment: Path) -> None:
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{experiment}/mlflow.db")
+    experiment_id = client.get_experiment_by_name("permcode").experiment_id
+    runs = client.search_runs([experiment_id])
+    by_name = {run.info.run_name: run for run in runs}
+    assert {"out", "translation", "translation-pretrained-seed-0", "translation-rnn-seed-0"} <= set(by_name)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    job = by_name["translation-rnn-seed-0"]
+    assert job.data.tags["mlflow.parentRunId"] == by_name["translation"].info.run_id
+    assert [m.step for m in client.get_metric_history(job.info.run_id, "loss")] == list(range(1, 13))
+    assert [m.step for m in client.get_metric_history(job.info.run_id, "valid")] == [4, 8, 12]
+
+
+def test_the_champion_answers_in_a_process_that_knows_nothing_of_permcode(
+    experiment: Path, tmp_path: Path
+) -> None:
+    script = """
+import sys
+import mlflow, pandas
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/permcode-translation@champion")
+import finetune
+print(finetune.__file__)
+print(list(model.predict(pandas.DataFrame([{"text": "get size_3 end"}])).columns))
+"""
+    store = f"sqlite:///{experiment}/mlflow.db"
+    # -S: without the site's packages' path file that makes this repository importable.
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", script, store],
+        capture_output=True, text=True, cwd=tmp_path, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    where, columns = done.stdout.splitlines()[-2:]
+    assert where.startswith(str(experiment / "mlartifacts")), "the model must bring its own code"
+    assert columns == "['prediction']"
+
+
+def test_the_leaderboard_names_every_system(experiment: Path, tmp_path: Path) -> None:
+    page = tmp_path / "board.html"
+    done = permcode("leaderboard", str(experiment.parent), "--html", str(page))
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, page.read_text()):
+        assert all(name in text for name in ("copy", "pretrained", "rnn", "bleu"))
+
+
+@pytest.mark.slow
+def test_a_plain_http_client_is_answered(experiment: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [*_PERMCODE, "serve", str(experiment), "--port", str(port)], stdout=log, stderr=log,
+            start_new_session=True, cwd=_REPOSITORY,
+        )  # fmt: skip
+    try:
+        body = json.dumps(
+            {"dataframe_records": [{"text": "get size_3 end"}, {"text": "get rank_9 end"}]}
+        ).encode()
+        answer = ask(port, body, server, tmp_path / "log")
+        assert len(answer["predictions"]) == 2
+        assert all(isinstance(one["prediction"], str) for one in answer["predictions"])
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask(port, json.dumps({"dataframe_records": [{"other": "x"}]}).encode(), server, tmp_path / "log")
+        assert refused.value.code == 400
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def ask(
+    port: int, body: bytes, server: "subprocess.Popen[bytes]", log: Path
+) -> dict[str, list[dict[str, str]]]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"}
+    )
+    deadline_s = time.monotonic() + 120
+    while True:
+        assert server.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                answer: dict[str, list[dict[str, str]]] = json.load(response)
+                return answer
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.2)

@@ -1,0 +1,99 @@
+"""What permcode finetune --from and its companions say to bad input: one line each, before anything is started."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pretrain.weights import save_model
+from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    corpus = write_corpus(folder / "prep", {"train": stdlib_packages(["string"])})
+    save_model(tiny_model(corpus.tokenizer.vocab_size), folder / "model", corpus.folder / "tokenizer.json")
+    return folder / "model"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "valid", "test"):
+        for side in ("old", "new"):
+            (data / f"{split}.{side}").write_text("one\ntwo\n")
+    sides = {split: f"{split}.{{side}}" for split in ("train", "valid", "test")}
+    values: dict[str, Any] = {
+        "task": {"kind": "translation", "folder": str(data), "source": "old", "target": "new", **sides},
+        "systems": {"copy": {"kind": "copy"}, "own": {"kind": "permutation_lm"}},
+        "training": {"steps": 12, "warmup_steps": 2},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def refused(*arguments: str) -> str:
+    """The one line on stderr of a command that ends with exit code 2."""
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 2, done.output
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["systems.find={kind: bi_encoder}"], "systems.find: bi_encoder is asked to rank"),
+        (["systems.own.kind=rnn"], "systems.own"),
+        (["systems.own.beam=4"], "systems.own.permutation_lm.beam"),
+        (["baseline=nobody"], "'nobody' is none of the systems copy, own"),
+        (["training_of={nobody: {}}"], "'nobody' is none of the systems copy, own"),
+        (["training_of={own: {steps: 0}}"], "steps"),
+        (["training_of={own: {step: 5}}"], "step"),
+        (["systems={a/b: {kind: copy}}"], "a/b"),
+        (["task.test=missing.{side}"], "missing.old"),
+        (["task.folder=/nowhere"], "/nowhere"),
+        (["training.warmup_steps=12"], "warmup_steps=12"),
+        (["training.num_workers=2"], "num_workers=2"),
+        (["seed=-1"], "seed"),
+        (["systems={}"], "systems"),
+        (["prep=/nowhere"], "prep=/nowhere"),
+        (["robustness.transforms=[shout]"], "robustness.transforms"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_nothing_is_left(
+    model: Path, recipe: Path, tmp_path: Path, overrides: list[str], told: str
+) -> None:
+    out = tmp_path / "out"
+    line = refused("finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *overrides)
+    assert told in line
+    assert not out.exists()
+
+
+def test_a_folder_that_holds_nothing_to_use_is_named(recipe: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    given = ["--recipe", str(recipe), "--from", str(empty), "--out", str(tmp_path / "out")]
+    assert f"{empty} holds no model" in refused("finetune", *given)
+    assert f"{empty} holds no finetuned system" in refused("predict", str(empty), "-i", "x", "-o", "y")
+    assert f"{empty} holds no finetuned system" in refused("evaluate", str(empty))
+    assert f"no finished experiment in {empty}" in refused("leaderboard", str(empty))
+    assert f"{empty} holds no mlflow.db" in refused("serve", str(empty))
+    assert "is no folder" in refused("leaderboard", str(tmp_path / "nowhere"))
+
+
+def test_the_plan_is_shown_without_doing_it(model: Path, recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = ["--recipe", str(recipe), "--from", str(model), "--out", str(out), "--dry-run"]
+    done = CliRunner().invoke(app, ["finetune", *given, "--seeds", "3"])
+    assert done.exit_code == 0, done.output
+    assert "num_seeds: 3" in done.stdout
+    assert "translation run" in " ".join(done.stdout.split())
+    assert not out.exists()
