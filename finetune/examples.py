@@ -74,4 +74,19 @@ class TaskData(Generic[Example, Judged]):
 
 WritingData = TaskData[Pair, Sequence[Pair]]
 RankingData = TaskData[Match, Pool]
-LabellingData = TaskData[Labelled, Sequence[Labelled]]
+
+
+@dataclass(frozen=True)
+class LabellingData(TaskData[Labelled, Sequence[Labelled]]):
+    """Also says what it takes to build a system without any item: a saved one is loaded so."""
+
+    num_texts: int = 0
+    """Of an item, 1 or 2; 0 takes what the first item has."""
+    num_labels: int = 0
+    """At least; more are taken where items have more."""
+
+    def shape(self) -> tuple[int, int]:
+        """(texts of an item, labels), also by what the items show; (0, ...) where nothing tells."""
+        items = [*self.train, *self.valid, *self.test]
+        num_texts = self.num_texts or (len(items[0].texts) if items else 0)
+        return num_texts, max([self.num_labels, *(1 + item.label for item in items)])

@@ -10,6 +10,7 @@ from cluster.tracking import Tracking
 from finetune.experiment.choices import asks_for
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import RESULT_NAME
+from finetune.experiment.usable import columns_of
 from pipeline.config import PlaceConfig
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
@@ -33,6 +34,7 @@ def register_best(
     candidate = Candidate(
         task=config.task.kind,
         asks=asks_for(config.task),
+        columns=columns_of(config.task),
         folder=best,
         metric=summary["headline"],
         headline=read_json(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],

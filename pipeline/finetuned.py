@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
@@ -13,14 +14,16 @@ from cluster.storage import read_json, write_bytes
 from finetune.experiment.choices import TaskConfig, task_of
 from finetune.experiment.exams import exam_of
 from finetune.experiment.jobs import BOOTSTRAP_SEED
-from finetune.experiment.usable import COLUMNS, UsableSystem
+from finetune.experiment.usable import UsableSystem, columns_of
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
 from finetune.systems.saved import SYSTEM_NAME
 from finetune.tasks.base import Source
 from pipeline.config_errors import explain
+from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
 from pipeline.recipe import apply_override
+from pipeline.run_folder import CONFIG_NAME
 
 
 def find_system(path: Path) -> Path:
@@ -65,8 +68,8 @@ def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None
     Raises UserError for a row without the columns the system reads; `output` is then not written.
     """
     usable = UsableSystem.load(find_system(system))
-    needed, optional = COLUMNS[usable.asks]
-    rows = read_records(given, needed, optional)
+    columns = columns_of(usable.task_config)
+    rows = read_records(given, columns.needed, columns.optional)
     with reporter.bar("predict", len(rows), "rows") as bar:
         answers = usable.answer(rows, bar.update)
         bar.update(len(rows))
@@ -77,16 +80,20 @@ def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None
     reporter.line(f"{len(rows):,} predictions in {output}")
 
 
-def evaluate(system: Path, overrides: Sequence[str], output: Path | None, reporter: Reporter) -> None:
+def evaluate(
+    system: Path, overrides: Sequence[str], prep: Path | None, output: Path | None, reporter: Reporter
+) -> None:
     """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name.
 
+    `prep` is the corpus of tasks that make their data from one; None takes the experiment's.
     Prints every metric with its 95% interval; `output` gets the predictions as JSON lines. Raises UserError for data
     that cannot be used.
     """
-    usable = UsableSystem.load(find_system(system))
+    folder = find_system(system)
+    usable = UsableSystem.load(folder)
     task_config = _overridden(usable.task_config, overrides)
     task = task_of(task_config)
-    exam = exam_of(usable.asks, task, task.load(Source(None, 0)), valid_items=1)
+    exam = exam_of(usable.asks, task, task.load(_source(folder, prep)), valid_items=1)
     with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
         answers = exam.test(usable.system, bar.update)
         bar.update(exam.num_test_items)
@@ -100,10 +107,27 @@ def evaluate(system: Path, overrides: Sequence[str], output: Path | None, report
         reporter.line(f"predictions: {output}")
 
 
+def _source(system: Path, prep: Path | None) -> Source:
+    """What the experiment that `system` lies in drew its data from, if it still lies there."""
+    for place in system.absolute().parents:
+        if (place / CONFIG_NAME).is_file():
+            values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
+            try:
+                config = ExperimentRunConfig.model_validate(values)
+            except ValidationError:  # somebody else's file
+                break
+            return Source(checked_prep(prep) if prep else prep_folder(config), config.seed)
+    return Source(checked_prep(prep) if prep else None, 0)
+
+
 def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
     values = task_config.model_dump(mode="json")
     for override in overrides:
         apply_override(values, override.removeprefix("task."))
+    if values["kind"] != task_config.kind:
+        raise UserError(
+            f"kind={values['kind']}: the system was finetuned for {task_config.kind}, not for another task"
+        )
     try:
         return TypeAdapter(TaskConfig).validate_python(values)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from finetune.experiment.usable import COLUMNS
+from finetune.experiment.usable import Columns
 from finetune.tasks.base import Asks
 
 CHAMPION = "champion"
@@ -20,11 +20,14 @@ _REQUIREMENTS = (
     "scikit-learn", "rapidfuzz", "tree-sitter", "tree-sitter-language-pack", "pyarrow", "fsspec", "pyyaml", "rich",
     "webdataset",
 )  # fmt: skip
-_EXAMPLES: dict[Asks, list[dict[str, str]]] = {
-    "write": [{"text": "public int size(){return this.size;}"}],
-    "rank": [{"query": "number of elements", "candidate": "def size(self): return len(self.items)"}],
-    "label": [{"text": "def size(self): return len(self.items)", "other": "int size() { return n; }"}],
+_EXAMPLE = {
+    "text": "def size(self): return len(self.items)",
+    "suffix": "\n\ndef is_empty(self): return not self.items",
+    "other": "int size() { return n; }",
+    "query": "number of elements",
+    "candidate": "def size(self): return len(self.items)",
 }
+"""A row of every column, from which a model's input example is made."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Candidate:
 
     task: str
     asks: Asks
+    columns: Columns
     folder: Path
     """Its model folder."""
     metric: str
@@ -126,21 +130,24 @@ def _log(candidate: Candidate) -> Any:
         python_model=str(code_folder("finetune") / "serving.py"),
         artifacts={"system": str(candidate.folder)},
         code_paths=[str(code_folder(package)) for package in _PACKAGES],
-        signature=_signature(candidate.asks),
-        input_example=pandas.DataFrame(_EXAMPLES[candidate.asks]),
+        signature=_signature(candidate),
+        input_example=pandas.DataFrame([_row(candidate.columns)]),
         pip_requirements=requirements(),
         registered_model_name=candidate.registered_name,
     )
 
 
-def _signature(asks: Asks) -> Any:
+def _row(columns: Columns) -> dict[str, str]:
+    return {name: _EXAMPLE[name] for name in (*columns.needed, *columns.optional)}
+
+
+def _signature(candidate: Candidate) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, Schema
 
-    needed, optional = COLUMNS[asks]
-    columns = [ColSpec("string", name) for name in needed]
-    columns += [ColSpec("string", name, required=False) for name in optional]
-    answer = ColSpec("double" if asks == "rank" else "string", "prediction")
+    columns = [ColSpec("string", name) for name in candidate.columns.needed]
+    columns += [ColSpec("string", name, required=False) for name in candidate.columns.optional]
+    answer = ColSpec("double" if candidate.asks == "rank" else "string", "prediction")
     return ModelSignature(inputs=Schema(columns), outputs=Schema([answer]))
 
 

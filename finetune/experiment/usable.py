@@ -9,20 +9,31 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
-from finetune.examples import Pool, TaskData
-from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system
+from finetune.examples import LabellingData, Pool, RankingData, WritingData
+from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
 from finetune.experiment.exams import Row
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
-from finetune.tasks.base import Asks
+from finetune.tasks.base import Asks, LabellingTask
 
 _NO_POOL = Pool([], [], [], [])
-COLUMNS: dict[Asks, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "write": (("text",), ("suffix",)),
-    "rank": (("query", "candidate"), ()),
-    "label": (("text",), ("other",)),
-}
-"""What a row must have and may have, by what the system is asked for."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a row must have, and may have."""
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+def columns_of(task_config: Any) -> Columns:
+    """Of the rows that a system for this task answers to."""
+    if asks_for(task_config) == "rank":
+        return Columns(("query", "candidate"))
+    if asks_for(task_config) == "label":
+        return Columns(("text", "other") if _num_texts(task_config) == 2 else ("text",))
+    return Columns(("text",), ("suffix",) if task_config.kind == "infilling" else ())
 
 
 @dataclass(frozen=True)
@@ -49,15 +60,14 @@ class UsableSystem:
             ) from error
         on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         asks = asks_for(system_config)
-        empty: TaskData[Any, Any] = (
-            TaskData([], _NO_POOL, _NO_POOL) if asks == "rank" else TaskData([], [], [])
-        )
-        system = build_system(system_config, saved_base(folder, on), empty, saved.seed)
-        module = module_of(system)
-        if module is None:
+        if not saved.has_weights:
             raise UserError(
-                f"{folder}: the system {system_config.kind} only counts its training data and is not saved"
+                f"{folder}: the system {system_config.kind} only counts its training data and is not saved: use another"
             )
+        nothing = _no_data(task_config, len(saved.labels))
+        system = build_system(system_config, saved_base(folder, on), nothing, saved.seed)
+        module = module_of(system)
+        assert module is not None
         load_weights(folder, module)
         return cls(asks, system, system_config, task_config, tuple(saved.labels))
 
@@ -66,13 +76,14 @@ class UsableSystem:
     ) -> list[Row]:
         """One answer per row: {"prediction"}, and for labels {"prediction", "probabilities"}.
 
-        Rows have the columns of `COLUMNS`. Raises UserError for a row that lacks one.
+        Rows have the columns of `columns_of`. Raises UserError for a row that lacks one.
         """
         self._check(rows)
         if not rows:
             return []
         if self.asks == "write":
-            given = [(str(row["text"]), _optional(row, "suffix")) for row in rows]
+            has_suffix = "suffix" in columns_of(self.task_config).optional
+            given = [(str(row["text"]), _optional(row, "suffix") if has_suffix else None) for row in rows]
             return [{"prediction": text} for text in cast(Writer, self.system).write(given, on_progress)]
         if self.asks == "rank":
             return self._scored(rows, on_progress)
@@ -91,10 +102,7 @@ class UsableSystem:
         ]
 
     def _labelled(self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress) -> list[Row]:
-        texts = [
-            (str(row["text"]),) if (other := _optional(row, "other")) is None else (str(row["text"]), other)
-            for row in rows
-        ]
+        texts = [tuple(str(row[name]) for name in columns_of(self.task_config).needed) for row in rows]
         found_NC = cast(Labeller, self.system).probabilities(texts, on_progress)
         return [
             {
@@ -105,15 +113,30 @@ class UsableSystem:
         ]
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        needed, optional = COLUMNS[self.asks]
+        columns = columns_of(self.task_config)
         for number, row in enumerate(rows, start=1):
-            missing = [name for name in needed if not isinstance(row.get(name), str)]
+            missing = [name for name in columns.needed if not isinstance(row.get(name), str)]
             if missing:
-                also = f" and may have {', '.join(optional)}" if optional else ""
+                also = f" and may have {', '.join(columns.optional)}" if columns.optional else ""
                 raise UserError(
                     f"row {number} has no text in {missing[0]!r}: rows for the task {self.task_config.kind} have "
-                    f"{', '.join(needed)}{also}"
+                    f"{', '.join(columns.needed)}{also}"
                 )
+
+
+def _no_data(task_config: Any, num_labels: int) -> Any:
+    """Splits without items, for systems whose weights are loaded afterwards."""
+    match asks_for(task_config):
+        case "write":
+            return WritingData([], [], [])
+        case "rank":
+            return RankingData([], _NO_POOL, _NO_POOL)
+        case "label":
+            return LabellingData([], [], [], {}, _num_texts(task_config), num_labels)
+
+
+def _num_texts(task_config: Any) -> int:
+    return cast(LabellingTask, task_of(task_config)).num_texts
 
 
 def _optional(row: Mapping[str, Any], name: str) -> str | None:

@@ -39,6 +39,11 @@ class SavedSystem:
     """Names of labels by number, for tasks that have some."""
     sha256: dict[str, str]
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is anything to load; not for systems that only count."""
+        return _WEIGHTS_NAME in self.sha256
+
 
 def save_system(
     folder: Path,

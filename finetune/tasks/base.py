@@ -67,6 +67,8 @@ class LabellingTask(Protocol):
 
     labels: tuple[str, ...]
     """Names of the labels by number."""
+    num_texts: int
+    """Of an item, 1 or 2."""
 
     def files(self) -> list[Path]:
         """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""

@@ -48,7 +48,8 @@ class ClonePairsConfig(PairFiles):
 class ClonePairs:
     """The LabellingTask of a `ClonePairsConfig`."""
 
-    labels = ("other", "clone")
+    labels: tuple[str, ...] = ("other", "clone")
+    num_texts = 2
 
     def __init__(self, config: ClonePairsConfig) -> None:
         self.config = config
@@ -71,7 +72,8 @@ class ClonePairs:
         facts = label_shares(test, self.labels, "test")
         known = {text for item in train for text in item.texts}
         facts["test_pairs_with_texts_in_train"] = sum(not known.isdisjoint(item.texts) for item in test)
-        return LabellingData(train, valid, test, facts | masking.unparsed)
+        facts |= masking.unparsed
+        return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
         """F1, precision and recall of "clone", accuracy; a pair is one where that is likelier than not."""

@@ -48,6 +48,8 @@ class ClozeConfig(Config):
 class Cloze:
     """The LabellingTask of a `ClozeConfig`."""
 
+    num_texts = 1
+
     def __init__(self, config: ClozeConfig) -> None:
         self.config = config
         self.labels = config.words
@@ -61,7 +63,8 @@ class Cloze:
         config = self.config
         if config.items is not None:
             test = self._of_file(config.items)
-            return LabellingData([], test, test, label_shares(test, self.labels, "test"))
+            facts = label_shares(test, self.labels, "test")
+            return LabellingData([], test, test, facts, self.num_texts, len(self.labels))
         if source.prep is None:
             raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
         corpus = open_prepared(source.prep)
@@ -70,7 +73,7 @@ class Cloze:
             self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train), source.seed
         )
         facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
-        return LabellingData(train, valid or test, test, facts)
+        return LabellingData(train, valid or test, test, facts, self.num_texts, len(self.labels))
 
     def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
         """Accuracy; the likelier word is given."""

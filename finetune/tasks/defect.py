@@ -39,7 +39,8 @@ class DefectConfig(Config):
 class Defect:
     """The LabellingTask of a `DefectConfig`."""
 
-    labels = ("sound", "defective")
+    labels: tuple[str, ...] = ("sound", "defective")
+    num_texts = 1
 
     def __init__(self, config: DefectConfig) -> None:
         self.config = config
@@ -64,7 +65,7 @@ class Defect:
             drawn(train, config.max_train, seed, "train"),
             drawn(test, config.max_test, seed, "test"),
         )
-        return LabellingData(train, valid, test, facts)
+        return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
         """Accuracy, and F1 of the defective ones; the likelier label is given."""

@@ -178,14 +178,14 @@ class ClassifierLabeller:
 
 
 def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) -> ClassifierLabeller:
-    """As many labels as occur in the splits, two at least; without training items its learner is None.
+    """As many labels as the data has, two at least; without training items its learner is None.
 
-    Raises UserError when the model cannot place texts as long as the config asks for, or there are no items at all.
+    Raises UserError when the model cannot place texts as long as the config asks for, or nothing tells how many texts
+    an item has.
     """
-    known = [*data.train, *data.valid, *data.test]
-    if not known:
+    num_texts, num_labels = data.shape()
+    if not num_texts:
         raise UserError("there are no labelled items to learn from or to judge by")
-    num_texts = len(known[0].texts)
     if num_texts not in (1, 2):
         raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
     together = num_texts == 2 and config.reading == "together"
@@ -194,7 +194,6 @@ def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) 
     reader = TextReader(config, base.tokenizer, cutter, num_texts)
     encoder = TextEncoder.build(config, base, seed)
     torch.manual_seed(key_seed(seed, "classifier-head"))
-    num_labels = max(2, 1 + max(item.label for item in known))
-    module = Classifier(config, encoder, reader.num_readings, num_labels).to(base.device)
+    module = Classifier(config, encoder, reader.num_readings, max(2, num_labels)).to(base.device)
     learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
     return ClassifierLabeller(module, reader, cutter, learner)

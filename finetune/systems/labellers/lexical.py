@@ -41,10 +41,9 @@ class LexicalLabeller:
 
         if not data.train:
             raise UserError("a lexical labeller needs training items: the train split is empty")
-        items = [*data.train, *data.valid, *data.test]
         label_N = np.array([item.label for item in data.train])
         self._num_texts = len(data.train[0].texts)
-        self._share_C = np.bincount(label_N, minlength=1 + max(item.label for item in items)) / len(label_N)
+        self._share_C = np.bincount(label_N, minlength=data.shape()[1]) / len(label_N)
         self._model: Any = None
         if config.method == "most_frequent" or len(np.unique(label_N)) == 1:
             return

@@ -1,0 +1,180 @@
+"""Systems that were saved and are used elsewhere, one of every kind that has weights."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from finetune.examples import Labelled, LabellingData, Match, Pair, Pool, RankingData, WritingData
+from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
+from finetune.experiment.usable import UsableSystem, columns_of
+from finetune.systems.base import Base
+from finetune.systems.saved import module_of, save_system
+from pretrain.inference.folders import checked_model
+
+_WRITER = {"source_tokens": 24, "target_tokens": 8}
+_SMALL_STACK = {"num_layers": 1, "num_heads": 2, "ffn_dim": 16}
+_POOL = Pool(["q"], ["add two"], ["a + b", "a - b"], [(0,)])
+_DATA: dict[str, Any] = {
+    "write": WritingData([Pair("1", "a b", ("b a",))], [], []),
+    "rank": RankingData([Match("add two", "a + b", "g"), Match("take", "a - b", "h")], _POOL, _POOL),
+}
+_ROWS = {
+    "text": "def f(a): return <mask>(a)",
+    "suffix": "\n",
+    "other": "int f(int a)",
+    "query": "add two",
+    "candidate": "a + b",
+}
+_DEFECT = {"kind": "defect", "folder": "/data"}
+_CLONES = {"kind": "clone_pairs", "folder": "/data"}
+_CLOZE = {"kind": "cloze", "words": ["max", "min", "sum"]}
+_TRANSLATION = {"kind": "translation", "folder": "/data"}
+_SEARCH = {"kind": "text_search"}
+
+
+@pytest.fixture(scope="session")
+def base(pretrain_folder: Path, corpus: PreparedCorpus) -> Base:
+    files, description = checked_model(pretrain_folder)
+    return Base(description, corpus.tokenizer, files, torch.device("cpu"))
+
+
+def data_of(task: Any) -> Any:
+    if asks_for(task) != "label":
+        return _DATA[asks_for(task)]
+    num_texts = len(columns_of(task).needed)
+    # The last label never occurs: that it exists must be known all the same.
+    return LabellingData(
+        [Labelled("1", ("a",) * num_texts, 0)], [], [], {}, num_texts, len(task_of(task).labels)  # type: ignore[union-attr]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "system"),
+    [
+        (_TRANSLATION, {"kind": "permutation_lm", **_WRITER}),
+        (_TRANSLATION, {"kind": "permutation_lm", "adaptation": "lora", "lora_rank": 2, **_WRITER}),
+        (_TRANSLATION, {"kind": "permutation_lm", "adaptation": "head", **_WRITER}),
+        ({"kind": "infilling"}, {"kind": "permutation_lm", **_WRITER}),
+        (_TRANSLATION, {"kind": "encoder_decoder", "decoder": _SMALL_STACK, **_WRITER}),
+        (_TRANSLATION, {"kind": "encoder_decoder", "adaptation": "lora", "decoder": _SMALL_STACK, **_WRITER}),
+        (_TRANSLATION, {"kind": "transformer", "encoder": {**_SMALL_STACK, "model_dim": 16}, **_WRITER}),
+        (_TRANSLATION, {"kind": "aligned_rnn", "embedding_dim": 8, "state_dim": 8, **_WRITER}),
+        (_SEARCH, {"kind": "bi_encoder"}),
+        (_SEARCH, {"kind": "bi_encoder", "pooling": {"kind": "conba", "conba": {"dim": 8}}}),
+        (_SEARCH, {"kind": "bi_encoder", "adaptation": "lora", "pooling": {"kind": "attention"}}),
+        (_SEARCH, {"kind": "zero_shot_encoder"}),
+        (_DEFECT, {"kind": "classifier"}),
+        (_DEFECT, {"kind": "classifier", "adaptation": "lora"}),
+        (_CLONES, {"kind": "classifier", "adaptation": "head"}),
+        (_CLONES, {"kind": "classifier", "reading": "together", "text_tokens": 16}),
+        (_CLOZE, {"kind": "classifier"}),
+        (_CLOZE, {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}),
+    ],
+)
+def test_a_saved_system_answers_as_the_one_that_was_saved(
+    base: Base, tmp_path: Path, task: dict[str, Any], system: dict[str, Any]
+) -> None:
+    usable, built = saved_and_loaded(base, tmp_path, task, system)
+    columns = columns_of(usable.task_config)
+    row = {name: _ROWS[name] for name in (*columns.needed, *columns.optional)}
+    answer = usable.answer([row])[0]
+    json.dumps(answer)
+    told = answer["prediction"]
+    match usable.asks:
+        case "write":
+            assert [told] == built.write([(row["text"], row.get("suffix"))], lambda _: None)
+        case "rank":
+            assert told == built.scores([row["query"]], [row["candidate"]], lambda _: None)[0, 0]
+        case "label":
+            found_C = built.probabilities([tuple(row[name] for name in columns.needed)], lambda _: None)[0]
+            labels = task_of(usable.task_config).labels  # type: ignore[union-attr]
+            assert told == labels[int(found_C.argmax())]
+            assert list(answer["probabilities"]) == list(labels)
+            assert np.array_equal(list(answer["probabilities"].values()), found_C)
+
+
+def saved_and_loaded(
+    base: Base, folder: Path, task: dict[str, Any], system: dict[str, Any]
+) -> tuple[UsableSystem, Any]:
+    """The system from its folder, and the one that was saved, whose weights differ from those it began with."""
+    task_config = TypeAdapter[Any](TaskConfig).validate_python(task)
+    system_config = TypeAdapter[Any](SystemConfig).validate_python(system)
+    built = build_system(system_config, base, data_of(task_config), seed=3)
+    module = module_of(built)
+    if module is not None:
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        module.eval()
+    names = list(getattr(task_of(task_config), "labels", ()))
+    save_system(
+        folder, system_config.model_dump(mode="json"), task_config.model_dump(mode="json"), 3, names, base, module
+    )  # fmt: skip
+    return UsableSystem.load(folder, "cpu"), built
+
+
+@pytest.mark.parametrize(
+    ("task", "system"),
+    [
+        (_TRANSLATION, {"kind": "copy"}),
+        (_TRANSLATION, {"kind": "nearest"}),
+        (_SEARCH, {"kind": "lexical_ranker"}),
+        (_DEFECT, {"kind": "lexical_labeller"}),
+    ],
+)
+def test_a_system_that_only_counts_says_that_it_is_not_saved(
+    base: Base, tmp_path: Path, task: dict[str, Any], system: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=f"the system {system['kind']} only counts its training data"):
+        saved_and_loaded(base, tmp_path, task, system)
+
+
+@pytest.mark.parametrize(
+    ("task", "system", "row", "told"),
+    [
+        (_CLONES, {"kind": "classifier"}, {"text": "a"}, "text in 'other': .* clone_pairs have text, other"),
+        (_DEFECT, {"kind": "classifier"}, {"text": 3}, "row 1 has no text in 'text': .* defect have text"),
+        (_SEARCH, {"kind": "bi_encoder"}, {"text": "a"}, "row 1 has no text in 'query'"),
+        ({"kind": "infilling"}, {"kind": "permutation_lm"}, {"suffix": "a"}, "have text and may have suffix"),
+    ],
+)  # fmt: skip
+def test_a_row_without_what_the_system_reads_is_named(
+    base: Base, tmp_path: Path, task: dict[str, Any], system: dict[str, Any], row: dict[str, Any], told: str
+) -> None:
+    if system["kind"] == "permutation_lm":
+        system = system | _WRITER
+    usable, _ = saved_and_loaded(base, tmp_path, task, system)
+    with pytest.raises(UserError, match=told):
+        usable.answer([row])
+
+
+def test_what_a_row_has_beside_the_columns_changes_nothing(base: Base, tmp_path: Path) -> None:
+    usable, _ = saved_and_loaded(base, tmp_path, _TRANSLATION, {"kind": "permutation_lm", **_WRITER})
+    plain = {"text": "a b"}
+    assert usable.answer([plain | {"suffix": "c", "other": "d", "id": 7}]) == usable.answer([plain])
+
+
+def test_damaged_weights_are_refused(base: Base, tmp_path: Path) -> None:
+    saved_and_loaded(base, tmp_path, _SEARCH, {"kind": "bi_encoder"})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"model.safetensors is missing or damaged"):
+        UsableSystem.load(tmp_path, "cpu")
+
+
+def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> None:
+    saved_and_loaded(base, tmp_path, _SEARCH, {"kind": "bi_encoder"})
+    path = tmp_path / "system.json"
+    values = cast(dict[str, Any], json.loads(path.read_text()))
+    values["system"]["unheard_of"] = 1
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="another version of permcode"):
+        UsableSystem.load(tmp_path, "cpu")
