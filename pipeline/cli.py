@@ -142,7 +142,8 @@ def finetune(
         return
     with exit_codes(None if dry_run else out):
         from pipeline.dry_run import stage_lines
-        from pipeline.experiment import experiment_stages, load_experiment, run_experiments
+        from pipeline.experiment import experiment_stages, run_experiments
+        from pipeline.experiment_config import load_experiment
 
         given = [] if seeds is None else [f"num_seeds={seeds}"]
         config = load_experiment(recipe, model, [*(overrides or []), *given])
@@ -197,6 +198,15 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    prep: Annotated[
+        Path | None,
+        typer.Option(
+            "--prep",
+            metavar="DIR",
+            help="For a task that makes its data from a corpus: another one than the experiment's.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
     ] = None,
@@ -210,7 +220,7 @@ def evaluate(
     with exit_codes(None):
         from pipeline.finetuned import evaluate as evaluate_system
 
-        evaluate_system(system, overrides or [], output, Reporter())
+        evaluate_system(system, overrides or [], prep, output, Reporter())
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Finetuning a model on a task: an experiment's stages, in a folder of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,12 @@ from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import RESULT_NAME, job_paths, run_experiment
 from pipeline.champion import register_best
-from pipeline.config import PlaceConfig
+from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_folder
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, StageContext, plan
-from pipeline.recipe import load_config
 from pipeline.run import run_stages
 from pretrain.inference.folders import find_model_folder
-
-PREP_MANIFEST = "manifest.json"
-
-
-class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
-    """An experiment and where it runs."""
-
-    model: Path
-    """What systems start from: the folder of a run, a stage, a checkpoint or a model."""
-    prep: Path | None = None
-    """The prepared corpus, for tasks that make their data from one; None takes that of the run `model`."""
-
-
-def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> ExperimentRunConfig:
-    """The experiment of a recipe, with `model` as what systems start from. Raises UserError as `load_config`."""
-    return load_config(ExperimentRunConfig, recipe, [f"model={model.absolute()}", *overrides])
 
 
 def run_experiments(
@@ -82,7 +65,7 @@ def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
         config.model_dump(exclude={"ray", "tracking", "model", "prep"})
     )
     summary = run_experiment(
-        experiment, config.model.absolute(), _prep_folder(config), context.folder, context.reporter
+        experiment, config.model.absolute(), prep_folder(config), context.folder, context.reporter
     )
     return {**summary, **_numbers_of_jobs(config, context.folder)}
 
@@ -103,7 +86,7 @@ def _signature(config: ExperimentRunConfig) -> str:
         if not path.is_file():
             raise UserError(f"task: the file {path} is missing: check the task's paths")
     base = find_model_folder(config.model)
-    prep = _prep_folder(config)
+    prep = prep_folder(config)
     return fingerprint(
         {
             "files": [sha256_file(path) for path in files],
@@ -118,17 +101,3 @@ def _signature(config: ExperimentRunConfig) -> str:
 def _weights_identity(folder: Path) -> str:
     commit = folder / "COMMIT.json"
     return sha256_file(commit if commit.is_file() else folder / "config.json")
-
-
-def _prep_folder(config: ExperimentRunConfig) -> Path | None:
-    """As asked for; else the newest finished one of the run that the model is from."""
-    if config.prep is not None:
-        if not (config.prep / PREP_MANIFEST).is_file():
-            raise UserError(f"prep={config.prep} is no finished prep folder: it has no {PREP_MANIFEST}")
-        return config.prep.absolute()
-    model = config.model.absolute()
-    for run in (model, model.parent, model.parent.parent):
-        found = sorted(run.glob(f"prep-*/{PREP_MANIFEST}"), key=lambda path: path.stat().st_mtime)
-        if found:
-            return found[-1].parent
-    return None

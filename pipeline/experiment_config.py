@@ -1,0 +1,48 @@
+"""An experiment as `permcode finetune --from` is given it: what it starts from, whose corpus it reads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.errors import UserError
+from finetune.experiment.config import ExperimentConfig
+from pipeline.config import PlaceConfig
+from pipeline.recipe import load_config
+
+PREP_MANIFEST = "manifest.json"
+
+
+class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
+    """An experiment and where it runs."""
+
+    model: Path
+    """What systems start from: the folder of a run, a stage, a checkpoint or a model."""
+    prep: Path | None = None
+    """The prepared corpus, for tasks that make their data from one; None takes that of the run `model`."""
+
+
+def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> ExperimentRunConfig:
+    """The experiment of a recipe, with `model` as what systems start from. Raises UserError as `load_config`."""
+    return load_config(ExperimentRunConfig, recipe, [f"model={model.absolute()}", *overrides])
+
+
+def prep_folder(config: ExperimentRunConfig) -> Path | None:
+    """As asked for; else the newest finished one of the run that the model is from; None where there is none."""
+    if config.prep is not None:
+        return checked_prep(config.prep)
+    model = config.model.absolute()
+    for run in (model, model.parent, model.parent.parent):
+        found = sorted(run.glob(f"prep-*/{PREP_MANIFEST}"), key=lambda path: path.stat().st_mtime)
+        if found:
+            return found[-1].parent
+    return None
+
+
+def checked_prep(folder: Path) -> Path:
+    """A prep folder, or a run's newest one. Raises UserError when it is neither."""
+    for found in (
+        folder,
+        *sorted(folder.glob("prep-*"), key=lambda path: path.stat().st_mtime, reverse=True),
+    ):
+        if (found / PREP_MANIFEST).is_file():
+            return found.absolute()
+    raise UserError(f"prep={folder} is no finished prep folder: it has no {PREP_MANIFEST}")
