@@ -135,7 +135,7 @@ def encoded(
         with torch.autocast(device.type, dtype=torch.bfloat16):
             vector_BE = encoder(cutter.reading([rows[number] for number in part]))
         vectors[part] = vector_BE.double().cpu().numpy()
-        on_progress(len(part))
+        on_progress(first + len(part))
     return vectors
 
 

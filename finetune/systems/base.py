@@ -23,7 +23,7 @@ from pretrain.weights import ModelDescription
 
 Start = Literal["pretrained", "scratch"]
 OnProgress = Callable[[int], None]
-"""Told how many items are done."""
+"""Told how many items are done so far: texts to write or to label, queries to rank for."""
 
 
 @dataclass(frozen=True)

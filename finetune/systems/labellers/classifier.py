@@ -173,7 +173,7 @@ class ClassifierLabeller:
             with torch.autocast(last.weight.device.type, dtype=torch.bfloat16):
                 score_BC = self.module.scores(self._reader.readings([rows[number] for number in part]))
             found[part] = score_BC.double().softmax(dim=-1).cpu().numpy()
-            on_progress(len(part))
+            on_progress(first + len(part))
         return found
 
 

@@ -55,7 +55,7 @@ class ZeroShotCloze:
             score_C = np.array(self.log_likelihoods(parts))
             shifted_C = np.exp(score_C - score_C.max())
             found_NC[number] = shifted_C / shifted_C.sum()
-            on_progress(1)
+            on_progress(number + 1)
         return found_NC
 
     def log_likelihoods(self, parts: tuple[str, ...]) -> list[float]:

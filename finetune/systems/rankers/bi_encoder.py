@@ -153,10 +153,19 @@ class BiEncoder:
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """Cosine similarities [Q, C]; queries, then candidates, are told as done."""
-        config = self._config
-        query_QE = self.vectors(queries, config.query_tokens, "queries", on_progress)
-        candidate_CE = self.vectors(candidates, config.candidate_tokens, "candidates", on_progress)
+        """Cosine similarities [Q, C]; as many queries are told as done as is the done share of all texts."""
+        config, num_texts = self._config, len(queries) + len(candidates)
+
+        def told(num_done: int) -> None:
+            on_progress(num_done * len(queries) // num_texts)
+
+        query_QE = self.vectors(queries, config.query_tokens, "queries", told)
+        candidate_CE = self.vectors(
+            candidates,
+            config.candidate_tokens,
+            "candidates",
+            lambda num_done: told(len(queries) + num_done),
+        )
         return np.asarray(query_QE @ candidate_CE.T, dtype=np.float64)
 
 

@@ -43,7 +43,7 @@ class LexicalRanker:
         else:
             index = Bm25(candidates, self._config.k1, self._config.b)
             found = np.concatenate(list(index.scores(queries)))
-        on_progress(len(queries) + len(candidates))
+        on_progress(len(queries))
         return found
 
 

@@ -118,7 +118,7 @@ def test_without_training_matches_there_is_no_learner_and_cut_texts_are_counted(
     scores = system.scores(["import os, sys, re", "x"], ["import os", "y", ""], done.append)
     assert scores.shape == (2, 3)
     assert not scores[:, 2].any()
-    assert sum(done) == 5
+    assert done[-1] == 2
     assert system.cut == {"queries": 1, "candidates": 0}
 
 
