@@ -1,8 +1,19 @@
 """Texts of like length are written side by side."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from finetune.systems.base import OnProgress
+
+
+def occurrences(sources: Iterable[Hashable]) -> list[int]:
+    """Of every source, how many equal ones stand before it: a source given again asks for another sample."""
+    seen: Counter[Hashable] = Counter()
+    found = []
+    for source in sources:
+        found.append(seen[source])
+        seen[source] += 1
+    return found
 
 
 def write_in_batches(

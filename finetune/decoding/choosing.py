@@ -13,7 +13,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from finetune.decoding.config import DecodingConfig
 from pretrain.inference.beam import beam_search
 from pretrain.inference.generation import Generated, generate
-from pretrain.inference.sampling import uniforms_of_lanes
+from pretrain.inference.sampling import uniforms
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
 
@@ -27,6 +27,7 @@ def ended_by(special: str) -> TokenRules:
 def choose_tokens(
     text: Written,
     contexts: Sequence[NDArray[np.int64]],
+    samples: Sequence[int],
     config: DecodingConfig,
     max_new_tokens: int,
     rules: TokenRules,
@@ -34,11 +35,27 @@ def choose_tokens(
 ) -> list[Generated]:
     """The best text for every context; `text` has `config.beam` lanes of each in a row.
 
-    `contexts` tell texts apart where tokens are drawn.
+    Where tokens are drawn, `contexts` tell texts apart, and `samples` those of the same context.
     """
     limits = [max_new_tokens] * len(contexts)
     if config.beam > 1:
         found = beam_search(text, limits, config.beam, rules, length_power=config.length_power)
         return [row[0] for row in found]
-    uniform_BT = uniforms_of_lanes(config.sampling, contexts, range(1), max_new_tokens, device)
-    return generate(text, limits, config.sampling, rules, uniform_BT)
+    return generate(
+        text, limits, config.sampling, rules, _drawn(contexts, samples, config, max_new_tokens, device)
+    )
+
+
+def _drawn(
+    contexts: Sequence[NDArray[np.int64]],
+    samples: Sequence[int],
+    config: DecodingConfig,
+    num_steps: int,
+    device: torch.device,
+) -> torch.Tensor | None:
+    """[B, T]; None where nothing is drawn."""
+    if config.sampling.greedy:
+        return None
+    seed = config.sampling.seed
+    rows = [uniforms(seed, *one, num_steps) for one in zip(contexts, samples, strict=True)]
+    return torch.stack(rows).to(device)

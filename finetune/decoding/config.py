@@ -20,7 +20,8 @@ class DecodingConfig(Config):
     top_k: PositiveInt | None = None
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     seed: NonNegativeInt = 0
-    """Of what is drawn: it depends on this and on the source alone, not on what else is written."""
+    """Of what is drawn: it depends on this and on the source, not on what else is written; but the same source given
+    several times at once is written several times, each drawn by itself."""
     batch: PositiveInt = 32
     """Texts written side by side."""
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.decoding.batches import write_in_batches
+from finetune.decoding.batches import occurrences, write_in_batches
 from finetune.decoding.choosing import choose_tokens, ended_by
 from finetune.examples import WritingData
 from finetune.layers.loss import writing_loss
@@ -136,8 +136,12 @@ class SourceWriter:
         """One text per source; the module must be in evaluation mode."""
         rows = self.read(sources)
 
+        samples = occurrences(sources)
+
         def write(numbers: Sequence[int]) -> list[str]:
-            return self._written([rows[number] for number in numbers])
+            return self._written(
+                [rows[number] for number in numbers], [samples[number] for number in numbers]
+            )
 
         return write_in_batches(list(map(len, rows)), self._config.decoding.batch, write, on_progress)
 
@@ -146,11 +150,11 @@ class SourceWriter:
         return [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
 
     @torch.inference_mode()
-    def _written(self, rows: Sequence[Tokens]) -> list[str]:
+    def _written(self, rows: Sequence[Tokens], samples: Sequence[int]) -> list[str]:
         decoding, limit = self._config.decoding, self._config.max_new_tokens
         encoded = self.network.encode(*filled_up(rows, self._device)).repeated(decoding.beam)
         text = self.network.written(encoded, self._tokenizer.eod_id, limit)
-        found = choose_tokens(text, rows, decoding, limit, ended_by("<eod>"), self._device)
+        found = choose_tokens(text, rows, samples, decoding, limit, ended_by("<eod>"), self._device)
         return [self._tokenizer.decode(one.tokens) for one in found]
 
 

@@ -15,7 +15,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.decoding.batches import write_in_batches
+from finetune.decoding.batches import occurrences, write_in_batches
 from finetune.decoding.choosing import choose_tokens, ended_by
 from finetune.examples import WritingData
 from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
@@ -147,7 +147,7 @@ class PermutationWriter:
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
         """One text per source; the module must be in evaluation mode."""
-        given = self._sequences.written(sources)
+        given, samples = self._sequences.written(sources), occurrences(sources)
         decoder = Decoder(self.learner.module.network, self._config.extent_tokens)
         holes = [source for source in given if source.after_T is not None]
         # A hole is laid out with places of several lengths at once: lanes enough for one batch.
@@ -155,23 +155,25 @@ class PermutationWriter:
         return write_in_batches(
             [source.num_tokens for source in given],
             batch,
-            lambda numbers: self._written(decoder, [given[number] for number in numbers]),
+            lambda numbers: self._written(
+                decoder, [given[number] for number in numbers], [samples[number] for number in numbers]
+            ),
             on_progress,
         )
 
-    def _written(self, decoder: Decoder, sources: Sequence[Source]) -> list[str]:
+    def _written(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[str]:
         if sources[0].after_T is not None:
             found = [self._fill(decoder, source) for source in sources]
         else:
-            found = self._go_on(decoder, sources)
+            found = self._go_on(decoder, sources, samples)
         return [self._tokenizer.decode(one.tokens) for one in found]
 
-    def _go_on(self, decoder: Decoder, sources: Sequence[Source]) -> list[Generated]:
+    def _go_on(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[Generated]:
         config, prompts = self._config, [self._layout.prompt(source) for source in sources]
         text = Continuation(decoder, prompts, config.max_new_tokens, config.decoding.beam)
         device = decoder.model.device
         rules = ended_by("<eod>")
-        return choose_tokens(text, prompts, config.decoding, config.max_new_tokens, rules, device)
+        return choose_tokens(text, prompts, samples, config.decoding, config.max_new_tokens, rules, device)
 
     def _fill(self, decoder: Decoder, source: Source) -> Generated:
         decoding = self._config.decoding
