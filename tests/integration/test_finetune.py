@@ -21,6 +21,13 @@ from finetune.tasks.translation import Translation, TranslationConfig
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
+pytestmark = [
+    # Of what MLflow uses.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 _PERMCODE = [sys.executable, "-m", "pipeline.cli"]
 _REPOSITORY = Path(__file__).parents[2]
 _WORDS = ("size", "count", "total", "index", "width", "height", "depth", "rank")
@@ -114,33 +121,23 @@ def test_a_finished_experiment_is_not_done_again(model: Path, data: Path, experi
     assert "registry" not in done.stdout
 
 
-def test_killed_and_repeated_it_ends_with_the_same_weights_and_predictions(
+def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predictions(
     model: Path, data: Path, experiment: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"
-    arguments = [*_PERMCODE, *command(model, data, out)]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(arguments, start_new_session=True, stdout=log, stderr=log, cwd=_REPOSITORY)
-    deadline_s = time.monotonic() + 200
-    while not any(
-        (folder / "pretrained/seed-0/checkpoints/step-00000004").is_dir() for folder in out.glob("t*")
-    ):
-        assert process.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    # Every process dies at its tenth step, and Ray Train starts another one, as often as it may.
+    environment = {**os.environ, "PERMCODE_FAULT": "step.recorded:10"}
+    assert permcode(*command(model, data, out), env=environment).returncode in (0, 2)
     done = permcode(*command(model, data, out))
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("pretrained", "rnn"):
+        journal = read_journal(stage(out) / name / "seed-0" / "journal.jsonl")
+        starts = [record.text for record in journal if record.name == "start"]
+        assert len(starts) > 1
+        assert starts[0] == "starting at step 0"
         for file in ("best.safetensors", "predictions.jsonl"):
             killed, whole = (stage(folder) / name / "seed-0" / file for folder in (out, experiment))
             assert sha256_file(killed) == sha256_file(whole), (name, file)
-    starts = [
-        r.text for r in read_journal(stage(out) / "pretrained/seed-0/journal.jsonl") if r.name == "start"
-    ]
-    assert starts[0] == "starting at step 0"
-    assert starts[-1].startswith("resuming from step-")
 
 
 def test_predict_and_evaluate_use_the_best_system(experiment: Path, data: Path, tmp_path: Path) -> None:
