@@ -7,7 +7,7 @@ Nothing is measured here. The assumptions (share of peak, network) are arguments
 
 import argparse
 
-from pipeline.recipe import load_run_config, recipe_names
+from pipeline.recipe import load_run_config, run_recipe_names
 from pretrain.plan.hardware import find_gpu
 from pretrain.plan.parameters import count_parameters
 from pretrain.plan.scaling import Network, ScaledStep, scaled_step
@@ -53,7 +53,7 @@ def _cell(step: ScaledStep) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", default="large", choices=recipe_names())
+    parser.add_argument("--recipe", default="large", choices=run_recipe_names())
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--mfu", type=float, default=0.4)
     parser.add_argument("--gbytes-per-s", type=float, default=50.0, help="of one GPU, each way: 400 Gbit/s")

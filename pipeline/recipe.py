@@ -1,6 +1,6 @@
 """From a recipe and dotted overrides to a checked config."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +45,16 @@ def recipe_names() -> list[str]:
     )
 
 
+def run_recipe_names() -> list[str]:
+    """Those of `permcode run`, sorted."""
+    return [name for name in recipe_names() if not _is_experiment(_read_recipe(name))]
+
+
+def experiment_recipe_names() -> list[str]:
+    """Those of `permcode finetune --from`, sorted."""
+    return [name for name in recipe_names() if _is_experiment(_read_recipe(name))]
+
+
 def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """The run that `recipe` and `overrides` describe; see `load_config`."""
     return load_config(RunConfig, recipe, overrides)
@@ -56,6 +66,7 @@ def load_config(config_class: type[AnyConfig], recipe: str, overrides: Sequence[
     Raises UserError with one line that names everything wrong with them.
     """
     values = _read_recipe(recipe)
+    _check_use(recipe, values, config_class)
     for override in overrides:
         apply_override(values, override)
     try:
@@ -97,6 +108,24 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"recipe {recipe} is not a mapping of config keys: see {_shipped()}")
     return values
+
+
+def _is_experiment(values: Mapping[str, Any]) -> bool:
+    return "task" in values or "systems" in values
+
+
+def _check_use(recipe: str, values: Mapping[str, Any], config_class: type[Config]) -> None:
+    """UserError for an experiment's recipe where a run's is wanted, and the reverse: every key would be wrong."""
+    wants_experiment = "task" in config_class.model_fields
+    if _is_experiment(values) and not wants_experiment:
+        raise UserError(
+            f"recipe {recipe} is an experiment's: give it to `permcode finetune --from RUN --recipe {recipe} --out DIR`"
+        )
+    if wants_experiment and not _is_experiment(values) and {"pretrain", "finetune"} & set(values):
+        raise UserError(
+            f"recipe {recipe} is a whole run's, not an experiment's: leave --from out, or give one of "
+            f"{', '.join(experiment_recipe_names())}"
+        )
 
 
 def _recipe_text(recipe: str) -> str:
