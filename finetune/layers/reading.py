@@ -62,12 +62,29 @@ class Cutter:
         ends = [_STATEMENT_END.search(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
         self._ends_statement_V = np.array([one is not None for one in ends])
 
-    def tokens(self, texts: Sequence[str], max_tokens: int, what: str | None) -> list[NDArray[np.int64]]:
-        """The first `max_tokens` tokens of every text; texts that lose some are counted in `cut[what]`, if named."""
+    def tokens(
+        self, texts: Sequence[str], max_tokens: int, what: str | None, around: str | None = None
+    ) -> list[NDArray[np.int64]]:
+        """The first `max_tokens` tokens of every text, or those next to `around` where that stands in it.
+
+        Texts that lose some are counted in `cut[what]`, if named.
+        """
         rows = self._tokenizer.encode_batch(texts)
         if what is not None:
             self.cut[what] = self.cut.get(what, 0) + sum(len(row) > max_tokens for row in rows)
-        return [row[:max_tokens].astype(np.int64) for row in rows]
+        starts = [
+            self._start(text, len(row), max_tokens, around) for text, row in zip(texts, rows, strict=True)
+        ]
+        return [
+            row[start : start + max_tokens].astype(np.int64) for start, row in zip(starts, rows, strict=True)
+        ]
+
+    def _start(self, text: str, num_tokens: int, max_tokens: int, around: str | None) -> int:
+        if around is None or num_tokens <= max_tokens or around not in text:
+            return 0
+        # Half on either side; tokens may join across the place's ends, which shifts it by one or two.
+        place = len(self._tokenizer.encode(text.partition(around)[0]))
+        return max(0, min(place - max_tokens // 2, num_tokens - max_tokens))
 
     def reading(self, rows: Sequence[NDArray[np.int64]]) -> Reading:
         """The rows side by side, padded behind. A statement ends with a token that has a line end, `;`, `{` or `}`."""

@@ -36,6 +36,9 @@ class ClassifierConfig(EncoderConfig):
     kind: Literal["classifier"] = "classifier"
     text_tokens: PositiveInt = 256
     """A text is cut after so many tokens, each of two by itself."""
+    around: str | None = None
+    """Of a text that has this in it the tokens next to it stay, not the first ones: for a cloze, whose `<mask>` must
+    not be cut away."""
     reading: Literal["apart", "together"] = "apart"
     """How two texts are read."""
     hidden_dim: PositiveInt = 256
@@ -111,7 +114,9 @@ class TextReader:
                     f"item {number} has {len(texts)} texts, but this system labels items of {self._num_texts}"
                 )
         sides = [
-            self._cutter.tokens([texts[side] for texts in items], self._config.text_tokens, what)
+            self._cutter.tokens(
+                [texts[side] for texts in items], self._config.text_tokens, what, self._config.around
+            )
             for side in range(self._num_texts)
         ]
         if self._num_texts == 2 and self._config.reading == "together":

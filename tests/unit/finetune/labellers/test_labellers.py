@@ -12,6 +12,7 @@ from data_prep.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import PoolingConfig
+from finetune.layers.reading import Cutter
 from finetune.systems.base import Base
 from finetune.systems.labellers import classifier, lexical, zero_shot_cloze
 from finetune.systems.labellers.classifier import ClassifierConfig
@@ -180,3 +181,19 @@ def test_cloze_items_and_labels_must_fit(base: Base) -> None:
             system.probabilities([(text,)], nothing)
     with pytest.raises(UserError, match="the task has label 2, but there are 2 words"):
         zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([Labelled("a", ("x",), 2)]), seed=0)
+
+
+def test_what_stands_around_the_mask_is_read_of_a_long_text(base: Base) -> None:
+    cutter = Cutter(base.tokenizer, base.device)
+    text = "first line\n" * 30 + "x = <mask>(a, b)\n" + "last line\n" * 30
+    (row,) = cutter.tokens([text], 24, "texts", "<mask>")
+    assert len(row) == 24
+    assert "<mask>" in base.tokenizer.decode(row)
+    assert cutter.cut == {"texts": 1}
+    near_start = cutter.tokens(["<mask>" + " b" * 50], 8, None, "<mask>")[0]
+    near_end = cutter.tokens(["b " * 50 + "<mask>"], 8, None, "<mask>")[0]
+    assert base.tokenizer.decode(near_start).startswith("<mask>")
+    assert base.tokenizer.decode(near_end).endswith("<mask>")
+    assert len(near_end) == 8
+    (plain,) = cutter.tokens([text], 24, None)
+    assert base.tokenizer.decode(plain).startswith("first line")
