@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from cluster.config import Config
 from cluster.errors import UserError
@@ -43,6 +43,13 @@ class ClozeConfig(Config):
     max_train: PositiveInt = 5_000
     """Of a corpus."""
     max_test: PositiveInt = 1_000
+
+    @field_validator("words")
+    @classmethod
+    def _different_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(value) or len(set(value)) != len(value):
+            raise ValueError("must be different words, none of them empty")
+        return value
 
 
 class Cloze:

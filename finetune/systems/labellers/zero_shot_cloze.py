@@ -96,11 +96,11 @@ def common_margins(
 
 
 def build(config: ZeroShotClozeConfig, base: Base, data: LabellingData, seed: int) -> ZeroShotCloze:
-    """Raises UserError when training labels do not fit the words."""
-    labels = {item.label for item in [*data.train, *data.valid, *data.test]}
-    if labels and max(labels) >= len(config.words):
+    """Raises UserError when the task's labels do not fit the words."""
+    num_labels, num_words = data.shape()[1], len(config.words)
+    if num_labels > num_words or data.num_labels not in (0, num_words):
         raise UserError(
-            f"the task has label {max(labels)}, but there are {len(config.words)} words: "
-            "give the words in the order of the task's labels"
+            f"the task has {num_labels} labels, but zero_shot_cloze has {num_words} words ({', '.join(config.words)}): "
+            "give it the task's words, in their order"
         )
     return ZeroShotCloze(config, base, seed)

@@ -179,7 +179,7 @@ def test_cloze_items_and_labels_must_fit(base: Base) -> None:
     for text in ("no mask", "<mask> and <mask>"):
         with pytest.raises(UserError, match="must be one text with <mask> once in it"):
             system.probabilities([(text,)], nothing)
-    with pytest.raises(UserError, match="the task has label 2, but there are 2 words"):
+    with pytest.raises(UserError, match="the task has 3 labels, but zero_shot_cloze has 2 words"):
         zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([Labelled("a", ("x",), 2)]), seed=0)
 
 
