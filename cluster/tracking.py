@@ -22,6 +22,8 @@ _BATCH_METRICS = 1000
 _BATCH_PARAMS = 100
 _PARAM_VALUE_CHARS = 6000
 _PARAM_NAME_CHARS = 250
+_DIGEST_CHARS = 36
+"""MLflow's longest digest of a dataset."""
 
 
 class Tracking:
@@ -79,6 +81,18 @@ class Tracking:
             self._client.log_artifacts(run_id, str(path), subfolder)
         else:
             self._client.log_artifact(run_id, str(path), subfolder)
+
+    def log_dataset(self, run_id: str, name: str, digest: str, source: str, context: str) -> None:
+        """Name the data a run used, with its fingerprint; `context` is what for ("training", "testing")."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(name=name, digest=digest[:_DIGEST_CHARS], source_type="local", source=source)
+        tags = [InputTag(key="mlflow.data.context", value=context)]
+        self._client.log_inputs(run_id, [DatasetInput(dataset=dataset, tags=tags)])
+
+    def log_table(self, run_id: str, columns: Mapping[str, list[Any]], name: str) -> None:
+        """A table among the run's artifacts, as MLflow's pages show it."""
+        self._client.log_table(run_id, dict(columns), name)
 
     def finish(self, run_id: str, status: RunStatus) -> None:
         """Set how the run ended."""

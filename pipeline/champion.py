@@ -1,13 +1,15 @@
-"""After an experiment: its best system goes into MLflow's registry."""
+"""After an experiment: MLflow gets its data's fingerprints and samples of predictions, the registry its best system."""
 
+import json
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
-from cluster.storage import read_json, write_json
+from cluster.storage import read_json, sha256_file, write_json
 from cluster.tracking import Tracking
-from finetune.experiment.choices import asks_for
+from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import RESULT_NAME
 from finetune.experiment.usable import columns_of
@@ -18,6 +20,7 @@ from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.registry import Candidate, Registered, register
 
 _NOTE_NAME = ".registered.json"
+_NUM_SAMPLES = 20
 
 
 def register_best(
@@ -41,7 +44,7 @@ def register_best(
         data=step.signature,
     )
     try:
-        registered = _registered(candidate, store, out, place.tracking.experiment, step.key)
+        registered = _registered(candidate, config, store, out, place.tracking.experiment, step.key)
     except UserError:
         raise
     except Exception as error:  # every store fails in its own way
@@ -54,8 +57,28 @@ def register_best(
     reporter.line(f"registry: {name} is version {registered.version} of {registered.name}{title}")
 
 
-def _registered(candidate: Candidate, store: str, out: Path, experiment: str, key: str) -> Registered:
-    run_id = Tracking(store, artifact_root(out, store), experiment).find_run(key)
+def _registered(
+    candidate: Candidate, config: ExperimentConfig, store: str, out: Path, experiment: str, key: str
+) -> Registered:
+    tracking = Tracking(store, artifact_root(out, store), experiment)
+    run_id = tracking.find_run(key)
     if run_id is None:
         raise RuntimeError("MLflow has not taken the experiment's run yet")
+    for path in task_of(config.task).files():
+        context = next((name for name in ("train", "valid", "test") if name in path.name), "data")
+        tracking.log_dataset(run_id, path.name, sha256_file(path), str(path), context)
+    tracking.log_table(run_id, _samples(candidate.folder.parents[2]), "samples.json")
     return register(candidate, store, run_id)
+
+
+def _samples(stage: Path) -> dict[str, list[str]]:
+    """The first predictions of every job, a row each."""
+    table: dict[str, list[str]] = {"job": [], "key": [], "answer": []}
+    for path in sorted(stage.glob("*/seed-*/predictions.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in islice(lines, _NUM_SAMPLES)]
+        for row in rows:
+            table["job"].append(str(path.parent.relative_to(stage)))
+            table["key"].append(str(row.pop("key")))
+            table["answer"].append(json.dumps(row, ensure_ascii=False))
+    return table

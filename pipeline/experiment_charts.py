@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from pipeline.charts import BLUE, CURVE_INCHES, GREEN, GREY, HALF_INCHES, ORANGE, RED
+from pipeline.charts import BLUE, CURVE_INCHES, GREEN, GREY, HALF_INCHES, ORANGE, RED, ROW_INCHES
 from pipeline.svg import draw
 
 _COLOURS = (BLUE, ORANGE, GREEN, RED, GREY)
@@ -23,3 +23,24 @@ def curve_chart(lines: Mapping[str, Sequence[tuple[int, float]]], title: str) ->
         axes.legend(fontsize=7)
 
     return draw(HALF_INCHES, CURVE_INCHES, paint, title.replace(" ", "-"))
+
+
+def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str) -> str:
+    """An SVG of one metric: a bar per system with its interval, or its deviation over seeds. The best stands on top."""
+    names = sorted(metrics, key=lambda name: metrics[name]["value"])
+
+    def paint(axes: Any) -> None:
+        values = [metrics[name]["value"] for name in names]
+        spans = [_span(metrics[name]) for name in names]
+        below = [max(0.0, value - low) for value, (low, _) in zip(values, spans, strict=True)]
+        above = [max(0.0, high - value) for value, (_, high) in zip(values, spans, strict=True)]
+        axes.barh(names, values, color=BLUE, xerr=[below, above], ecolor=GREY)
+        axes.set_xlabel(title)
+
+    return draw(HALF_INCHES, 0.7 + ROW_INCHES * len(names), paint, f"bars-{title}")
+
+
+def _span(found: Mapping[str, float]) -> tuple[float, float]:
+    if "deviation" in found:
+        return found["value"] - found["deviation"], found["value"] + found["deviation"]
+    return found["low"], found["high"]

@@ -36,12 +36,24 @@ def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
         table=SystemTable.of(summary),
         facts=summary["facts"],
         cut={name: found["cut"] for name, found in summary["systems"].items() if any(found["cut"].values())},
+        bars=dict(_bars(summary)),
         robustness=RobustnessTable.of(summary),
         curves=dict(_curves(folder)),
         samples=dict(_samples(folder, summary)),
     )
     write_bytes(context.folder / REPORT_NAME, html.encode())
     return {"num_bytes": len(html.encode())}
+
+
+def _bars(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A chart for every metric that all systems have."""
+    from pipeline.experiment_charts import comparison_chart
+
+    systems = summary["systems"]
+    for name in systems[summary["baseline"]]["metrics"]:
+        metrics = {system: found["metrics"].get(name) for system, found in systems.items()}
+        if all(metrics.values()):
+            yield name, comparison_chart({key: one for key, one in metrics.items() if one}, name)
 
 
 def _curves(folder: Path) -> Iterator[tuple[str, str]]:
