@@ -95,9 +95,8 @@ def test_cached_scores_are_the_trained_ones(corpus: PreparedCorpus, positions: P
     batch = learner.batch(range(3), draw=0)
     trained_XV = learner.module.predictions(batch).detach()
     sources, _ = Sequences(corpus.tokenizer, _CONFIG).training(pairs)
-    text = Continuation(
-        Decoder(learner.module.network, 256), [layout.prompt(source) for source in sources], 24
-    )
+    prompts = [layout.prompt(source) for source in sources]
+    text = Continuation(Decoder(learner.module.network, 256), prompts, batch.is_wanted_BP.shape[1])
     wanted_BP = torch.zeros(batch.is_wanted_BP.shape, dtype=torch.int64)
     wanted_BP[batch.is_wanted_BP] = batch.wanted_X
     steps = [text.first(), *(text.following(token_B) for token_B in wanted_BP.T[:-1])]

@@ -114,7 +114,13 @@ class PrefixLearner:
             for index, gap in zip(indices, gaps, strict=True)
         ]
         network = self.module.network
-        return side_by_side(laid_out, with_documents=network.config.segment_encodings, device=network.device)
+        config = network.config
+        return side_by_side(
+            laid_out,
+            with_documents=config.segment_encodings,
+            device=network.device,
+            rounds_extent=not config.positions.kind.startswith("absolute"),
+        )
 
     def depth(self, name: str) -> int:
         """Layers below the output."""

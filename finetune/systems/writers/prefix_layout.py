@@ -31,6 +31,7 @@ from pretrain.model.places import UNFILLED_GROUP, Places
 
 MAX_GAP_TOKENS = 32
 """Of a hole: what pretraining leaves."""
+_LENGTH_UNIT = 32
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,15 @@ class PrefixLayout:
         )
 
 
-def side_by_side(examples: Sequence[LaidOut], *, with_documents: bool, device: torch.device) -> PrefixBatch:
-    """One batch; with documents the first token belongs to the document before, as in pretraining."""
-    num_tokens = max(len(one.tokens_L) for one in examples)
-    num_predicted = max(len(one.wanted_P) for one in examples)
+def side_by_side(
+    examples: Sequence[LaidOut], *, with_documents: bool, device: torch.device, rounds_extent: bool = True
+) -> PrefixBatch:
+    """One batch; with documents the first token belongs to the document before, as in pretraining.
+
+    `rounds_extent` is for positions that reach any distance; a table of absolute ones ends somewhere.
+    """
+    num_tokens = _rounded(max(len(one.tokens_L) for one in examples))
+    num_predicted = _rounded(max(len(one.wanted_P) for one in examples))
     tokens_BL = _filled([one.tokens_L for one in examples], num_tokens, 0)
     position_BL = _filled([one.position_L for one in examples], num_tokens, 0)
     rank_BL = _filled([one.rank_L for one in examples], num_tokens, 0)
@@ -113,6 +119,8 @@ def side_by_side(examples: Sequence[LaidOut], *, with_documents: bool, device: t
     target_rank_BP = np.where(is_wanted_BP, number_P + 1, 0)
     target_group_BP = np.where(is_wanted_BP, 0, UNFILLED_GROUP)
     extent = int(max(position_BL.max(), predicted_BP.max())) + 1
+    if rounds_extent:
+        extent = _rounded(extent)
 
     def places(position: Tokens, rank: Tokens, group: Tokens) -> Places:
         document = on_device((position > 0).astype(np.int64)) if with_documents else None
@@ -128,6 +136,11 @@ def side_by_side(examples: Sequence[LaidOut], *, with_documents: bool, device: t
         torch.from_numpy(is_wanted_BP).to(device),
         torch.from_numpy(np.concatenate([one.wanted_P for one in examples])).to(device),
     )
+
+
+def _rounded(length: int) -> int:
+    """Up to a whole number of units: what is prepared for a shape is kept, so few shapes take less memory."""
+    return -(-length // _LENGTH_UNIT) * _LENGTH_UNIT
 
 
 def _filled(rows: Sequence[Tokens], length: int, value: int) -> NDArray[np.int64]:
