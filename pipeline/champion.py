@@ -16,6 +16,7 @@ from finetune.experiment.usable import columns_of
 from pipeline.config import PlaceConfig
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
+from pipeline.judged import PREDICTIONS_NAME, judged_fingerprint
 from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.registry import Candidate, Registered, register
 
@@ -41,7 +42,7 @@ def register_best(
         folder=best,
         metric=summary["headline"],
         headline=read_json(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
-        data=step.signature,
+        data=judged_fingerprint(config.task.model_dump(mode="json"), best.parent / PREDICTIONS_NAME),
     )
     try:
         registered = _registered(candidate, config, store, out, place.tracking.experiment, step.key)

@@ -16,6 +16,7 @@ from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, StageContext, plan
+from pipeline.judged import PREDICTIONS_NAME, judged_fingerprint
 from pipeline.run import run_stages
 from pretrain.inference.folders import find_model_folder
 
@@ -47,7 +48,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
             for name, (system, _, path) in paths.items()
             if learns(config.systems[system])
         },
-        artifacts=("result.json", *(f"{path}/predictions.jsonl" for _, _, path in paths.values())),
+        artifacts=("result.json", *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
         headlines=tuple(f"systems.{name}.headline" for name in config.systems),
     )
     report = Stage(
@@ -67,7 +68,11 @@ def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
     summary = run_experiment(
         experiment, config.model.absolute(), prep_folder(config), context.folder, context.reporter
     )
-    return {**summary, **_numbers_of_jobs(config, context.folder)}
+    first = next(iter(job_paths(config).values()))[2]
+    judged = judged_fingerprint(
+        config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME
+    )
+    return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
 
 
 def _numbers_of_jobs(config: ExperimentRunConfig, folder: Path) -> dict[str, dict[str, float]]:

@@ -16,6 +16,8 @@ from pipeline.experiment_table import metric_text
 from pipeline.stage_record import StageRecord, read_record
 
 _TABLE_WIDTH_CHARS = 120
+_SHOWN_CHARS = 6
+"""Of a fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     headline = found["metrics"][summary["headline"]]
     return Entry(
         task=record.stage,
-        data=_data_text(config["task"], record.signature),
+        data=_data_text(config["task"], summary.get("judged", record.signature)),
         system=name,
         kind=config["systems"][name]["kind"],
         metric=summary["headline"],
@@ -76,11 +78,11 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     )
 
 
-def _data_text(task: Mapping[str, Any], signature: str) -> str:
-    """Direction and name of the data, and the beginning of its fingerprint: rows of one table are comparable."""
-    direction = f"{task['source']} to {task['target']} " if {"source", "target"} <= set(task) else ""
-    name = Path(task["folder"]).name if task.get("folder") else ""
-    return f"{direction}{name}".strip() or signature[:8]
+def _data_text(task: Mapping[str, Any], judged: str) -> str:
+    """Direction, name, and the beginning of the fingerprint: rows with the same text can be compared."""
+    direction = f"{task['source']} to {task['target']}" if "{side}" in str(task.get("test")) else ""
+    name = Path(task["folder"]).name if task.get("folder") else "corpus"
+    return f"{direction} {name} {judged[:_SHOWN_CHARS]}".strip()
 
 
 def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Reporter) -> None:

@@ -43,7 +43,7 @@ class Candidate:
     headline: float
     """That metric on the test split."""
     data: str
-    """Fingerprint of the data: headlines on other data are not compared."""
+    """Fingerprint of what was judged by: headlines on other items are not compared."""
 
     @property
     def registered_name(self) -> str:
