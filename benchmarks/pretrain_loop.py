@@ -2,8 +2,8 @@
 
 A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
 AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
-commits or checks. *Loop* is `pretrain.loop.train` with all of that. In turn (bare, loop, bare, loop ...), medians of the
-steps; what a commit stalls is told by itself, as is the time from the call of `train` to the first step when it resumes.
+commits or checks. *Loop* is `pretrain.loop.train` with all of that. In turn (bare, loop, bare ...), medians of the
+steps; what a commit stalls is told by itself, as is the time from the call of `train` to the first step when resuming.
 """
 
 import argparse
