@@ -1,6 +1,8 @@
 """The one way DeepSpeed is used: backward, update, state, of any module that is trained."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +45,9 @@ class ModuleEngine:
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._settings, self._parameters = settings, trained
         on_gpu = next(iter(trained.values())).device.type == "cuda"
-        self._engine, *_ = deepspeed.initialize(
-            model=module,
-            optimizer=optimizer,
-            config=deepspeed_config(settings, world_size, list(trained.values()), on_gpu),
-        )
+        config = deepspeed_config(settings, world_size, list(trained.values()), on_gpu)
+        with _no_memory_reports():
+            self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
         self._canonical: CanonicalGradient | None = None
         if settings.deterministic:
@@ -143,3 +143,16 @@ class ModuleEngine:
 def _telling(loss: Tensor) -> Tensor:
     """The same loss, whose gradients are all NaN if it is not finite: so the gradients' norm tells of it as well."""
     return loss * torch.where(torch.isfinite(loss.detach()), 1.0, math.nan)
+
+
+@contextmanager
+def _no_memory_reports() -> Iterator[None]:
+    """DeepSpeed's optimizer of ZeRO 1 collects all garbage six times, to print memory figures: over a second."""
+    from deepspeed.runtime import bf16_optimizer
+
+    reports = bf16_optimizer.see_memory_usage
+    bf16_optimizer.see_memory_usage = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        bf16_optimizer.see_memory_usage = reports
