@@ -37,7 +37,7 @@ def choose_tokens(
 
     Where tokens are drawn, `contexts` tell texts apart, and `samples` those of the same context.
     """
-    limits = [max_new_tokens] * len(contexts)
+    limits = [config.limit_tokens(len(context), max_new_tokens) for context in contexts]
     if config.beam > 1:
         found = beam_search(text, limits, config.beam, rules, length_power=config.length_power)
         return [row[0] for row in found]

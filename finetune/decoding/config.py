@@ -1,9 +1,21 @@
 """How a system writes: greedily, by a beam, by sampling."""
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+import math
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from cluster.config import Config
 from pretrain.inference.sampling import Sampling
+
+_SPARE_TOKENS = 16
+"""What a text may have beyond its share of the source: short sources have long texts, too."""
 
 
 class DecodingConfig(Config):
@@ -15,6 +27,9 @@ class DecodingConfig(Config):
     """A beam's hypotheses are compared by log-likelihood / tokens ** length_power."""
     max_new_tokens: PositiveInt | None = None
     """Longest text written; None: the system's `target_tokens`."""
+    max_length_ratio: PositiveFloat | None = None
+    """Longest text written for a source, in tokens of the source, and a few more; a text that repeats itself without
+    end is cut there. None: `max_new_tokens` alone counts."""
     temperature: NonNegativeFloat = 0.0
     """0 takes the likeliest token; above, tokens are drawn."""
     top_k: PositiveInt | None = None
@@ -32,6 +47,12 @@ class DecodingConfig(Config):
                 f"beam={self.beam} and temperature={self.temperature} exclude each other: a beam draws nothing"
             )
         return self
+
+    def limit_tokens(self, source_tokens: int, max_new_tokens: int) -> int:
+        """Of the text for a source of so many tokens."""
+        if self.max_length_ratio is None:
+            return max_new_tokens
+        return min(max_new_tokens, math.ceil(self.max_length_ratio * source_tokens) + _SPARE_TOKENS)
 
     @property
     def sampling(self) -> Sampling:
