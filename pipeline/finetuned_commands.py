@@ -1,0 +1,125 @@
+"""The commands that use what finetuning left: predict, evaluate, leaderboard, serve."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.reporter import Reporter
+from pipeline.exit_codes import exit_codes
+
+System = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SYSTEM",
+        help="The folder of `permcode finetune --from`, whose best system is meant, or a system's model folder.",
+        show_default=False,
+    ),
+]
+
+
+def predict(
+    system: System,
+    given: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="JSON lines, a JSON array or Parquet.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON lines, written whole or not.")
+    ],
+) -> None:
+    """A finetuned system's answers to a file of inputs.
+
+    Rows have the columns text (and suffix, for infilling), or query and candidate, or text (and other).
+
+    \b
+    permcode predict runs/translate --input functions.jsonl --output translated.jsonl
+    """
+    with exit_codes(None):
+        from pipeline.finetuned import predict as predict_rows
+
+        predict_rows(system, given, output, Reporter())
+
+
+def evaluate(
+    system: System,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Keys of the task: test=FILE folder=DIR max_test=100.",
+            show_default=False,
+        ),
+    ] = None,
+    prep: Annotated[
+        Path | None,
+        typer.Option(
+            "--prep",
+            metavar="DIR",
+            help="For a task that makes its data from a corpus: another one than the experiment's.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
+    ] = None,
+) -> None:
+    """Judge a finetuned system on its task's test split, or on another file.
+
+    \b
+    permcode evaluate runs/translate
+    permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
+    """
+    with exit_codes(None):
+        from pipeline.finetuned import evaluate as evaluate_system
+
+        evaluate_system(system, overrides or [], prep, output, Reporter())
+
+
+def leaderboard(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Experiments, or folders above them.", show_default=False),
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the table as a page.")
+    ] = None,
+) -> None:
+    """The table of all finished experiments, by task.
+
+    \b
+    permcode leaderboard runs
+    permcode leaderboard runs/translate runs/repair --html leaderboard.html
+    """
+    with exit_codes(None, only_shows=True):
+        from pipeline.leaderboard import show_leaderboard
+
+        show_leaderboard(folders, html, Reporter())
+
+
+def serve(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER_OR_URI",
+            help="An experiment's folder, or an MLflow tracking URI.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="T", help="Which task's champion; needed where there are several."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
+) -> None:
+    """Answer HTTP requests with a task's best system, by `mlflow models serve`.
+
+    \b
+    permcode serve runs/translate --port 5001
+    curl localhost:5001/invocations -H 'Content-Type: application/json' \\
+      -d '{"dataframe_records": [{"text": "public int size(){return n;}"}]}'
+    """
+    with exit_codes(None):
+        from pipeline.serving import serve as serve_task
+
+        serve_task(place, task, host, port)
