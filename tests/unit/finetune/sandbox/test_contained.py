@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -21,16 +22,27 @@ _LIMITS = Limits(wall_s=20, cpu_s=10)
 _SHORT = Limits(wall_s=1.5, cpu_s=10)
 
 
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def _descendants() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _become_empty(left: Callable[[], Collection[object]]) -> bool:
+    """On a busy machine the kernel takes a moment to end what was killed."""
+    deadline_s = time.monotonic() + 5
+    while left():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @pytest.mark.parametrize("program", [hostile.ENDLESS_LOOP, hostile.SLEEP, hostile.IGNORES_SIGNALS])
 def test_what_does_not_end_is_ended(program: str) -> None:
+    before = _descendants()
     outcome = run_python(program, _SHORT)
     assert outcome.status == "timeout"
     assert 1.5 <= outcome.seconds < 10
-    assert _descendants() == []
+    assert _become_empty(lambda: _descendants() - before)
 
 
 def test_processor_time_is_limited_apart_from_the_clock() -> None:
@@ -42,7 +54,9 @@ def test_processor_time_is_limited_apart_from_the_clock() -> None:
 def test_a_fork_bomb_is_ended_with_all_its_children() -> None:
     outcome = run_python(hostile.FORK_BOMB, Limits(wall_s=1.5, cpu_s=10, processes=_BOMBS))
     assert outcome.status == "timeout"
-    assert [file for file in Path("/proc").glob("[0-9]*/limits") if _is_of_the_bomb(file)] == []
+    assert _become_empty(
+        lambda: [file for file in Path("/proc").glob("[0-9]*/limits") if _is_of_the_bomb(file)]
+    )
 
 
 _BOMBS = 37
@@ -89,11 +103,11 @@ def test_sandboxes_do_not_share_one_count() -> None:
 
 
 def test_a_child_that_would_outlive_its_program_is_killed_with_it() -> None:
-    started = time.monotonic()
+    before, started = _descendants(), time.monotonic()
     outcome = run_python(hostile.DETACHED_CHILD, _LIMITS)
     assert outcome.status == "passed"
     assert time.monotonic() - started < 15
-    assert _descendants() == []
+    assert _become_empty(lambda: _descendants() - before)
 
 
 def test_memory_is_limited() -> None:

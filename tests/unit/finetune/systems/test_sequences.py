@@ -66,8 +66,9 @@ def test_any_texts_make_a_batch(
     batch = learner.batch(range(len(pairs)), draw)
     loss = learner.module(batch)
     assert torch.isfinite(loss)
-    assert batch.content.position_BX.max() < batch.content.extent <= config.extent_tokens
-    assert batch.tokens_BL.shape[1] <= max(learner.lengths_tokens)
+    # Lengths are rounded up, so that few shapes occur.
+    assert batch.content.position_BX.max() < batch.content.extent < config.extent_tokens + 32
+    assert batch.tokens_BL.shape[1] < max(learner.lengths_tokens) + 32
 
 
 def test_a_system_to_be_loaded_needs_no_training_data(corpus: PreparedCorpus) -> None:
