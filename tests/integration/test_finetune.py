@@ -224,6 +224,7 @@ def test_a_plain_http_client_is_answered(experiment: Path, tmp_path: Path) -> No
         with pytest.raises(urllib.error.HTTPError) as refused:
             ask(port, json.dumps({"dataframe_records": [{"other": "x"}]}).encode(), server, tmp_path / "log")
         assert refused.value.code == 400
+        refused.value.close()
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()
