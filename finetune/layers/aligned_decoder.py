@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 
 
@@ -85,7 +86,7 @@ class AlignedDecoder(nn.Module):
         self.readout_state = nn.Linear(state_dim, 2 * readout_dim)
         self.readout_token = nn.Linear(embedding_dim, 2 * readout_dim, bias=False)
         self.readout_context = nn.Linear(annotation_dim, 2 * readout_dim, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def annotations(self, annotation_BSC: Tensor, is_source_BS: Tensor) -> Annotations:
         """What all steps share; s_0 = tanh(W h), of the backward state at the source's first token (A.2.2)."""

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from cluster.config import Config
 from pretrain.model.block import Norm
+from pretrain.model.dropout import Dropout
 from pretrain.model.positions.transformer_xl import sinusoids
 from pretrain.model.precision import at_least_float32
 
@@ -57,7 +58,7 @@ class Vocabulary(nn.Module):
         self.embedding = nn.Embedding(vocab_size, model_dim)
         self.output = None if tied else nn.Linear(model_dim, vocab_size, bias=False)
         self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         nn.init.normal_(self.embedding.weight, std=model_dim**-0.5)
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=model_dim**-0.5)
@@ -115,7 +116,7 @@ class SubLayer(nn.Module):
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.norm = Norm(model_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def entering(self, rows_BQD: Tensor, dtype: torch.dtype) -> Tensor:
         """What the sub-layer reads."""
@@ -133,7 +134,7 @@ class FeedForward(nn.Module):
     def __init__(self, model_dim: int, config: StackConfig) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(model_dim, config.ffn_dim), nn.Linear(config.ffn_dim, model_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, narrow_BQD: Tensor) -> Tensor:
         """The update."""

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from pretrain.model.attention import TwoStreamAttention
 from pretrain.model.config import ModelConfig
+from pretrain.model.dropout import Dropout
 from pretrain.model.feed_forward import feed_forward
 from pretrain.model.fused.add_norm import add_norm, add_norm_fusable
 from pretrain.model.places import Sight
@@ -35,7 +36,7 @@ class Block(nn.Module):
         self.feed_forward = feed_forward(config)
         self.attention_norm = Norm(config.model_dim, eps=config.norm_epsilon)
         self.feed_forward_norm = Norm(config.model_dim, eps=config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.dropout import Dropout
 from pretrain.model.fused.gelu import bias_gelu, bias_gelu_fusable
 from pretrain.model.precision import product_dtype
 
@@ -19,7 +20,7 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(config.model_dim, config.ffn_dim)
         self.down = nn.Linear(config.ffn_dim, config.model_dim)
         self.activation = config.activation
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, rows_BQD: Tensor) -> Tensor:
         """The update [B, Q, D]."""
@@ -41,7 +42,7 @@ class SwiGLU(nn.Module):
         self.gate = nn.Linear(config.model_dim, config.ffn_dim, bias=False)
         self.up = nn.Linear(config.model_dim, config.ffn_dim, bias=False)
         self.down = nn.Linear(config.ffn_dim, config.model_dim, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, rows_BQD: Tensor) -> Tensor:
         """The update [B, Q, D]."""

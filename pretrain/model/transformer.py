@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pretrain.model.block import Block, Norm
 from pretrain.model.config import ModelConfig, TransformerXLPositions
+from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import DistanceSpan, Places, Sight, join
@@ -49,7 +50,7 @@ class TwoStreamTransformer(nn.Module):
         self.final_norm = (
             Norm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.output_bias_V = nn.Parameter(torch.zeros(vocab_size))
         self.output = None if config.tie_embeddings else nn.Linear(config.model_dim, vocab_size, bias=False)
         nn.init.normal_(self.query_start_D, std=QUERY_START_DEVIATION)

@@ -22,6 +22,7 @@ from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Labelled, LabellingData
 from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length
 from finetune.systems.base import Base, OnProgress
+from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed
 
@@ -67,10 +68,10 @@ class Classifier(nn.Module):
         self.encoder, self.label_smoothing = encoder, config.label_smoothing
         width = encoder.pooling.width * (4 if num_readings == 2 else 1)
         self.head = nn.Sequential(
-            nn.Dropout(config.dropout),
+            Dropout(config.dropout),
             nn.Linear(width, config.hidden_dim),
             nn.GELU(),
-            nn.Dropout(config.dropout),
+            Dropout(config.dropout),
             nn.Linear(config.hidden_dim, num_labels),
         )
 

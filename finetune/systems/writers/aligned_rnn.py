@@ -17,6 +17,7 @@ from finetune.systems.base import Base
 from finetune.systems.writers.alignment import Alignment
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceNetwork, SourceWriter, filled_up
+from pretrain.model.dropout import Dropout
 from pretrain.randomness import key_seed
 
 
@@ -44,7 +45,7 @@ class AlignedRnnNetwork(SourceNetwork):
     def __init__(self, config: AlignedRnnConfig, vocab_size: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, config.embedding_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = BidirectionalEncoder(
             config.cell, config.embedding_dim, config.state_dim, config.encoder_layers, config.dropout
         )

@@ -25,6 +25,7 @@ TORCH_LIBRARY(permcode_attention, library) {
       permcode::cross_entropy_backward);
   library.def("bias_gelu(Tensor x_XF, Tensor bias_F, bool keeps_slope) -> (Tensor, Tensor)", permcode::bias_gelu);
   library.def("bias_gelu_backward(Tensor gradient_XF, Tensor slope_XF) -> (Tensor, Tensor)", permcode::bias_gelu_backward);
+  library.def("dropout(Tensor x, float probability, int seed) -> Tensor", permcode::dropout);
   library.def(
       "add_norm(Tensor rows_XD, Tensor update_XD, Tensor weight_D, Tensor bias_D, float epsilon)"
       " -> (Tensor, Tensor, Tensor, Tensor)",

@@ -62,6 +62,10 @@ std::tuple<at::Tensor, at::Tensor> bias_gelu(const at::Tensor& x_XF, const at::T
 // Gradients of x, and of the bias in float32.
 std::tuple<at::Tensor, at::Tensor> bias_gelu_backward(const at::Tensor& gradient_XF, const at::Tensor& slope_XF);
 
+// Zeros with this probability, else x / (1 - probability); float32 or bfloat16 in steps of 16 numbers. The same for the
+// same seed, so that it is its own backward pass.
+at::Tensor dropout(const at::Tensor& x, double probability, int64_t seed);
+
 // LayerNorm(rows + update), in float32 and in the type of the update; what it is before weight and bias; 1 / deviation.
 // All but the update are float32; columns in steps of 16.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> add_norm(const at::Tensor& rows_XD,

@@ -1,0 +1,57 @@
+"""Dropout: PyTorch's, or on CPUs our own in C++, which takes a sixth of the time and keeps no mask."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pretrain.model.fused.operators import operators_are_there
+
+_STEP = 16
+
+
+class Dropout(nn.Module):
+    """Zeros with `probability` in training, the rest scaled so that the mean stays (Srivastava et al. 2014).
+
+    What is dropped is a function of the state of PyTorch's generator for the device, as with `nn.Dropout`.
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` with some numbers dropped, in its type."""
+        if not self.training or self.probability == 0.0:
+            return x
+        if _fusable(x):
+            dropped: Tensor = _Dropout.apply(x, self.probability)  # type: ignore[no-untyped-call]
+            return dropped
+        return functional.dropout(x, self.probability)
+
+    def extra_repr(self) -> str:
+        """For people."""
+        return f"probability={self.probability}"
+
+
+def _fusable(x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or x.numel() % _STEP:
+        return False
+    return x.dtype in (torch.float32, torch.bfloat16) and operators_are_there()
+
+
+class _Dropout(torch.autograd.Function):
+    """Its gradient is dropped like the input: the seed brings the same choices again."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, probability: float) -> Tensor:
+        seed = int(torch.randint(-(2**63), 2**63 - 1, ()))
+        ctx.dropped = (probability, seed)  # type: ignore[attr-defined]
+        return torch.ops.permcode_attention.dropout(x.contiguous(), probability, seed)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        dropped = torch.ops.permcode_attention.dropout(
+            gradients[0].contiguous(),
+            *ctx.dropped,  # type: ignore[attr-defined]
+        )
+        return dropped, None
