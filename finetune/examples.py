@@ -52,6 +52,16 @@ class Pool:
     relevant: Sequence[tuple[int, ...]]
     excluded: Sequence[int | None] | None = None
 
+    def of_queries(self, numbers: Sequence[int]) -> "Pool":
+        """Some of the queries, all candidates."""
+        return Pool(
+            [self.query_keys[number] for number in numbers],
+            [self.queries[number] for number in numbers],
+            self.candidates,
+            [self.relevant[number] for number in numbers],
+            None if self.excluded is None else [self.excluded[number] for number in numbers],
+        )
+
 
 @dataclass(frozen=True)
 class Labelled:

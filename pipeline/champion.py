@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from cluster.errors import UserError, first_line
@@ -11,12 +10,12 @@ from cluster.storage import read_json, sha256_file, write_json
 from cluster.tracking import Tracking
 from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.stage import RESULT_NAME
+from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.usable import columns_of
 from pipeline.config import PlaceConfig
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
-from pipeline.judged import PREDICTIONS_NAME, judged_fingerprint
+from pipeline.judged import judged_fingerprint
 from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.registry import Candidate, Registered, register
 
@@ -75,10 +74,8 @@ def _registered(
 def _samples(stage: Path) -> dict[str, list[str]]:
     """The first predictions of every job, a row each."""
     table: dict[str, list[str]] = {"job": [], "key": [], "answer": []}
-    for path in sorted(stage.glob("*/seed-*/predictions.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in islice(lines, _NUM_SAMPLES)]
-        for row in rows:
+    for path in sorted(stage.glob(f"*/seed-*/{PREDICTIONS_NAME}")):
+        for row in first_rows(path, _NUM_SAMPLES):
             table["job"].append(str(path.parent.relative_to(stage)))
             table["key"].append(str(row.pop("key")))
             table["answer"].append(json.dumps(row, ensure_ascii=False))

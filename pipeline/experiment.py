@@ -10,13 +10,14 @@ from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_json, sha256_file
 from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.stage import RESULT_NAME, job_paths, run_experiment
+from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, RESULT_NAME
+from finetune.experiment.stage import job_paths, run_experiment
 from pipeline.champion import register_best
 from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_folder
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, StageContext, plan
-from pipeline.judged import PREDICTIONS_NAME, judged_fingerprint
+from pipeline.judged import judged_fingerprint
 from pipeline.run import run_stages
 from pretrain.inference.folders import find_model_folder
 
@@ -44,11 +45,11 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
         run=partial(_run, config),
         signature=partial(_signature, config),
         journals={
-            name: f"{path}/journal.jsonl"
+            name: f"{path}/{JOURNAL_NAME}"
             for name, (system, _, path) in paths.items()
             if learns(config.systems[system])
         },
-        artifacts=("result.json", *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
+        artifacts=(RESULT_NAME, *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
         headlines=tuple(f"systems.{name}.headline" for name in config.systems),
     )
     report = Stage(

@@ -1,16 +1,19 @@
 """An experiment's report: one HTML file with its table, curves and samples."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cluster.journal import read_journal
 from cluster.storage import write_bytes
+from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, first_rows
+from finetune.experiment.pictures import PICTURES_NAME
 from finetune.experiment.stage import read_summary
 from pipeline.experiment_table import RobustnessTable, SystemTable
 from pipeline.graph import StageContext
+from pipeline.page import page
 from pipeline.run_folder import REPORT_NAME
 
 _TEMPLATE_NAME = "experiment.html.j2"
@@ -20,18 +23,10 @@ _MAX_SHOWN_CHARS = 600
 
 def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
     """Write `report.html` into the stage's folder from the task's finished stage; returns the stage summary."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     folder = context.inputs[task]
     summary = read_summary(folder)
-    environment = Environment(
-        loader=PackageLoader("pipeline"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    html = environment.get_template(_TEMPLATE_NAME).render(
+    html = page(
+        _TEMPLATE_NAME,
         task=task,
         table=SystemTable.of(summary),
         facts=summary["facts"],
@@ -40,6 +35,7 @@ def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
         robustness=RobustnessTable.of(summary),
         curves=dict(_curves(folder)),
         samples=dict(_samples(folder, summary)),
+        pictures=dict(_pictures(folder, summary)),
     )
     write_bytes(context.folder / REPORT_NAME, html.encode())
     return {"num_bytes": len(html.encode())}
@@ -62,7 +58,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
 
     journals = {
         str(path.parent.relative_to(folder)): read_journal(path)
-        for path in sorted(folder.glob("*/seed-*/journal.jsonl"))
+        for path in sorted(folder.glob(f"*/seed-*/{JOURNAL_NAME}"))
     }
     for title, name in (("training loss", "loss"), ("validation", "valid")):
         lines = {
@@ -77,10 +73,16 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
 def _samples(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """The first predictions of every system's first seed."""
     for name, found in summary["systems"].items():
-        path = folder / name / f"seed-{found['seeds'][0]}" / "predictions.jsonl"
-        with path.open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in islice(lines, _NUM_SAMPLES)]
+        rows = first_rows(folder / name / f"seed-{found['seeds'][0]}" / PREDICTIONS_NAME, _NUM_SAMPLES)
         yield name, [{key: _shown(value) for key, value in row.items()} for row in rows]
+
+
+def _pictures(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    """By system, of its first seed: an SVG by the item's key, as text that a page can hold."""
+    for name, found in summary["systems"].items():
+        paths = sorted((folder / name / f"seed-{found['seeds'][0]}" / PICTURES_NAME).glob("*.svg"))
+        if paths:
+            yield name, {path.stem: b64encode(path.read_bytes()).decode() for path in paths}
 
 
 def _shown(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Using finetuned systems: `permcode predict` on a file of inputs, `permcode evaluate` on a file with answers."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from cluster.storage import read_json, write_bytes
+from cluster.storage import read_json
 from finetune.experiment.choices import TaskConfig, task_of
 from finetune.experiment.exams import exam_of
+from finetune.experiment.files import RESULT_NAME, write_rows
 from finetune.experiment.jobs import BOOTSTRAP_SEED
 from finetune.experiment.usable import UsableSystem, columns_of
 from finetune.formats.records import read_records
@@ -34,7 +35,7 @@ def find_system(path: Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / SYSTEM_NAME).is_file():
             return folder
-    best = [best_system(result) for result in sorted(path.glob("*/result.json"))]
+    best = [best_system(result) for result in sorted(path.glob(f"*/{RESULT_NAME}"))]
     found = [folder for folder in best if folder is not None]
     if not found:
         raise UserError(
@@ -73,10 +74,7 @@ def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None
     with reporter.bar("predict", len(rows), "rows") as bar:
         answers = usable.answer(rows, bar.update)
         bar.update(len(rows))
-    lines = [
-        json.dumps(row | answer, ensure_ascii=False) + "\n" for row, answer in zip(rows, answers, strict=True)
-    ]
-    write_bytes(output, "".join(lines).encode())
+    write_rows(output, [row | answer for row, answer in zip(rows, answers, strict=True)])
     reporter.line(f"{len(rows):,} predictions in {output}")
 
 
@@ -99,11 +97,9 @@ def evaluate(
         bar.update(exam.num_test_items)
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
-        told = {"value": found.value, "low": found.low, "high": found.high}
-        reporter.line(f"{measured.name:<28} {metric_text(told)}, {found.num_items:,} items")
+        reporter.line(f"{measured.name:<28} {metric_text(asdict(found))}, {found.num_items:,} items")
     if output is not None:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
-        write_bytes(output, "".join(lines).encode())
+        write_rows(output, answers.rows)
         reporter.line(f"predictions: {output}")
 
 

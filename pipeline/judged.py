@@ -7,7 +7,6 @@ from typing import Any
 
 from cluster.storage import fingerprint
 
-PREDICTIONS_NAME = "predictions.jsonl"
 _WHAT_WAS_ASKED = ("key", "source", "suffix", "references", "query", "relevant", "label")
 """Of a row of predictions: all but what the system made of it."""
 _ABOUT_LEARNING = {

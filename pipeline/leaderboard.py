@@ -13,6 +13,7 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import write_bytes
 from pipeline.experiment_table import metric_text
+from pipeline.page import page
 from pipeline.stage_record import StageRecord, read_record
 
 _TABLE_WIDTH_CHARS = 120
@@ -98,7 +99,7 @@ def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Repor
     for line in text.getvalue().rstrip().splitlines():
         reporter.line(line.rstrip())
     if html is not None:
-        write_bytes(html, _page(entries).encode())
+        write_bytes(html, page("leaderboard.html.j2", rows=[_cells(one) for one in entries]).encode())
         reporter.line(f"page: {html}")
 
 
@@ -113,13 +114,3 @@ def _cells(one: Entry) -> tuple[str, ...]:
         size,
         str(one.folder),
     )
-
-
-def _page(entries: Sequence[Entry]) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("pipeline"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("leaderboard.html.j2").render(rows=[_cells(one) for one in entries])

@@ -10,6 +10,7 @@ from cluster.reporter import duration_text
 from cluster.storage import write_bytes
 from pipeline.charts import Chart
 from pipeline.curves import training_curves
+from pipeline.page import page
 from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts
@@ -34,17 +35,9 @@ def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
 
 def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord], journal: Path) -> str:
     """The report as HTML; `journal` is the pretraining's."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("pipeline"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     prep = records["prep"].summary
-    return environment.get_template(_TEMPLATE_NAME).render(
+    return page(
+        _TEMPLATE_NAME,
         facts=facts(records),
         sections=_sections(records, journal),
         splits=prep["splits"],

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.storage import write_json
+from pretrain.agreement import agreed
 from pretrain.attempt import Attempt, attempt
 from pretrain.config import PretrainConfig
 from pretrain.finish import evaluated
@@ -151,9 +152,7 @@ def _commit_last(state: TrainState, this: Attempt, reason: str) -> None:
     """Commit and wait for it; collective. UserError when it could not be written."""
     this.saver.save(state, reason, this.bits_per_byte_at(state.step))
     this.saver.wait()
-    is_committed = [this.saver.is_committed(state.step)]
-    dist.broadcast_object_list(is_committed, src=0)
-    if not is_committed[0]:
+    if not agreed(lambda: this.saver.is_committed(state.step)):
         raise UserError(
             f"the checkpoint of step {state.step} could not be written (why stands in {this.run.journal}): mend the "
             "disk and give the same command again, which goes on from the checkpoint before it"

@@ -28,6 +28,8 @@ class Workers:
     num_workers: int
     max_restarts: int
     folder: Path
+    patience_s: int = 1800
+    """How long a worker waits for what another one does; one that died is noticed at once."""
 
     def run(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
@@ -77,7 +79,7 @@ class Workers:
         return TorchTrainer(
             work,
             train_loop_config=settings,
-            torch_config=TorchConfig(backend=backend),
+            torch_config=TorchConfig(backend=backend, timeout_s=self.patience_s),
             scaling_config=ray.train.ScalingConfig(num_workers=self.num_workers, use_gpu=backend == "nccl"),
             run_config=ray.train.RunConfig(
                 name=".ray-train",

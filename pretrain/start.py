@@ -12,6 +12,7 @@ from cluster.fault_points import fault_point
 from cluster.journal import read_journal
 from cluster.lineage import PATIENCE_FACT
 from cluster.storage import read_json
+from pretrain.agreement import agreed
 from pretrain.attempt import Attempt
 from pretrain.checkpoint.compatibility import check_resumable
 from pretrain.checkpoint.finding import STATE_NAME, newest_valid, remove_commit, remove_unfinished
@@ -49,7 +50,7 @@ def start(this: Attempt) -> TrainState:
 
     Raises UserError when no commit is valid or the newest is of another run.
     """
-    origin = _agreed_origin(this.run, this.recorder)
+    origin = agreed(lambda: _look(this.run, this.recorder))
     this.watchdog.at(0, "start")
     fault_point("start.agreed")
     state = _fresh_state(this, origin.rewinds)
@@ -62,20 +63,6 @@ def start(this: Attempt) -> TrainState:
     state.feed = LaneFeed(state.reader, state.lanes, state.cursor)
     _tell(state, this, origin)
     return state
-
-
-def _agreed_origin(run: Run, recorder: Recorder) -> Origin:
-    """Rank 0 looks, everybody hears; what it cannot use, nobody uses."""
-    found: list[Origin | UserError | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            found = [_look(run, recorder)]
-        except UserError as error:
-            found = [error]
-    dist.broadcast_object_list(found, src=0)
-    if isinstance(found[0], Origin):
-        return found[0]
-    raise UserError(str(found[0]))
 
 
 def _look(run: Run, recorder: Recorder) -> Origin:

@@ -17,11 +17,6 @@ class Bug:
     code: str
 
 
-def make_bug(code: str, language: str, seed: int) -> Bug | None:
-    """The first of `make_bugs`; None where the function does not parse or offers no place."""
-    return next(iter(make_bugs(code, language, seed, 1)), None)
-
-
 def make_bugs(code: str, language: str, seed: int, most: int) -> list[Bug]:
     """Up to `most` different versions of a function, each with one bug; fewer where it has fewer places.
 

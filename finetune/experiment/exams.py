@@ -10,13 +10,16 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from finetune.examples import LabellingData, Pool, RankingData, WritingData
+from finetune.examples import Labelled, LabellingData, Pool, RankingData, WritingData
 from finetune.metrics.measured import Measured
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
 from finetune.tasks.base import LabellingTask, RankingTask, Task, WritingTask
 
 _BEST_KEPT = 20
 """Candidates of a query that predictions name."""
+
+_MOST_TUNED_ON = 2000
+"""Items of the validation split by which a threshold is chosen."""
 
 Row = dict[str, Any]
 """One line of predictions.jsonl."""
@@ -77,7 +80,7 @@ class RankingExam:
 
     def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
         self.task, self.test_pool = task, data.test
-        self._valid = _some_queries(data.valid, valid_items)
+        self._valid = data.valid.of_queries(_spread(range(len(data.valid.queries)), valid_items))
         self.num_test_items = len(data.test.queries)
 
     def validate(self, system: System) -> float:
@@ -98,22 +101,23 @@ class LabellingExam:
     def __init__(self, task: LabellingTask, data: LabellingData, valid_items: int) -> None:
         self.task, self.test_items = task, list(data.test)
         self._valid = _spread(data.valid, valid_items)
+        self._tuning = _spread(data.valid, _MOST_TUNED_ON)
         self.num_test_items = len(self.test_items)
 
     def validate(self, system: System) -> float:
         """See `Exam`."""
-        texts = [one.texts for one in self._valid]
-        found = cast(Labeller, system).probabilities(texts, _silent)
-        return self.task.judge(self._valid, found)[0].value
+        found_NC = _probabilities(system, self._valid, _silent)
+        return self.task.judge(self._valid, found_NC)[0].value
 
     def test(self, system: System, on_progress: OnProgress) -> Answers:
         """See `Exam`."""
-        found_NC = cast(Labeller, system).probabilities([one.texts for one in self.test_items], on_progress)
+        task = self.task.tuned(self._tuning, lambda items: _probabilities(system, items, _silent))
+        found_NC = _probabilities(system, self.test_items, on_progress)
         rows = [
             {"key": one.key, "label": one.label, "probabilities": [round(float(p), 6) for p in found_C]}
             for one, found_C in zip(self.test_items, found_NC, strict=True)
         ]
-        return Answers(self.task.judge(self.test_items, found_NC), rows)
+        return Answers(task.judge(self.test_items, found_NC), rows)
 
 
 def exam_of(asks: str, task: Task, data: Any, valid_items: int) -> Exam:
@@ -133,16 +137,8 @@ def _spread(items: Sequence[Any], most: int) -> list[Any]:
     return [items[number * len(items) // most] for number in range(most)]
 
 
-def _some_queries(pool: Pool, most: int) -> Pool:
-    """All candidates, at most so many queries."""
-    kept = _spread(range(len(pool.queries)), most)
-    return Pool(
-        [pool.query_keys[number] for number in kept],
-        [pool.queries[number] for number in kept],
-        pool.candidates,
-        [pool.relevant[number] for number in kept],
-        None if pool.excluded is None else [pool.excluded[number] for number in kept],
-    )
+def _probabilities(system: System, items: Sequence[Labelled], on_progress: OnProgress) -> NDArray[np.float64]:
+    return cast(Labeller, system).probabilities([one.texts for one in items], on_progress)
 
 
 def _scores(system: System, pool: Pool, on_progress: OnProgress) -> NDArray[np.float64]:

@@ -1,12 +1,12 @@
 """One job of an experiment: a system for one seed, trained and judged.
 
 Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains), `best.safetensors`,
-`predictions.jsonl`, `model/` (what it takes to use the system), and at last `result.json`.
+`predictions.jsonl`, `alignments/` (of systems that align), `model/` (what it takes to use the system), and at last
+`result.json`.
 """
 
-import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.journal import Journal
-from cluster.storage import read_json, write_bytes, write_json
+from cluster.storage import read_json, write_json
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
+from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, RESULT_NAME, write_rows
+from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.robustness import robustness_of
 from finetune.metrics.intervals import estimate, resampled
 from finetune.systems.base import Base, System
@@ -27,12 +29,10 @@ from finetune.systems.saved import module_of, save_system
 from finetune.tasks.base import Source
 from finetune.training.best import load_best
 from finetune.training.fit import Fit, FitEnd
+from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest
 from pretrain.inference.folders import checked_model
 
-RESULT_NAME = "result.json"
-PREDICTIONS_NAME = "predictions.jsonl"
-JOURNAL_NAME = "journal.jsonl"
 BOOTSTRAP_SEED = 0
 """The same for all systems: comparisons are paired by it."""
 
@@ -88,19 +88,14 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
     What was begun is gone on with, bit for bit. Raises UserError for settings or data that cannot be used.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    is_first = dist.get_rank() == 0
-    journal = Journal(job.folder / JOURNAL_NAME) if is_first else None
+    journal = Journal(job.folder / JOURNAL_NAME) if dist.get_rank() == 0 else None
     try:
         system, end = place.build(job), None
         if learns(place.config.systems[job.system]):
             end = _fit(job, place, system, journal, stop)
             if end.stopped:
                 return False
-        if is_first:
-            if end is not None:
-                system = _with_best_weights(job, place)
-            _judge(job, place, system, end, journal)
-        dist.barrier()
+        agreed(lambda: _judge(job, place, system, end, journal))
     finally:
         if journal is not None:
             journal.close()
@@ -131,10 +126,12 @@ def _with_best_weights(job: Job, place: Workplace) -> System:
 def _judge(job: Job, place: Workplace, system: System, end: FitEnd | None, journal: Journal | None) -> None:
     if journal is not None:
         journal.event("judging the test split", name="judging", num_items=place.exam.num_test_items)
+    if end is not None:
+        system = _with_best_weights(job, place)
     answers = place.exam.test(system, lambda num_items: None)
     robustness = robustness_of(place.config.robustness, place.exam, system, BOOTSTRAP_SEED)
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answers.rows]
-    write_bytes(job.folder / PREDICTIONS_NAME, "".join(lines).encode())
+    write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
+    draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
     _save(job, place, system)
     write_json(job.result, _result(job, place, system, answers, end) | {"robustness": robustness})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
@@ -156,15 +153,7 @@ def _save(job: Job, place: Workplace, system: System) -> None:
 def _result(
     job: Job, place: Workplace, system: System, answers: Answers, end: FitEnd | None
 ) -> dict[str, Any]:
-    metrics = {}
-    for measured in answers.measured:
-        found = estimate(measured, BOOTSTRAP_SEED)
-        metrics[measured.name] = {
-            "value": found.value,
-            "low": found.low,
-            "high": found.high,
-            "num_items": found.num_items,
-        }
+    metrics = {one.name: asdict(estimate(one, BOOTSTRAP_SEED)) for one in answers.measured}
     headline = answers.measured[0]
     module = module_of(system)
     return {

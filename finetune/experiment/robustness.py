@@ -16,6 +16,7 @@ from finetune.experiment.exams import Exam, LabellingExam, RankingExam, WritingE
 from finetune.metrics.intervals import compare
 from finetune.metrics.measured import Measured
 from finetune.systems.base import Labeller, Ranker, System, Writer
+from finetune.transforms.items import transformed_items
 from finetune.transforms.registry import transform
 
 TransformKind = Literal["rename", "dead_code", "permute", "for_to_while", "swap_branches"]
@@ -69,19 +70,15 @@ def _before_and_after(
 def _written(
     exam: WritingExam, system: Writer, kind: str, language: str, seed: int
 ) -> tuple[Measured, Measured] | None:
-    both = [
-        (one, replace(one, source=code))
-        for one in exam.test_items
-        if (code := transform(kind, one.source, language, seed)) is not None
-    ]
-    if not both:
+    changed = transformed_items(exam.test_items, kind, language, seed)
+    if not changed.before:
         return None
 
     def measured(items: Sequence[Pair]) -> Measured:
         written = system.write([(one.source, one.suffix) for one in items], lambda _: None)
         return exam.task.quick(items, written)
 
-    return measured([before for before, _ in both]), measured([after for _, after in both])
+    return measured(changed.before), measured(changed.after)
 
 
 def _ranked(
@@ -99,18 +96,12 @@ def _ranked(
         return None
     after_C = [old if new is None else new for old, new in zip(pool.candidates, changed_C, strict=True)]
 
-    def measured(candidates: Sequence[str]) -> Measured:
-        part = Pool(
-            [pool.query_keys[number] for number in touched],
-            [pool.queries[number] for number in touched],
-            candidates,
-            [pool.relevant[number] for number in touched],
-            None if pool.excluded is None else [pool.excluded[number] for number in touched],
-        )
+    def measured(part: Pool) -> Measured:
         score_QC = system.scores(part.queries, part.candidates, lambda _: None)
         return exam.task.judge(part, score_QC)[0]
 
-    return measured(pool.candidates), measured(after_C)
+    before = pool.of_queries(touched)
+    return measured(before), measured(replace(before, candidates=after_C))
 
 
 def _labelled(

@@ -12,11 +12,13 @@ from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json, write_json
 from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.files import JOURNAL_NAME, RESULT_NAME
 from finetune.experiment.results import summary_of
 from pretrain.ray_workers import Workers
 
-RESULT_NAME = "result.json"
 _MAX_RESTARTS = 2
+_PATIENCE_S = 7 * 24 * 3600
+"""The first worker judges alone, which may take hours."""
 
 
 def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
@@ -49,7 +51,7 @@ def run_experiment(
     jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
     missing = [job for job in jobs if not job.result.exists()]
     if missing:
-        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder)
+        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _PATIENCE_S)
         settings = {"config": config, "model": model, "prep": prep, "jobs": jobs}
         with _shown(config, folder, reporter):
             workers.run(work, settings, reporter)
@@ -78,7 +80,7 @@ def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterat
                 num_steps = config.training_of_system(system).steps
                 bar = stack.enter_context(reporter.bar(name, num_steps, "steps"))
                 show = partial(_show, name, bar, num_steps, reporter)
-                stack.enter_context(followed(folder / path / "journal.jsonl", show, skip_existing=True))
+                stack.enter_context(followed(folder / path / JOURNAL_NAME, show, skip_existing=True))
         yield
 
 

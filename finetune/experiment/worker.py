@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from finetune.experiment.jobs import Job, Workplace, run_job
+from pretrain.agreement import agreed
 from pretrain.health.stop import stop_requests
 from pretrain.ray_workers import joined
 
@@ -19,7 +20,5 @@ def work(settings: dict[str, Any]) -> None:
             place = Workplace.open(settings["config"], settings["model"], settings["prep"], device)
             for job in jobs:
                 # The first worker looks, so that all do the same jobs.
-                is_done = [job.result.exists()]
-                dist.broadcast_object_list(is_done, src=0)
-                if not is_done[0] and not run_job(job, place, stop):
+                if not agreed(job.result.exists) and not run_job(job, place, stop):
                     return

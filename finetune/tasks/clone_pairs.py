@@ -5,6 +5,7 @@ that sharing some words does not decide.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +18,15 @@ from finetune.formats.labelled import read_clone_pairs, read_codes
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
 from finetune.lexical import TfidfSearch
-from finetune.metrics.classification import accuracy, binary_f1, binary_precision, binary_recall
+from finetune.metrics.classification import (
+    accuracy,
+    best_threshold,
+    binary_f1,
+    binary_precision,
+    binary_recall,
+)
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.tasks.base import AnswerOf, Source
 from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
 from finetune.tasks.ranking import Masking
 from pretrain.randomness import keyed_generator
@@ -51,8 +58,9 @@ class ClonePairs:
     labels: tuple[str, ...] = ("other", "clone")
     num_texts = 2
 
-    def __init__(self, config: ClonePairsConfig) -> None:
-        self.config = config
+    def __init__(self, config: ClonePairsConfig, threshold: float | None = None) -> None:
+        """`threshold`: from which probability on a pair is a clone; None takes the likelier label."""
+        self.config, self.threshold = config, threshold
 
     def files(self) -> list[Path]:
         """What is read, for fingerprints."""
@@ -76,10 +84,21 @@ class ClonePairs:
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
-        """F1, precision and recall of "clone", accuracy; a pair is one where that is likelier than not."""
-        wanted, given = wanted_labels(items), probability_NC.argmax(axis=1)
-        metrics = (binary_f1, binary_precision, binary_recall, accuracy)
-        return [metric(wanted, given) for metric in metrics]
+        """F1, precision and recall of "clone", accuracy; F1 again by the likelier label where there is a threshold."""
+        wanted, likelier = wanted_labels(items), probability_NC.argmax(axis=1)
+        given = likelier if self.threshold is None else probability_NC[:, 1] >= self.threshold
+        measured = [
+            metric(wanted, given) for metric in (binary_f1, binary_precision, binary_recall, accuracy)
+        ]
+        if self.threshold is not None:
+            measured.append(replace(binary_f1(wanted, likelier), name="f1_untuned"))
+        return measured
+
+    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "ClonePairs":
+        """With the threshold of the highest F1 on these items; as it is where none of them is a clone."""
+        if not any(item.label for item in items):
+            return self
+        return ClonePairs(self.config, best_threshold(wanted_labels(items), answer(items)[:, 1]))
 
     def _given(self, masking: Masking, seed: int) -> dict[Split, list[Labelled]]:
         config = self.config

@@ -21,7 +21,7 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.tasks.base import AnswerOf, Source
 from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
 from pretrain.randomness import keyed_generator
 
@@ -85,6 +85,10 @@ class Cloze:
     def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
         """Accuracy; the likelier word is given."""
         return [accuracy(wanted_labels(items), probability_NC.argmax(axis=1))]
+
+    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "Cloze":
+        """There is nothing to choose."""
+        return self
 
     def _of_file(self, path: Path) -> list[Labelled]:
         items = read_cloze(path)

@@ -13,7 +13,7 @@ from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import read_labelled_texts
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.tasks.base import AnswerOf, Source
 from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
 
 
@@ -71,6 +71,10 @@ class Defect:
         """Accuracy, and F1 of the defective ones; the likelier label is given."""
         wanted, given = wanted_labels(items), probability_NC.argmax(axis=1)
         return [accuracy(wanted, given), binary_f1(wanted, given)]
+
+    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "Defect":
+        """There is nothing to choose."""
+        return self
 
     def _read(self, split: str, name: str) -> list[Labelled]:
         config = self.config

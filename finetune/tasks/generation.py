@@ -16,7 +16,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.writing import load_pair_files, on_the_rest, references, with_codebleu
+from finetune.tasks.writing import judge_code, load_pair_files, references
 
 
 class GenerationConfig(PairFiles):
@@ -49,11 +49,7 @@ class Generation:
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match by tokens, CodeBLEU; the first two again without leaked items."""
-        wanted = references(items)
-        both = (codexglue_bleu, exact_match_tokens)
-        measured = [metric(wanted, written) for metric in both]
-        measured += with_codebleu(items, written, self.language)
-        return measured + on_the_rest(both, items, written)
+        return judge_code((codexglue_bleu, exact_match_tokens), items, written, self.language)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""

@@ -25,7 +25,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.writing import finish, hold_out, load_pair_files, on_the_rest, references, with_codebleu
+from finetune.tasks.writing import finish, hold_out, judge_code, load_pair_files, references
 
 
 class BugsConfig(Config):
@@ -112,11 +112,7 @@ class Repair:
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Exact match, BLEU and CodeBLEU; the first two again without leaked items."""
-        wanted = references(items)
-        both = (exact_match, codexglue_bleu)
-        measured = [metric(wanted, written) for metric in both]
-        measured += with_codebleu(items, written, self.language)
-        return measured + on_the_rest(both, items, written)
+        return judge_code((exact_match, codexglue_bleu), items, written, self.language)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Exact match."""

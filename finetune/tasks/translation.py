@@ -15,7 +15,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.writing import load_pair_files, on_the_rest, references, with_codebleu
+from finetune.tasks.writing import judge_code, load_pair_files, references
 
 
 class TranslationConfig(PairFiles):
@@ -48,11 +48,7 @@ class Translation:
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match, CodeBLEU; BLEU and exact match again without leaked items."""
-        wanted = references(items)
-        both = (codexglue_bleu, exact_match)
-        measured = [metric(wanted, written) for metric in both]
-        measured += with_codebleu(items, written, self.language)
-        return measured + on_the_rest(both, items, written)
+        return judge_code((codexglue_bleu, exact_match), items, written, self.language)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""

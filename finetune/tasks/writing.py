@@ -83,6 +83,15 @@ def references(items: Sequence[Pair]) -> list[Sequence[str]]:
     return [item.references for item in items]
 
 
+def judge_code(
+    metrics: Sequence[Metric], items: Sequence[Pair], written: Sequence[str], language: str
+) -> list[Measured]:
+    """The metrics, the headline first, and CodeBLEU; the metrics again without leaked items."""
+    wanted = references(items)
+    measured = [metric(wanted, written) for metric in metrics]
+    return measured + with_codebleu(items, written, language) + on_the_rest(metrics, items, written)
+
+
 def on_the_rest(
     metrics: Iterable[Metric], items: Sequence[Pair], written: Sequence[str], suffix: str = "_unleaked"
 ) -> list[Measured]:

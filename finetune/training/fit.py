@@ -21,6 +21,7 @@ from finetune.training.config import FitConfig
 from finetune.training.rates import adamw, rate_share
 from finetune.training.saving import FitSaver
 from finetune.training.state import FitState
+from pretrain.agreement import agreed
 from pretrain.engine.module_engine import ModuleEngine
 from pretrain.engine.settings import EngineSettings
 from pretrain.health.stop import StopRequest
@@ -81,7 +82,7 @@ class Fit:
 
     def _train(self, engine: ModuleEngine) -> FitEnd:
         state = FitState()
-        saver = FitSaver(self._folder, self._config, self._journal, _agreed_token())
+        saver = FitSaver(self._folder, self._config, self._journal, agreed(_new_token))
         saver.resume(engine, state)
         stopped = False
         while state.step < self._config.steps and not self._is_patience_over(state):
@@ -153,12 +154,8 @@ class Fit:
 
     def _evaluate(self, engine: ModuleEngine, state: FitState) -> float:
         """The headline metric, kept with the weights where it is the best so far; collective."""
-        told = [0.0]
-        if dist.get_rank() == 0:
-            self._learner.module.eval()
-            told = [self._validate()]
-        dist.broadcast_object_list(told, src=0)
-        metric = told[0]
+        self._learner.module.eval()
+        metric = agreed(self._validate)
         state.evaluations_since_best += 1
         if is_better(metric, state.best):
             state.best, state.evaluations_since_best = Best(state.step, metric), 0
@@ -185,8 +182,6 @@ def _sums(mine: list[Any], device: torch.device) -> list[float]:
     return [float(value) for value in sums.tolist()]
 
 
-def _agreed_token() -> str:
-    """One that no other attempt had, the same on all workers."""
-    token = [secrets.token_hex(4)]
-    dist.broadcast_object_list(token, src=0)
-    return token[0]
+def _new_token() -> str:
+    """One that no other attempt had."""
+    return secrets.token_hex(4)

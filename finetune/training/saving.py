@@ -12,6 +12,7 @@ from cluster.journal import Journal, Level
 from finetune.training.best import Best
 from finetune.training.config import FitConfig
 from finetune.training.state import FitState
+from pretrain.agreement import agreed
 from pretrain.checkpoint.finding import Damaged, newest_valid, remove_unfinished
 from pretrain.checkpoint.reading import open_commit
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
@@ -37,7 +38,7 @@ class FitSaver:
 
         Raises UserError when there are commits and none is valid.
         """
-        commit = self._agreed_commit()
+        commit = agreed(self._newest_commit)
         if commit is not None:
             stored = open_commit(commit)
             engine.restore(stored)
@@ -78,27 +79,16 @@ class FitSaver:
         """Until the last commit is on disk. Raises UserError when it could not be written."""
         assert self._writer
         self._writer.wait()
-        is_there = [state.step in (0, self._writer.newest_step)]
-        dist.broadcast_object_list(is_there, src=0)
-        if not is_there[0]:
+        writer = self._writer
+        if not agreed(lambda: state.step in (0, writer.newest_step)):
             raise UserError(
                 f"the checkpoint of step {state.step} could not be written to {self._checkpoints}: mend the disk and "
                 "give the same command again"
             )
 
-    def _agreed_commit(self) -> Path | None:
-        found: list[Any] = [None]
-        if dist.get_rank() == 0:
-            remove_unfinished(self._checkpoints)
-            try:
-                found = [newest_valid(self._checkpoints, self._tell_damaged)]
-            except UserError as error:
-                found = [error]
-        dist.broadcast_object_list(found, src=0)
-        if isinstance(found[0], UserError):
-            raise UserError(str(found[0]))
-        commit: Path | None = found[0]
-        return commit
+    def _newest_commit(self) -> Path | None:
+        remove_unfinished(self._checkpoints)
+        return newest_valid(self._checkpoints, self._tell_damaged)
 
     def _tell_damaged(self, damaged: Damaged) -> None:
         self._tell(str(damaged), "warning", "damaged", {"commit": damaged.commit})

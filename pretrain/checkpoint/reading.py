@@ -89,12 +89,6 @@ def open_commit(folder: Path) -> CommitTensors:
     return CommitTensors(folder)
 
 
-def load_memory(folder: Path, lanes: range) -> SegmentMemory:
-    """A commit's memory of these lanes alone. Raises UserError when one is missing."""
-    names = _listing_of_now(folder).matching("memory-*.safetensors")
-    return read_memory([folder / name for name in names], lanes)
-
-
 def load_weights(folder: Path) -> dict[str, Tensor]:
     """A commit's float32 weights by parameter name; also of format 2. Raises UserError when they cannot be read."""
     listing = read_listing(folder)

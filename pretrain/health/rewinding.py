@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from pretrain.agreement import agreed
 from pretrain.attempt import Attempt
 from pretrain.checkpoint.finding import discard_newer, problem_of
 from pretrain.checkpoint.listing import step_folders, step_of
@@ -19,15 +20,11 @@ def rewind(state: TrainState, spike: Spike, cause: str, this: Attempt) -> bool:
     Collective. The caller then starts from the newest commit again, as after a kill.
     """
     this.saver.wait()
-    found: list[Path | None] = [None]
-    if dist.get_rank() == 0:
-        found = [_last_valid_before(this.run.checkpoints, spike.first_step)]
-    dist.broadcast_object_list(found, src=0)
-    refusal = _refusal(state, found[0])
-    if refusal or found[0] is None:
+    back_to = agreed(lambda: _last_valid_before(this.run.checkpoints, spike.first_step))
+    refusal = _refusal(state, back_to)
+    if refusal or back_to is None:
         this.recorder.event(f"not going back: {refusal}", "warning")
         return False
-    back_to = found[0]
     window = range(state.cursors[spike.first_step], state.cursors[spike.last_step] + 1)
     event = Rewind(state.step, step_of(back_to) or 0, window.start, window.stop, cause)
     if dist.get_rank() == 0:

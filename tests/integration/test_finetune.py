@@ -114,6 +114,14 @@ def test_the_table_can_be_computed_again_from_the_predictions(experiment: Path) 
     assert against["low"] <= against["difference"] <= against["high"]
 
 
+def test_the_report_shows_what_the_recurrent_network_looked_at(experiment: Path) -> None:
+    drawn = sorted(path.stem for path in (stage(experiment) / "rnn" / "seed-0" / "alignments").glob("*.svg"))
+    assert drawn == [f"test-{number}" for number in range(1, 9)]
+    page = (experiment / "report.html").read_text()
+    assert [f"alignment of {key}" in page for key in drawn] == [True] * 8
+    assert not list(stage(experiment).glob("pretrained/seed-0/alignments"))
+
+
 def test_a_finished_experiment_is_not_done_again(model: Path, data: Path, experiment: Path) -> None:
     done = permcode(*command(model, data, experiment))
     assert done.returncode == 0

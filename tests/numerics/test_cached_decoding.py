@@ -4,71 +4,26 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pretrain.inference.any_order import fill_any_order
-from pretrain.inference.continuation import Continuation
 from pretrain.inference.hole import Hole, Sides
-from pretrain.inference.infilling import fill_known_length
-from pretrain.inference.left_to_right import complete_by_beam, complete_tokens
+from pretrain.inference.left_to_right import complete_by_beam
 from pretrain.inference.sampling import GREEDY
-from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.model.config import ModelConfig, PositionsConfig
-from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer
+from tests.numerics.decoding_ways import (
+    FP64_TOLERANCE,
+    SEGMENT,
+    Part,
+    behind_eod,
+    continued,
+    in_segments,
+    random_tokens,
+    without_cache,
+)
 from tests.small_models import ABSOLUTE, RELATIVE, VOCAB, small_model
-
-FP64_TOLERANCE = 1e-10
-SEGMENT = 12
-
-
-def random_tokens(seed: int, count: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(0, VOCAB, count)
-
-
-def row(values: list[int] | NDArray[np.int64]) -> Tensor:
-    return torch.tensor(np.asarray(values, dtype=np.int64))[None]
-
-
-@torch.inference_mode()
-def without_cache(
-    model: TwoStreamTransformer,
-    tokens: NDArray[np.int64],
-    rank: list[int],
-    position: list[int],
-    predicted: list[tuple[int, int]],
-    memory: SegmentMemory | None = None,
-    document: list[int] | None = None,
-) -> tuple[Tensor, SegmentMemory]:
-    """Logits [P, V] for (position, rank) pairs from the whole text at once; everything is of one group.
-
-    `document` is of every token; those predicted are of document 1.
-    """
-    extent = max(position + [place for place, _ in predicted]) + 1
-    documents = None if document is None else row(document)
-    content = Places(row(position), row(rank), torch.zeros_like(row(rank)), documents, extent)
-    places, ranks = row([place for place, _ in predicted]), row([one for _, one in predicted])
-    of_text = None if document is None else torch.ones_like(ranks)
-    targets = Places(places, ranks, torch.zeros_like(ranks), of_text, extent)
-    output = model(row(tokens), content, targets, memory)
-    return output.logits_BPV[0], output.memory
-
-
-def continued(
-    model: TwoStreamTransformer,
-    prompts: list[NDArray[np.int64]],
-    new: list[NDArray[np.int64]],
-    segment_tokens: int = SEGMENT,
-) -> Tensor:
-    """Logits [B, T, V] of every new token with the cache."""
-    text = Continuation(Decoder(model, segment_tokens), prompts, max_new_tokens=len(new[0]))
-    new_BT = torch.tensor(np.stack(new))
-    logits = [text.first()]
-    logits += [text.following(new_BT[:, step]) for step in range(new_BT.shape[1] - 1)]
-    return torch.stack(logits, dim=1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -86,43 +41,6 @@ def test_completion_within_a_segment(positions: PositionsConfig, norm: str) -> N
         [(5 + step, 1 + step) for step in range(6)],
     )
     torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
-
-
-Part = tuple[int, int, int]
-"""First and end of a segment in the text, and how many of its tokens are context."""
-
-
-def in_segments(
-    model: TwoStreamTransformer, text: NDArray[np.int64], parts: list[Part], eod_first: bool = False
-) -> Tensor:
-    """Logits of all tokens behind the contexts; what two segments share is the context of the second.
-
-    With `eod_first` the first token is of another document than the others.
-    """
-    document = [0] + [1] * (len(text) - 1) if eod_first else None
-    memory, wanted = None, []
-    for number, (first, end, num_context) in enumerate(parts):
-        length = end - first
-        rank = [0] * num_context + list(range(1, length - num_context + 1))
-        predicted = [(place, place - num_context + 1) for place in range(num_context, length)]
-        of_part = document and document[first:end]
-        places = list(range(length))
-        logits, _ = without_cache(
-            model, text[first:end], rank, places, predicted or [(0, 0)], memory, of_part
-        )
-        wanted.append(logits[: len(predicted)])
-        if number + 1 < len(parts):
-            kept = parts[number + 1][0] - first
-            _, memory = without_cache(
-                model,
-                text[first : first + kept],
-                rank[:kept],
-                places[:kept],
-                [(0, 0)],
-                memory,
-                of_part and of_part[:kept],
-            )
-    return torch.cat(wanted)
 
 
 LONG_PROMPT = [(0, 1, 1), (1, 13, 12), (13, 25, 12)]
@@ -279,95 +197,6 @@ def test_a_hole_in_nothing_sees_nothing() -> None:
     # One token that the prediction does not see: its own rank is no lower.
     wanted_TV, _ = without_cache(model, random_tokens(0, 1), [0], [0], [(0, 0)])
     torch.testing.assert_close(found_V, wanted_TV[0], rtol=0, atol=FP64_TOLERANCE)
-
-
-# A model that tells documents apart: every decoded text begins with the <eod> of the document before it.
-EOD = 1
-
-
-def behind_eod(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([[EOD], tokens])
-
-
-@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-@pytest.mark.parametrize("lengths", [(0,), (0, 3)])
-def test_completions_are_as_likely_as_they_score_when_documents_are_told_apart(
-    positions: PositionsConfig, lengths: tuple[int, ...]
-) -> None:
-    model = small_model(positions, segment_encodings=True)
-    prompts = [random_tokens(20 + length, length) % (VOCAB - 2) + 2 for length in lengths]
-    decoder, rules = Decoder(model, SEGMENT), TokenRules(never=(EOD,))
-    found = complete_tokens(decoder, [behind_eod(prompt) for prompt in prompts], 6, GREEDY, rules)
-    beams = complete_by_beam(decoder, [behind_eod(prompt) for prompt in prompts], 6, 3, rules)
-    for prompt, one, row in zip(prompts, found, beams, strict=True):
-        for generated in (one, *row):
-            text = np.concatenate([prompt, generated.tokens]).astype(np.int64)
-            order = np.arange(len(prompt), len(text))
-            scored = score_chosen(model, text, order, EOD, SEGMENT)
-            assert generated.log_likelihood == pytest.approx(scored.log_likelihood, abs=FP64_TOLERANCE)
-
-
-@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_fillings_are_as_likely_as_they_score_when_documents_are_told_apart(
-    positions: PositionsConfig,
-) -> None:
-    model = small_model(positions, segment_encodings=True)
-    prefix, suffix = (random_tokens(seed, 3) % (VOCAB - 2) + 2 for seed in (31, 32))
-    decoder, rules, sides = (
-        Decoder(model, SEGMENT),
-        TokenRules(never=(EOD,)),
-        Sides(behind_eod(prefix), suffix),
-    )
-    known = fill_known_length(decoder, sides, 4, GREEDY, rules)[0]
-    surest = fill_any_order(decoder, sides, 4, GREEDY, rules, at_once=2)
-    for tokens, log_likelihood, order in (
-        (known.tokens, known.log_likelihood, range(4)),
-        (surest.tokens, surest.log_likelihood, surest.order),
-    ):
-        text = np.concatenate([prefix, tokens, suffix]).astype(np.int64)
-        scored = score_chosen(model, text, 3 + np.array(order), EOD, SEGMENT)
-        assert log_likelihood == pytest.approx(scored.log_likelihood, abs=FP64_TOLERANCE)
-
-
-@torch.inference_mode()
-def with_documents(
-    model: TwoStreamTransformer, tokens: NDArray[np.int64], rank: list[int], predicted: list[int]
-) -> Tensor:
-    """Logits [P, V] of a text that fits a segment; its first token is of another document."""
-    document = row([0] + [1] * (len(tokens) - 1))
-    content = Places.in_order(row(rank), torch.zeros_like(document), document)
-    return model(row(tokens), content, content.at(row(predicted))).logits_BPV[0]
-
-
-@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_the_eod_behind_a_text_belongs_to_the_text(positions: PositionsConfig) -> None:
-    model = small_model(positions, segment_encodings=True)
-    prefix, suffix, hole = behind_eod(random_tokens(33, 2)), np.array([5, EOD]), random_tokens(34, 4)
-    text = Hole(Decoder(model, SEGMENT), Sides(prefix, suffix), [4])
-    found = [text.first()] + [text.following(torch.tensor([token])) for token in hole[:-1]]
-    wanted_TV = with_documents(
-        model, np.concatenate([prefix, hole, suffix]), [0, 0, 0, 1, 2, 3, 4, 0, 0], [3, 4, 5, 6]
-    )
-    torch.testing.assert_close(torch.cat(found), wanted_TV, rtol=0, atol=FP64_TOLERANCE)
-
-
-@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
-@pytest.mark.parametrize(("memory_tokens", "num_prompt"), [(20, 3), (20, 18), (10, 18), (3, 18)])
-def test_memory_keeps_which_document_a_token_is_of(
-    positions: PositionsConfig, memory_tokens: int, num_prompt: int
-) -> None:
-    """The first token stays in sight through one or several ends of segments, or drops out."""
-    model = small_model(positions, memory_tokens=memory_tokens, segment_encodings=True)
-    prompt, new = behind_eod(random_tokens(35, num_prompt - 1)), random_tokens(36, 20)
-    found_TV = continued(model, [prompt], [new])[0]
-    parts: list[Part] = {
-        (20, 3): [(0, 12, 3), (12, 23, 0)],
-        (20, 18): [(0, 12, 12), (12, 24, 6), (24, 36, 0), (36, 38, 0)],
-        (10, 18): [(0, 12, 12), (12, 24, 6), (24, 36, 0), (36, 38, 0)],
-        (3, 18): [(0, 12, 12), (12, 24, 6), (18, 30, 6), (24, 36, 6), (30, 38, 6)],
-    }[memory_tokens, num_prompt]
-    wanted_TV = in_segments(model, np.concatenate([prompt, new]), parts, eod_first=True)
-    torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.02)])

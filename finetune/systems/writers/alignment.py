@@ -6,6 +6,7 @@ Shapes: T target, S source.
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,15 @@ class Alignment:
     source: tuple[str, ...]
     target: tuple[str, ...]
     weight_TS: NDArray[np.float32]
+
+
+@runtime_checkable
+class Aligns(Protocol):
+    """A writer that can tell what it looked at."""
+
+    def alignment(self, source: str, target: str | None = None) -> Alignment:
+        """Of a target, or of what the system itself writes for the source."""
+        ...
 
 
 def draw_alignment(alignment: Alignment, path: Path) -> Path:

@@ -13,12 +13,13 @@ from cluster.errors import UserError
 from finetune.examples import WritingData
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
-from finetune.layers.masked_decoder import DecodedText, Decoder, Memory
+from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
 from finetune.systems.base import Base, Start
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.extent import check_extent
-from finetune.systems.writers.from_source import SourceNetwork, SourceWriter
+from finetune.systems.writers.from_source import SourceWriter
+from finetune.systems.writers.masked import MaskedDecoderNetwork
 from pretrain.model.block import Norm
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import UNFILLED_GROUP, Places
@@ -44,7 +45,7 @@ class EncoderDecoderConfig(WriterConfig):
     """Whether the decoder's embedding begins as the encoder's."""
 
 
-class EncoderDecoderNetwork(SourceNetwork):
+class EncoderDecoderNetwork(MaskedDecoderNetwork):
     """The pretrained network's content stream below a decoder."""
 
     def __init__(self, config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
@@ -73,18 +74,6 @@ class EncoderDecoderNetwork(SourceNetwork):
         normalised_BSD = [nn.functional.layer_norm(layer, layer.shape[-1:]) for layer in inputs_BSD]
         mean_BSD = torch.stack(normalised_BSD).mean(dim=0)
         return self.decoder.memory(self.source_norm(mean_BSD), is_source_BS)
-
-    def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
-        """Rows [B, T, D] to be scored."""
-        return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
-
-    def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V]."""
-        return self.vocabulary.logits(rows_XD)
-
-    def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
-        """Cached decoding."""
-        return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)
 
     def depth(self, name: str) -> int:
         """The encoder's layers lie below the decoder's; the decoder's own embedding is as new as the decoder."""

@@ -10,11 +10,12 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from finetune.examples import WritingData
-from finetune.layers.masked_decoder import DecodedText, Decoder, Memory
+from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import Encoder, Vocabulary, WideStackConfig
 from finetune.systems.base import Base
 from finetune.systems.writers.config import WriterConfig
-from finetune.systems.writers.from_source import SourceNetwork, SourceWriter
+from finetune.systems.writers.from_source import SourceWriter
+from finetune.systems.writers.masked import MaskedDecoderNetwork
 from pretrain.randomness import key_seed
 
 
@@ -29,7 +30,7 @@ class TransformerWriterConfig(WriterConfig):
     """Whether the output's weights are the embedding; source and target share the embedding either way."""
 
 
-class TransformerNetwork(SourceNetwork):
+class TransformerNetwork(MaskedDecoderNetwork):
     """Encoder, decoder, and the vocabulary that both share."""
 
     def __init__(self, config: TransformerWriterConfig, vocab_size: int) -> None:
@@ -43,18 +44,6 @@ class TransformerNetwork(SourceNetwork):
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
         """The source's keys and values for every layer of the decoder."""
         return self.decoder.memory(self.encoder(self.vocabulary.rows(source_BS), is_source_BS), is_source_BS)
-
-    def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
-        """Rows [B, T, D] to be scored."""
-        return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
-
-    def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V]."""
-        return self.vocabulary.logits(rows_XD)
-
-    def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
-        """Cached decoding."""
-        return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)
 
     def depth(self, name: str) -> int:
         """The encoder lies below the decoder, the embedding below the encoder."""

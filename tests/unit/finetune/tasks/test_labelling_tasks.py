@@ -2,15 +2,17 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
-from finetune.examples import LabellingData
+from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import (
     read_answers,
     read_clone_pairs,
@@ -120,6 +122,22 @@ def test_made_pairs_are_clones_and_near_misses(tmp_path: Path) -> None:
         first, second = (text.split()[1:] for text in item.texts)
         assert (first == second) == bool(item.label)
         assert first[0] == second[0]  # a near miss is of the same kind
+
+
+def test_the_threshold_of_a_clone_is_chosen_on_the_validation_split(tmp_path: Path) -> None:
+    task = ClonePairs(ClonePairsConfig(folder=tmp_path))
+    valid = [Labelled("a", ("x", "y"), 1), Labelled("b", ("x", "z"), 0), Labelled("c", ("z", "z"), 1)]
+
+    def answer(items: Sequence[Labelled]) -> NDArray[np.float64]:
+        """Far too careful: clones have a fifth, others a twentieth."""
+        clone_N = np.array([0.2 if item.label else 0.05 for item in items])
+        return np.stack([1 - clone_N, clone_N], axis=1)
+
+    test = [Labelled("d", ("p", "q"), 1), Labelled("e", ("p", "r"), 0)]
+    assert {one.name: one.value for one in task.judge(test, answer(test))}["f1"] == 0.0
+    tuned = {one.name: one.value for one in task.tuned(valid, answer).judge(test, answer(test))}
+    assert (tuned["f1"], tuned["accuracy"], tuned["f1_untuned"]) == (1.0, 1.0, 0.0)
+    assert task.tuned(valid[1:2], answer) is task, "no clone to choose by"
 
 
 def test_lines_that_are_no_pairs_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""Names of what an experiment leaves, and rows as lines of JSON."""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cluster.storage import write_bytes
+
+RESULT_NAME = "result.json"
+"""In a job's folder and in the experiment's: there once it is done."""
+PREDICTIONS_NAME = "predictions.jsonl"
+JOURNAL_NAME = "journal.jsonl"
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """All of them or, when it fails, no file."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_bytes(path, "".join(lines).encode())
+
+
+def first_rows(path: Path, most: int) -> list[dict[str, Any]]:
+    """At most so many from the beginning."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in islice(lines, most)]
