@@ -124,6 +124,8 @@ class _PlainBar:
         if self._first_done is None:
             # A resumed run's first position was not reached in this process: it would spoil the rate.
             self._first_done = done if done > 1 and done >= 0.02 * self._total else 0.0
+            if done == 0 or self._first_done:
+                self._start_s = time.monotonic()  # the work may have waited for other work
         self._done = done
         self._note = note
         if time.monotonic() - self._said_s >= PLAIN_INTERVAL_S:

@@ -1,7 +1,10 @@
 """An experiment as `permcode finetune --from` is given it: what it starts from, whose corpus it reads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import model_validator
 
 from cluster.errors import UserError
 from finetune.experiment.config import ExperimentConfig
@@ -18,6 +21,17 @@ class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
     """What systems start from: the folder of a run, a stage, a checkpoint or a model."""
     prep: Path | None = None
     """The prepared corpus, for tasks that make their data from one; None takes that of the run `model`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_mlflow_experiment_per_task(cls, values: Any) -> Any:
+        """Unless another is asked for: runs of one task stand together, and numbers of others do not."""
+        if not isinstance(values, Mapping):
+            return values
+        task, tracking = values.get("task"), values.get("tracking") or {}
+        if isinstance(task, Mapping) and "kind" in task and isinstance(tracking, Mapping):
+            return {**values, "tracking": {"experiment": f"permcode-{task['kind']}", **tracking}}
+        return values
 
 
 def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> ExperimentRunConfig:

@@ -64,13 +64,13 @@ def best_system(result: Path) -> Path | None:
 
 
 def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None:
-    """Write the rows of `given` (JSON lines, a JSON array, Parquet) with predictions to `output` as JSON lines.
+    """Write the rows of `given` (JSON lines, a JSON array, Parquet), whole, with predictions to `output` as JSON lines.
 
     Raises UserError for a row without the columns the system reads; `output` is then not written.
     """
     usable = UsableSystem.load(find_system(system))
     columns = columns_of(usable.task_config)
-    rows = read_records(given, columns.needed, columns.optional)
+    rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
         answers = usable.answer(rows, bar.update)
         bar.update(len(rows))

@@ -15,9 +15,10 @@ JOURNAL_NAME = "journal.jsonl"
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """All of them or, when it fails, no file."""
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_bytes(path, "".join(lines).encode())
+    """All of them or, when it fails, no file. What JSON has no form for, as dates, is written as text."""
+    lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    # Half of a surrogate pair, which JSON has and UTF-8 has not, becomes JSON's escape of it.
+    write_bytes(path, "".join(lines).encode(errors="backslashreplace"))
 
 
 def first_rows(path: Path, most: int) -> list[dict[str, Any]]:

@@ -86,7 +86,9 @@ def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterat
 
 def _show(name: str, bar: Bar, num_steps: int, reporter: Reporter, record: JournalRecord) -> None:
     if record.kind == "event":
-        if record.name == "judging":
+        if record.name == "start":
+            bar.update(record.facts["step"])
+        elif record.name == "judging":
             bar.update(num_steps, record.text)
         elif record.level == "warning":
             reporter.warn(f"{name}: {record.text}")

@@ -12,9 +12,9 @@ from finetune.formats.files import read_bytes
 
 
 def read_parquet(
-    path: Path, fields: Sequence[str], optional: Sequence[str] = ()
+    path: Path, fields: Sequence[str], optional: Sequence[str] | None = ()
 ) -> Iterator[tuple[str, Any]]:
-    """(where it stands, row with these columns, and of the `optional` ones those there are).
+    """(where it stands, row with these columns, and of the `optional` ones those there are; with None, all columns).
 
     UserError when the file is no Parquet or lacks a column.
     """
@@ -28,7 +28,9 @@ def read_parquet(
             f"{path} has no column {missing[0]!r}; it has "
             f"{', '.join(ascii(name)[1:-1] for name in table.column_names) or 'none'}"
         )
-    wanted = [*fields, *(name for name in optional if name in table.column_names)]
-    rows = table.select(list(dict.fromkeys(wanted))).to_pylist()
+    if optional is not None:
+        wanted = [*fields, *(name for name in optional if name in table.column_names)]
+        table = table.select(list(dict.fromkeys(wanted)))
+    rows = table.to_pylist()
     for number, row in enumerate(rows, start=1):
         yield f"{path} row {number}", row

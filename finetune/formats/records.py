@@ -14,14 +14,16 @@ Record = dict[str, Any]
 _PARQUET_MAGIC = b"PAR1"
 
 
-def read_records(path: Path, fields: Sequence[str], optional: Sequence[str] = ()) -> list[Record]:
+def read_records(
+    path: Path, fields: Sequence[str], optional: Sequence[str] = (), *, keeps_others: bool = False
+) -> list[Record]:
     """The named fields of every record of a JSON-lines, JSON-array or Parquet file, told apart by its first bytes.
 
-    `optional` fields are read where they are. UserError when the file is empty or of another format, or a record lacks
-    a field.
+    `optional` fields are read where they are; with `keeps_others` all are, in their order. UserError when the file is
+    empty or of another format, or a record lacks a field.
     """
     records = []
-    for where, value in _values(path, fields, optional):
+    for where, value in _values(path, fields, None if keeps_others else optional):
         if not isinstance(value, dict):
             raise UserError(
                 f"{where} is a JSON {type(value).__name__}, not an object with {', '.join(fields)}"
@@ -31,7 +33,8 @@ def read_records(path: Path, fields: Sequence[str], optional: Sequence[str] = ()
             # A name may hold line ends and other characters that are not to be seen.
             names = ", ".join(ascii(name)[1:-1] for name in value) or "none"
             raise UserError(f"{where} has no field {missing[0]!r}; it has {names}")
-        records.append({field: value[field] for field in (*fields, *optional) if field in value})
+        wanted = value if keeps_others else (*fields, *optional)
+        records.append({field: value[field] for field in wanted if field in value})
     if not records:
         raise UserError(f"task file {path} is empty: it must have one record per line, item or row")
     return records
@@ -46,7 +49,7 @@ def read_text_pairs(path: Path, source: str, target: str) -> list[tuple[str, str
     ]
 
 
-def _values(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _values(path: Path, fields: Sequence[str], optional: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
     beginning = read_bytes(path)
     if beginning.startswith(_PARQUET_MAGIC):
         return read_parquet(path, fields, optional)

@@ -149,12 +149,15 @@ def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predict
 
 
 def test_predict_and_evaluate_use_the_best_system(experiment: Path, data: Path, tmp_path: Path) -> None:
-    rows = [{"text": line} for line in (data / "test.old").read_text().splitlines()]
+    lines = (data / "test.old").read_text().splitlines()
+    rows = [{"id": number, "text": line} for number, line in enumerate(lines)]
     given, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = permcode("predict", str(experiment), "--input", str(given), "--output", str(output))
     assert done.returncode == 0, done.stderr
-    written = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
+    answered = [json.loads(line) for line in output.read_text().splitlines()]
+    written = [row.pop("prediction") for row in answered]
+    assert answered == rows
     summary = read_json(stage(experiment) / "result.json")["systems"]
     best = max(("pretrained", "rnn"), key=lambda name: summary[name]["valid"])
     lines = (stage(experiment) / best / "seed-0" / "predictions.jsonl").read_text().splitlines()
@@ -170,7 +173,7 @@ def test_mlflow_has_a_run_per_job_with_every_step_once(experiment: Path) -> None
     import mlflow
 
     client = mlflow.MlflowClient(f"sqlite:///{experiment}/mlflow.db")
-    experiment_id = client.get_experiment_by_name("permcode").experiment_id
+    experiment_id = client.get_experiment_by_name("permcode-translation").experiment_id
     runs = client.search_runs([experiment_id])
     by_name = {run.info.run_name: run for run in runs}
     assert {"out", "translation", "translation-pretrained-seed-0", "translation-rnn-seed-0"} <= set(by_name)

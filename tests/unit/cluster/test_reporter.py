@@ -57,6 +57,18 @@ def test_plain_bar_of_a_resumed_run_counts_only_what_it_did(monkeypatch: pytest.
     assert output_of(console).splitlines() == ["pretrain: 58/100 steps, 2 steps/s, 21s left"]
 
 
+def test_plain_bar_counts_from_where_the_work_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(cluster.reporter.time, "monotonic", lambda: now_s)
+    console = plain_console()
+    with Reporter(console=console).bar("second", 100, "steps") as bar:
+        now_s = 1000.0
+        bar.update(0)
+        now_s = 1004.0
+        bar.update(8)
+    assert output_of(console).splitlines()[-1] == "second: 8/100 steps, 2 steps/s, 46s left"
+
+
 def test_bar_says_its_last_position_when_the_work_fails() -> None:
     console = plain_console()
     reporter = Reporter(console=console)

@@ -71,6 +71,9 @@ def test_the_formats_give_the_same_records(tmp_path: Path) -> None:
     for path in _formats(tmp_path):
         assert read_text_pairs(path, "nl", "code") == [("add one", "x + 1"), ("naïve", "f ( )")]
         assert [record["more"] for record in read_records(path, ["more"])] == [3, 4]
+        assert [list(record) for record in read_records(path, ["more"], keeps_others=True)] == [
+            list(RECORDS[0])
+        ] * 2
         with pytest.raises(UserError, match="has no (field|column) 'docstring'"):
             read_records(path, ["nl", "docstring"])
         with pytest.raises(UserError, match="record 1: field 'more' must be a text"):
