@@ -39,7 +39,9 @@ def choose_tokens(
     """
     limits = [config.limit_tokens(len(context), max_new_tokens) for context in contexts]
     if config.beam > 1:
-        found = beam_search(text, limits, config.beam, rules, length_power=config.length_power)
+        found = beam_search(
+            text, limits, config.beam, rules, length_power=config.length_power, ended_first=True
+        )
         return [row[0] for row in found]
     return generate(
         text, limits, config.sampling, rules, _drawn(contexts, samples, config, max_new_tokens, device)

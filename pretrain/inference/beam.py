@@ -22,6 +22,7 @@ class _Beam:
     limit: int
     must_end: bool
     length_power: float
+    ended_first: bool
     tokens: list[tuple[int, ...]]
     finished: list[Generated] = field(default_factory=list)
     done: bool = False
@@ -32,13 +33,15 @@ class _Beam:
 
     def best(self) -> list[Generated]:
         """Finished hypotheses, the best first."""
-        return sorted(self.finished, key=self.rating, reverse=True)
+        return sorted(
+            self.finished, key=lambda one: (one.ended and self.ended_first, self.rating(one)), reverse=True
+        )
 
     def cannot_improve(self, best_score: float) -> bool:
-        """Whether no living hypothesis can still be among the W best."""
+        """Whether no living hypothesis can still be among the W best, or enough of them have ended."""
         if len(self.finished) < self.width:
             return False
-        if self.width == 1:  # greedy
+        if self.width == 1 or self.ended_first:  # greedy, or enough
             return True
         longest = self.limit + self.must_end
         return bool(self.rating(self.best()[self.width - 1]) >= best_score / longest**self.length_power)
@@ -53,13 +56,15 @@ def beam_search(
     *,
     must_end: bool = False,
     length_power: float = 1.0,
+    ended_first: bool = False,
 ) -> list[list[Generated]]:
     """For each of G texts (`text` has `width` lanes of each, in a row) up to `width` results, the best first.
 
     Results are rated by log-likelihood / num_tokens ** length_power. A text of `limits[g]` tokens is cut, or, with
-    `must_end`, ended.
+    `must_end`, ended. With `ended_first` a text is done as soon as `width` hypotheses have ended, and those come before
+    cut ones: a hypothesis that repeats itself has a high likelihood per token and never ends.
     """
-    beams = [_Beam(width, limit, must_end, length_power, [()] * width) for limit in limits]
+    beams = [_Beam(width, limit, must_end, length_power, ended_first, [()] * width) for limit in limits]
     logits_BV = text.first()
     # All lanes of a text are alike at first: one of them lives.
     score_GW = torch.full((len(beams), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)

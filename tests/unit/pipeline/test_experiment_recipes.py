@@ -21,7 +21,9 @@ def test_every_experiments_recipe_is_a_valid_config(name: str) -> None:
     assert baseline_of(config) in config.systems
     assert not learns(config.systems[baseline_of(config)]) or name in _ABLATIONS
     starts = {getattr(system, "start", None) for system in config.systems.values() if learns(system)}
-    assert starts >= {"pretrained", "scratch"} or name in _ABLATIONS, "what pretraining gives is not to be seen"
+    assert starts >= {"pretrained", "scratch"} or name in _ABLATIONS, (
+        "what pretraining gives is not to be seen"
+    )
     for system in config.systems:
         assert config.training_of_system(system).steps > 0
 
