@@ -63,12 +63,16 @@ def best_system(result: Path) -> Path | None:
     return result.parent / str(name) / f"seed-{seed}" / "model"
 
 
-def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None:
+def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], reporter: Reporter) -> None:
     """Write the rows of `given` (JSON lines, a JSON array, Parquet), whole, with predictions to `output` as JSON lines.
 
-    Raises UserError for a row without the columns the system reads; `output` is then not written.
+    `overrides` are of decoding alone. Raises UserError for a row without the columns the system reads; `output` is then
+    not written.
     """
-    usable = UsableSystem.load(find_system(system))
+    decoding, others = _decoding_in(overrides)
+    if others:
+        raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
+    usable = UsableSystem.load(find_system(system), decoding=decoding)
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
@@ -81,15 +85,17 @@ def predict(system: Path, given: Path, output: Path, reporter: Reporter) -> None
 def evaluate(
     system: Path, overrides: Sequence[str], prep: Path | None, output: Path | None, reporter: Reporter
 ) -> None:
-    """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name.
+    """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name; those that
+    begin with `decoding.` make it write in another way.
 
     `prep` is the corpus of tasks that make their data from one; None takes the experiment's.
     Prints every metric with its 95% interval; `output` gets the predictions as JSON lines. Raises UserError for data
     that cannot be used.
     """
     folder = find_system(system)
-    usable = UsableSystem.load(folder)
-    task_config = _overridden(usable.task_config, overrides)
+    decoding, of_task = _decoding_in(overrides)
+    usable = UsableSystem.load(folder, decoding=decoding)
+    task_config = _overridden(usable.task_config, of_task)
     task = task_of(task_config)
     exam = exam_of(usable.asks, task, task.load(_source(folder, prep)), valid_items=1)
     with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
@@ -101,6 +107,18 @@ def evaluate(
     if output is not None:
         write_rows(output, answers.rows)
         reporter.line(f"predictions: {output}")
+
+
+def _decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """(settings of decoding, the other overrides)."""
+    values: dict[str, Any] = {}
+    others = []
+    for override in overrides:
+        if override.startswith("decoding."):
+            apply_override(values, override.removeprefix("decoding."))
+        else:
+            others.append(override)
+    return values, others
 
 
 def _source(system: Path, prep: Path | None) -> Source:

@@ -26,6 +26,14 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="JSON lines, written whole or not.")
     ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="How a system that writes does it: decoding.beam=4 decoding.temperature=0.8.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """A finetuned system's answers to a file of inputs.
 
@@ -37,7 +45,7 @@ def predict(
     with exit_codes(None):
         from pipeline.finetuned import predict as predict_rows
 
-        predict_rows(system, given, output, Reporter())
+        predict_rows(system, given, output, overrides or [], Reporter())
 
 
 def evaluate(
@@ -46,7 +54,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Keys of the task: test=FILE folder=DIR max_test=100.",
+            help="Keys of the task, test=FILE folder=DIR max_test=100, and of decoding, decoding.beam=4.",
             show_default=False,
         ),
     ] = None,
@@ -67,6 +75,7 @@ def evaluate(
 
     \b
     permcode evaluate runs/translate
+    permcode evaluate runs/translate decoding.beam=8
     permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
     """
     with exit_codes(None):

@@ -9,6 +9,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
+from finetune.decoding.config import DecodingConfig
 from finetune.examples import LabellingData, Pool, RankingData, WritingData
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
 from finetune.experiment.exams import Row
@@ -48,11 +49,16 @@ class UsableSystem:
     """Names of the labels by number; empty for other systems."""
 
     @classmethod
-    def load(cls, folder: Path, device: str | None = None) -> "UsableSystem":
-        """From the `model/` folder of a job. Raises UserError when it is none, damaged, or cannot be used so."""
+    def load(
+        cls, folder: Path, device: str | None = None, decoding: Mapping[str, Any] | None = None
+    ) -> "UsableSystem":
+        """From the `model/` folder of a job. `decoding` has settings that replace those it was trained with.
+
+        Raises UserError when it is none, damaged, or cannot be used so.
+        """
         saved = read_saved(folder)
         try:
-            system_config = TypeAdapter(SystemConfig).validate_python(saved.system)
+            system_config = TypeAdapter(SystemConfig).validate_python(_with_decoding(saved.system, decoding))
             task_config = TypeAdapter(TaskConfig).validate_python(saved.task)
         except ValidationError as error:
             raise UserError(
@@ -122,6 +128,23 @@ class UsableSystem:
                     f"row {number} has no text in {missing[0]!r}: rows for the task {self.task_config.kind} have "
                     f"{', '.join(columns.needed)}{also}"
                 )
+
+
+def _with_decoding(system: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not changes:
+        return dict(system)
+    if "decoding" not in system:
+        raise UserError(
+            f"decoding.{next(iter(changes))}: the system {system['kind']} does not decode anything"
+        )
+    changed = {**system["decoding"], **changes}
+    try:
+        DecodingConfig.model_validate(changed)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, ("decoding", *found["loc"])))
+        raise UserError(f"{where}: {found['msg'].removeprefix('Value error, ')}") from None
+    return {**system, "decoding": changed}
 
 
 def _no_data(task_config: Any, num_labels: int) -> Any:

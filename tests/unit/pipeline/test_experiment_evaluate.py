@@ -105,6 +105,7 @@ def test_another_corpus_can_be_named(out: Path, corpus: PreparedCorpus, tmp_path
         (["test=nowhere.jsonl", "folder=/nowhere"], "/nowhere/nowhere.jsonl"),
         (["--prep", "/nowhere"], "prep=/nowhere is no finished prep folder"),
         (["bleu=1"], "bleu"),
+        (["decoding.beam=2"], "decoding.beam: the system bi_encoder does not decode anything"),
     ],
 )
 def test_data_that_cannot_be_used_is_told_in_one_line(
@@ -115,6 +116,14 @@ def test_data_that_cannot_be_used_is_told_in_one_line(
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
     assert told in line
+    assert not output.exists()
+
+
+def test_only_decoding_can_be_set_for_predictions(out: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    done = permcode("predict", out, "max_test=3", "--input", tmp_path / "in.jsonl", "--output", output)
+    assert done.exit_code == 2
+    assert "max_test=3: what can be set here are keys of decoding" in done.stderr
     assert not output.exists()
 
 

@@ -178,3 +178,25 @@ def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> N
     path.write_text(json.dumps(values))
     with pytest.raises(UserError, match="another version of permcode"):
         UsableSystem.load(tmp_path, "cpu")
+
+
+def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Path) -> None:
+    config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "permutation_lm", **_WRITER})
+    system = build_system(config, base, _DATA["write"], 0)
+    save_system(tmp_path, config.model_dump(mode="json"), _TRANSLATION, 0, [], base, module_of(system))
+    usable = UsableSystem.load(tmp_path, "cpu", {"beam": 3, "max_new_tokens": 2})
+    assert (usable.system_config.decoding.beam, usable.system_config.decoding.length_power) == (3, 1.0)
+    (short,) = usable.answer([{"text": "a b"}])
+    (longer,) = UsableSystem.load(tmp_path, "cpu").answer([{"text": "a b"}])
+    assert (
+        len(base.tokenizer.encode(short["prediction"]))
+        <= 2
+        < len(base.tokenizer.encode(longer["prediction"]))
+    )
+    for changes, told in (
+        ({"beam": 0}, "^decoding.beam: "),
+        ({"beams": 2}, "^decoding.beams: "),
+        ({"beam": 2, "temperature": 0.5}, "^decoding: beam=2 and temperature=0.5 exclude each other"),
+    ):
+        with pytest.raises(UserError, match=told):
+            UsableSystem.load(tmp_path, "cpu", changes)
