@@ -21,6 +21,7 @@ from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, RESULT_NAME, write_rows
+from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.robustness import robustness_of
 from finetune.metrics.intervals import estimate, resampled
@@ -95,11 +96,10 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
             end = _fit(job, place, system, journal, stop)
             if end.stopped:
                 return False
-        agreed(lambda: _judge(job, place, system, end, journal))
+        return agreed(lambda: _is_judged(job, place, system, end, journal, stop))
     finally:
         if journal is not None:
             journal.close()
-    return True
 
 
 def _fit(job: Job, place: Workplace, system: System, journal: Journal | None, stop: StopRequest) -> FitEnd:
@@ -123,18 +123,23 @@ def _with_best_weights(job: Job, place: Workplace) -> System:
     return system
 
 
-def _judge(job: Job, place: Workplace, system: System, end: FitEnd | None, journal: Journal | None) -> None:
-    if journal is not None:
-        journal.event("judging the test split", name="judging", num_items=place.exam.num_test_items)
+def _is_judged(
+    job: Job, place: Workplace, system: System, end: FitEnd | None, journal: Journal | None, stop: StopRequest
+) -> bool:
+    """False when it was stopped; nothing is left of it then."""
     if end is not None:
         system = _with_best_weights(job, place)
-    answers = place.exam.test(system, lambda num_items: None)
+    try:
+        answers = place.exam.test(system, Watch(place.exam.num_test_items, journal, stop))
+    except Stopped:
+        return False
     robustness = robustness_of(place.config.robustness, place.exam, system, BOOTSTRAP_SEED)
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
     _save(job, place, system)
     write_json(job.result, _result(job, place, system, answers, end) | {"robustness": robustness})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+    return True
 
 
 def _save(job: Job, place: Workplace, system: System) -> None:

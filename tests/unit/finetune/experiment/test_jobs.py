@@ -1,0 +1,49 @@
+"""A job that is judged: told how far it is, stopped in between, judged again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cluster.journal import read_journal
+from cluster.storage import read_json
+from data_prep.prepared import PreparedCorpus
+from finetune.experiment import jobs, judging
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.jobs import Job, Workplace, run_job
+from pretrain.health.stop import STOP_NAME, StopRequest
+
+
+@pytest.fixture
+def place(
+    pretrain_folder: Path, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Workplace:
+    """For one worker, without a process group."""
+    monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(jobs, "agreed", lambda look: look())
+    monkeypatch.setattr(judging, "_TELL_EVERY_S", 0.0)
+    for split in ("train", "valid", "test"):
+        for side in ("old", "new"):
+            (tmp_path / f"{split}.{side}").write_text("".join(f"{side} {number}\n" for number in range(40)))
+    task: dict[str, Any] = {split: split + ".{side}" for split in ("train", "valid", "test")}
+    config = ExperimentConfig.model_validate(
+        {
+            "task": {"kind": "translation", "folder": tmp_path, "source": "old", "target": "new", **task},
+            "systems": {"nearest": {"kind": "nearest"}},
+        }
+    )
+    return Workplace.open(config, pretrain_folder, None, torch.device("cpu"))
+
+
+def test_judging_is_stopped_leaves_nothing_and_is_done_again(place: Workplace, tmp_path: Path) -> None:
+    job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
+    (tmp_path / STOP_NAME).touch()
+    assert run_job(job, place, stop) is False
+    assert [path.name for path in job.folder.iterdir()] == ["journal.jsonl"]
+    (tmp_path / STOP_NAME).unlink()
+    assert run_job(job, place, stop) is True
+    assert read_json(job.result)["metrics"]["bleu"]["num_items"] == 40
+    told = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
+    assert told[:2] == ["judging the test split"] * 2, "once for each time"
+    assert told[-1] == "judging the test split, 40 of 40 items"
