@@ -30,8 +30,13 @@ class Annotations:
         """Every lane `times` times, in a row."""
         if times == 1:
             return self
+        lane_B = torch.arange(len(self.is_source_BS), device=self.is_source_BS.device)
+        return self.of_lanes(lane_B.repeat_interleave(times))
+
+    def of_lanes(self, lane_X: Tensor) -> "Annotations":
+        """Of these lanes alone."""
         parts = (self.annotation_BSC, self.energy_BSA, self.is_source_BS, self.state_BR)
-        return Annotations(*(part.repeat_interleave(times, dim=0) for part in parts))
+        return Annotations(*(part[lane_X] for part in parts))
 
     def with_state(self, state_BR: Tensor) -> "Annotations":
         """The same source with another state to go on from."""

@@ -32,11 +32,13 @@ class Memory:
         """Every lane `times` times, in a row."""
         if times == 1:
             return self
-        layers = [
-            (key.repeat_interleave(times, dim=0), value.repeat_interleave(times, dim=0))
-            for key, value in self.layers
-        ]
-        return Memory(layers, self.visible_B11S.repeat_interleave(times, dim=0))
+        lane_B = torch.arange(len(self.visible_B11S), device=self.visible_B11S.device)
+        return self.of_lanes(lane_B.repeat_interleave(times))
+
+    def of_lanes(self, lane_X: Tensor) -> "Memory":
+        """Of these lanes alone."""
+        layers = [(key[lane_X], value[lane_X]) for key, value in self.layers]
+        return Memory(layers, self.visible_B11S[lane_X])
 
 
 class DecoderBlock(nn.Module):
@@ -88,6 +90,10 @@ class LayerPast:
         used = slice(0, self._num_tokens)
         for part_BNTH in (self._key_BNTH, self._value_BNTH):
             part_BNTH[:, :, used] = part_BNTH[lane_B, :, used]
+
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these."""
+        self._key_BNTH, self._value_BNTH = self._key_BNTH[lane_X], self._value_BNTH[lane_X]
 
 
 class Decoder(nn.Module):
@@ -158,3 +164,10 @@ class DecodedText:
         """Let lane i go on from lane `lane_B[i]`, which has the same source."""
         for layer_past in self._past:
             layer_past.reorder(lane_B)
+
+    @torch.inference_mode()
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these."""
+        self._memory = self._memory.of_lanes(lane_X)
+        for layer_past in self._past:
+            layer_past.retain(lane_X)

@@ -1,6 +1,6 @@
 """Beam search: the likeliest texts that a beam of a given width finds.
 
-Shapes: G texts, W beam, B = G * W lanes, V vocabulary, C candidates.
+Shapes: G texts, W beam, B = G * W lanes, X lanes of the texts that go on, V vocabulary, C candidates.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,15 @@ class _Beam:
             self.finished, key=lambda one: (one.ended and self.ended_first, self.rating(one)), reverse=True
         )
 
-    def cannot_improve(self, best_score: float) -> bool:
-        """Whether no living hypothesis can still be among the W best, or enough of them have ended."""
+    def cannot_improve(self, best_score: float, num_tokens: int) -> bool:
+        """Whether no living hypothesis, of so many tokens, can still be among the W best; or, with `ended_first`,
+        whether the best of them is now no better than the best one that ended."""
         if len(self.finished) < self.width:
             return False
-        if self.width == 1 or self.ended_first:  # greedy, or enough
+        if self.width == 1:  # greedy
             return True
+        if self.ended_first:
+            return bool(self.rating(self.best()[0]) >= best_score / num_tokens**self.length_power)
         longest = self.limit + self.must_end
         return bool(self.rating(self.best()[self.width - 1]) >= best_score / longest**self.length_power)
 
@@ -61,34 +64,40 @@ def beam_search(
     """For each of G texts (`text` has `width` lanes of each, in a row) up to `width` results, the best first.
 
     Results are rated by log-likelihood / num_tokens ** length_power. A text of `limits[g]` tokens is cut, or, with
-    `must_end`, ended. With `ended_first` a text is done as soon as `width` hypotheses have ended, and those come before
-    cut ones: a hypothesis that repeats itself has a high likelihood per token and never ends.
+    `must_end`, ended. With `ended_first` hypotheses that ended come before cut ones, for one that repeats itself has a
+    high likelihood per token and never ends; and a text is done when `width` have ended and none that lives is better.
     """
     beams = [_Beam(width, limit, must_end, length_power, ended_first, [()] * width) for limit in limits]
+    going = beams
     logits_BV = text.first()
     # All lanes of a text are alike at first: one of them lives.
-    score_GW = torch.full((len(beams), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)
+    score_GW = torch.full((len(going), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)
     score_GW[:, 0] = 0.0
     for step in range(max(limits) + must_end):
         log_BV = rules.allow(logits_BV.double() - logits_BV.double().logsumexp(dim=-1, keepdim=True))
         if must_end and step in limits:
-            log_BV = _only_end(log_BV, [step == limit for limit in limits for _ in range(width)], rules)
+            log_BV = _only_end(log_BV, [step == beam.limit for beam in going for _ in range(width)], rules)
         value_GC, lane_GC, token_GC = _candidates(log_BV, score_GW)
         chosen = [
             _choose(beam, step, rules, list(zip(*one, strict=True)))
             for beam, one in zip(
-                beams,
+                going,
                 zip(value_GC.tolist(), lane_GC.tolist(), token_GC.tolist(), strict=True),
                 strict=True,
             )
         ]
-        if all(beam.done for beam in beams):
+        if all(beam.done for beam in going):
             break
+        lane_B = [number * width + one[1] for number, row in enumerate(chosen) for one in row]
+        text.reorder(torch.tensor(lane_B, device=score_GW.device))
+        kept = [number for number, beam in enumerate(going) if not beam.done]
+        if 2 * len(kept) <= len(going):  # not at each: it takes a copy of all that goes on
+            lane_X = [number * width + one for number in kept for one in range(width)]
+            text.retain(torch.tensor(lane_X, device=score_GW.device))
+            going, chosen = [going[number] for number in kept], [chosen[number] for number in kept]
         score_GW = torch.tensor(
             [[one[0] for one in row] for row in chosen], device=score_GW.device, dtype=score_GW.dtype
         )
-        lane_B = [number * width + one[1] for number, row in enumerate(chosen) for one in row]
-        text.reorder(torch.tensor(lane_B, device=score_GW.device))
         logits_BV = text.following(
             torch.tensor([one[2] for row in chosen for one in row], device=score_GW.device)
         )
@@ -137,6 +146,6 @@ def _choose(
             for tokens, (score, _, _) in zip(beam.tokens, living, strict=True)
         ]
         living = []
-    beam.done = not living or beam.cannot_improve(living[0][0])
+    beam.done = not living or beam.cannot_improve(living[0][0], step + 1)
     beam.tokens += [()] * (beam.width - len(beam.tokens))
     return living + [dead] * (beam.width - len(living))

@@ -100,6 +100,12 @@ class Continuation:
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_B]
 
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these."""
+        self._session.take_lanes(lane_X)
+        if self._tokens_BC is not None:
+            self._tokens_BC = self._tokens_BC[lane_X]
+
     def _next_segment(self) -> None:
         full = self._session.num_columns
         carried = 0 if self._tokens_BC is None else self._segment_tokens // 2

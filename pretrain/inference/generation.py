@@ -3,6 +3,7 @@
 Shapes: B lanes, T tokens, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class Generated:
 
 @dataclass
 class _Lane:
+    number: int
     limit: int
     """Tokens at most."""
     must_end: bool
@@ -47,6 +49,15 @@ class _Lane:
     num_chosen: int = 0
     ended: bool = False
     stopped: bool = False
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The tokens of one step and their log-probabilities, of the lanes that were still written."""
+
+    lanes: Sequence[_Lane]
+    token_B: Tensor
+    score_B: Tensor
 
 
 @torch.inference_mode()
@@ -65,48 +76,67 @@ def generate(
     `uniform_BT` in [0, 1) decides where tokens are drawn. With `must_end` a lane that has reached its limit is ended
     by `rules.end`, whose likelihood counts.
     """
-    lanes = [_Lane(limit, must_end) for limit in limits]
-    chosen: list[Tensor] = []
-    scores: list[Tensor] = []
+    lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
+    going = lanes
+    chosen: list[_Chosen] = []
     logits_BV = text.first()
     for step in range(max(limits) + must_end):
         allowed_BV = rules.allow(logits_BV)
         token_B = sampling.choose(allowed_BV, None if uniform_BT is None else uniform_BT[:, step])
         if must_end and step in limits:
-            at_limit_B = torch.tensor([step == limit for limit in limits], device=token_B.device)
+            at_limit_B = torch.tensor([step == lane.limit for lane in going], device=token_B.device)
             token_B = token_B.masked_fill(at_limit_B, -1 if rules.end is None else rules.end)
-        chosen.append(token_B)
-        scores.append(log_probability(logits_BV, token_B))
-        if _judge(lanes, token_B, step, rules, watch):
+        chosen.append(_Chosen(going, token_B, log_probability(logits_BV, token_B)))
+        _judge(going, token_B, step, rules, watch)
+        kept = [place for place, lane in enumerate(going) if lane.going]
+        if not kept:
             break
+        if 2 * len(kept) <= len(going):  # not at each: it takes a copy of all that goes on
+            kept_X = torch.tensor(kept, device=token_B.device)
+            text.retain(kept_X)
+            token_B, going = token_B[kept_X], [going[place] for place in kept]
+            uniform_BT = None if uniform_BT is None else uniform_BT[kept_X]
         logits_BV = text.following(token_B)
-    tokens_BT, score_BT = torch.stack(chosen, dim=1).tolist(), torch.stack(scores, dim=1).double()
+    return _collected(lanes, chosen)
+
+
+def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Generated]:
+    tokens: list[list[int]] = [[] for _ in lanes]
+    scores: list[list[float]] = [[] for _ in lanes]
+    for one in chosen:
+        for lane, token, score in zip(
+            one.lanes, one.token_B.tolist(), one.score_B.double().tolist(), strict=True
+        ):
+            tokens[lane.number].append(token)
+            scores[lane.number].append(score)
     return [
         Generated(
-            tuple(tokens_BT[number][: lane.num_chosen - lane.ended]),
-            float(score_BT[number, : lane.num_chosen].sum()),
+            tuple(tokens[lane.number][: lane.num_chosen - lane.ended]),
+            math.fsum(scores[lane.number][: lane.num_chosen]),
             lane.ended,
             lane.stopped,
         )
-        for number, lane in enumerate(lanes)
+        for lane in lanes
     ]
 
 
-def _judge(lanes: list[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: Watch | None) -> bool:
-    """Note what the newest tokens mean for their lanes; True when no lane goes on."""
+def _judge(
+    lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: Watch | None
+) -> None:
+    """Note what the newest tokens mean for their lanes."""
     if rules.end is None and watch is None:
         for lane in lanes:
             lane.num_chosen = min(step + 1, lane.limit)
-        return all(step + 1 >= lane.limit for lane in lanes)
-    for number, (lane, token) in enumerate(zip(lanes, token_B.tolist(), strict=True)):
+            lane.going = step + 1 < lane.limit
+        return
+    for lane, token in zip(lanes, token_B.tolist(), strict=True):
         if not lane.going:
             continue
         lane.num_chosen = step + 1
         lane.ended = token == rules.end
-        lane.stopped = not lane.ended and watch is not None and watch(number, token)
+        lane.stopped = not lane.ended and watch is not None and watch(lane.number, token)
         is_full = step + 1 >= lane.limit and not lane.must_end
         lane.going = not (lane.ended or lane.stopped or is_full)
-    return not any(lane.going for lane in lanes)
 
 
 def log_probability(logits_XV: Tensor, token_X: Tensor) -> Tensor:

@@ -76,6 +76,10 @@ class Hole:
         """Let lane i go on from the tokens of lane `lane_B[i]`, whose place is as long."""
         self.session.select_lanes(lane_B, self.first_column)
 
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these."""
+        self.session.take_lanes(lane_X)
+
 
 def check_place(decoder: Decoder, place_tokens: int) -> None:
     """Raise UserError for a place that leaves nothing of a segment for the text around it."""

@@ -152,18 +152,19 @@ class DecodingSession:
             for part_NBCH in (cache.key_NBCH, cache.value_NBCH):
                 part_NBCH[:, :, columns] = part_NBCH[:, lane_B, columns]
 
-    @torch.inference_mode()
     def repeat_lanes(self, times: int) -> None:
         """Every lane `times` times, in a row."""
-        self.offset_B = self.offset_B.repeat_interleave(times)
-        self.filled_BC = self.filled_BC.repeat_interleave(times, dim=0)
-        self._before_BC = self._before_BC.repeat_interleave(times, dim=0)
+        self.take_lanes(
+            torch.arange(len(self.offset_B), device=self.offset_B.device).repeat_interleave(times)
+        )
+
+    @torch.inference_mode()
+    def take_lanes(self, lane_X: Tensor) -> None:
+        """Hold copies of these lanes and nothing else."""
+        self.offset_B, self.filled_BC = self.offset_B[lane_X], self.filled_BC[lane_X]
+        self._before_BC = self._before_BC[lane_X]
         self.caches = [
-            LayerCache(
-                cache.key_NBCH.repeat_interleave(times, dim=1),
-                cache.value_NBCH.repeat_interleave(times, dim=1),
-                cache.distances,
-            )
+            LayerCache(cache.key_NBCH[:, lane_X], cache.value_NBCH[:, lane_X], cache.distances)
             for cache in self.caches
         ]
         self._look_again()

@@ -1,6 +1,6 @@
 """A text that is being written, as the ways of choosing tokens see it.
 
-Shapes: B lanes, V vocabulary.
+Shapes: B lanes, X some of them, V vocabulary.
 """
 
 from typing import Protocol
@@ -22,6 +22,9 @@ class Written(Protocol):
 
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i go on from the tokens of lane `lane_B[i]`, which has the same context."""
+
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these, which become lanes 0, 1, ..."""
 
 
 def check_positions(decoder: Decoder, num_tokens: int) -> None:

@@ -6,6 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from pretrain.inference.any_order import fill_any_order
+from pretrain.inference.continuation import Continuation
 from pretrain.inference.hole import Hole, Sides
 from pretrain.inference.left_to_right import complete_by_beam
 from pretrain.inference.sampling import GREEDY
@@ -188,6 +189,38 @@ def test_any_order_tells_the_likelihood_of_its_order(positions: PositionsConfig,
     log_TV = logits_TV.log_softmax(dim=-1)
     wanted = sum(float(log_TV[place, token]) for place, token in enumerate(filling.tokens))
     assert filling.log_likelihood == pytest.approx(wanted, abs=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
+def test_lanes_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> None:
+    """Through the end of a segment where positions allow it."""
+    num_new = 5 if positions in ABSOLUTE else 20
+    decoder = Decoder(small_model(positions, memory_tokens=0 if positions in ABSOLUTE else 4), SEGMENT)
+    prompts = [random_tokens(40 + lane, 3 + (lane if num_new == 5 else 0)) for lane in range(4)]
+    tokens_BT = torch.tensor(np.stack([random_tokens(50 + lane, num_new) for lane in range(4)]))
+    together, alone = (Continuation(decoder, prompts, num_new) for _ in range(2))
+    for text in (together, alone):
+        text.first()
+        text.following(tokens_BT[:, 0])
+    kept = torch.tensor([1, 3])
+    alone.retain(kept)
+    for token_B in tokens_BT.T[1:-1]:
+        wanted_XV = together.following(token_B)[kept]
+        torch.testing.assert_close(alone.following(token_B[kept]), wanted_XV, rtol=0, atol=FP64_TOLERANCE)
+
+
+@pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
+def test_places_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> None:
+    sides = Sides(random_tokens(60, 2), random_tokens(61, 3))
+    tokens_BT = torch.tensor(np.stack([random_tokens(62 + lane, 5) for lane in range(3)]))
+    together, alone = (Hole(Decoder(small_model(positions), SEGMENT), sides, [3, 5, 6]) for _ in range(2))
+    kept = torch.tensor([2, 1])
+    together.first()
+    alone.first()
+    alone.retain(kept)
+    for token_B in tokens_BT.T:
+        wanted_XV = together.following(token_B)[kept]
+        torch.testing.assert_close(alone.following(token_B[kept]), wanted_XV, rtol=0, atol=FP64_TOLERANCE)
 
 
 def test_a_hole_in_nothing_sees_nothing() -> None:

@@ -26,6 +26,7 @@ from finetune.systems.writers.from_source import SourceBatch, SourceNetwork, Sou
 from finetune.systems.writers.transformer import TransformerWriterConfig
 from pretrain.inference.beam import beam_search
 from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.written import Written
 from tests.example_corpus import stdlib_packages, write_corpus
 from tests.unit.finetune.systems.toys import as_data, toy_base, toy_pairs
 
@@ -102,6 +103,28 @@ def test_cached_scores_are_the_trained_ones(writers: dict[str, SourceWriter], na
         steps[-1] = steps[-1][[0, 2, 2, 3, 5, 5, 6, 8, 8]]
     cached_XV = torch.stack([step[1::3] for step in steps], dim=1)[batch.is_wanted_BT]
     torch.testing.assert_close(cached_XV, trained_XV, rtol=1e-9, atol=1e-9)
+
+
+@every_system
+@torch.no_grad()
+def test_lanes_that_go_on_alone_go_on_as_before(writers: dict[str, SourceWriter], name: str) -> None:
+    network, batch = writers[name].network, writers[name].learner.batch([0, 5, 11, 3], draw=0)
+
+    def texts() -> Written:
+        encoded = network.encode(batch.source_BS, batch.is_source_BS)
+        return network.written(encoded, int(batch.input_BT[0, 0]), 6)
+
+    together, alone = texts(), texts()
+    kept = torch.tensor([1, 3])
+    tokens_BT = torch.arange(4 * 5).view(4, 5) + 7
+    for text in (together, alone):
+        text.first()
+        text.following(tokens_BT[:, 0])
+    alone.retain(kept)
+    for token_B in tokens_BT.T[1:]:
+        torch.testing.assert_close(
+            alone.following(token_B[kept]), together.following(token_B)[kept], rtol=1e-9, atol=1e-9
+        )
 
 
 @every_system

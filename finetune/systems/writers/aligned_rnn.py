@@ -122,6 +122,11 @@ class AlignedText:
         """Let lane i go on from lane `lane_B[i]`, which has the same source."""
         self._source = self._source.with_state(self._source.state_BR[lane_B])
 
+    @torch.inference_mode()
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these."""
+        self._source = self._source.of_lanes(lane_X)
+
 
 class AlignedRnnWriter(SourceWriter):
     """`Writer` that also tells which source token every written token comes from."""

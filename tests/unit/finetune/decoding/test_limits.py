@@ -26,6 +26,9 @@ class Stutterer:
     def reorder(self, lane_B: torch.Tensor) -> None:
         pass
 
+    def retain(self, lane_X: torch.Tensor) -> None:
+        self._scores_BV = self._scores_BV[lane_X]
+
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_text_is_as_long_as_its_source_allows(beam: int) -> None:

@@ -12,11 +12,11 @@ END, LOOP, OTHER = 0, 1, 2
 
 
 class Looping:
-    """One text, `width` lanes: LOOP is almost certain for ever; behind OTHER the end is."""
+    """One text, `width` lanes: LOOP is almost certain for ever; behind OTHER the end is, but not after `patience`."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, patience: int = 1000) -> None:
         self._last_B = torch.full((width,), LOOP)
-        self.num_steps = 0
+        self.num_steps, self._patience = 0, patience
 
     def first(self) -> Tensor:
         return self._scores()
@@ -29,19 +29,35 @@ class Looping:
     def reorder(self, lane_B: Tensor) -> None:
         """Nothing but the last token is remembered."""
 
+    def retain(self, lane_X: Tensor) -> None:
+        self._last_B = self._last_B[lane_X]
+
     def _scores(self) -> Tensor:
-        looping, ending = torch.tensor([1e-6, 0.95, 0.05]).log(), torch.tensor([0.98, 0.01, 0.01]).log()
+        end = 0.98 if self.num_steps < self._patience else 1e-6
+        looping = torch.tensor([1e-6, 0.95, 0.05]).log()
+        ending = torch.tensor([end, 0.99 - end, 0.01]).log()
         return torch.where((self._last_B == OTHER)[:, None], ending, looping)
 
 
 def test_ended_texts_come_before_one_that_repeats_itself() -> None:
-    text = Looping(2)
+    (found,) = beam_search(Looping(2, patience=4), [50], 2, TokenRules(end=END), ended_first=True)
+    # By likelihood per token: certain tokens make the mean higher.
+    assert [one.tokens for one in found] == [(LOOP, LOOP, OTHER), (LOOP, OTHER)]
+    assert [one.ended for one in found] == [True, True]
+    assert math.isclose(found[1].log_likelihood, math.log(0.95 * 0.05 * 0.98), rel_tol=1e-6)
+
+
+def test_a_text_is_done_when_nothing_that_lives_is_better() -> None:
+    class Fading(Looping):
+        """Nothing is certain any more after three tokens."""
+
+        def _scores(self) -> Tensor:
+            return super()._scores() if self.num_steps < 3 else torch.full((len(self._last_B), 3), -9.0)
+
+    text = Fading(2)
     (found,) = beam_search(text, [50], 2, TokenRules(end=END), ended_first=True)
     assert [one.ended for one in found] == [True, True]
-    # By likelihood per token: one certain token more makes the mean higher.
-    assert [one.tokens for one in found] == [(LOOP, OTHER), (OTHER,)]
-    assert math.isclose(found[1].log_likelihood, math.log(0.05 * 0.98), rel_tol=1e-6)
-    assert text.num_steps < 10, "two have ended: there is nothing to wait for"
+    assert text.num_steps < 10
 
 
 def test_without_it_the_likeliest_per_token_wins() -> None:
