@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Literal
 
 from cluster.storage import write_bytes
 
+JOURNAL_NAME = "journal.jsonl"
+"""Of the journal in the folder of what is trained."""
 Level = Literal["info", "warning"]
 _HEAD_BYTES = 256
 _SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cluster.journal import Journal
+from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import write_json
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.adapt import Arm, initial_model
@@ -18,7 +18,6 @@ from finetune.train import compute_device
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, save_model
 
-JOURNAL = "journal.jsonl"
 MODEL = "model"
 
 
@@ -29,7 +28,7 @@ def completion_arm(
     corpus = open_prepared(prep_folder)
     documents = completion.scored_documents(corpus, config, seed)
     model = _start(arm, prep_folder, pretrain_folder, seed)
-    journal = Journal(output.with_name(JOURNAL), fresh=True)
+    journal = Journal(output.with_name(JOURNAL_NAME), fresh=True)
     completion.train_completion(model, corpus, config, seed, journal)
     journal.event("evaluating")
     result = completion.evaluate_completion(model, documents, config, seed)
@@ -44,7 +43,7 @@ def search_arm(
     corpus = open_prepared(prep_folder)
     data = search.search_data(corpus, config, seed)
     model = _start(arm, prep_folder, pretrain_folder, seed)
-    journal = Journal(output.with_name(JOURNAL), fresh=True)
+    journal = Journal(output.with_name(JOURNAL_NAME), fresh=True)
     search.train_search(model, corpus, data, config, seed, journal)
     journal.event("evaluating")
     result = search.evaluate_search(model, corpus, data, config, seed)

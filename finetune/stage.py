@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.follow import followed
-from cluster.journal import JournalRecord
+from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.ray_session import FileTask, run_file_tasks
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
@@ -117,9 +117,7 @@ def _shown(tasks: Sequence[FileTask], num_steps: int, reporter: Reporter) -> Ite
     with ExitStack() as stack:
         for task in tasks:
             bar = stack.enter_context(reporter.bar(task.name, num_steps, "steps"))
-            stack.enter_context(
-                followed(task.output.with_name("journal.jsonl"), partial(_show, bar, num_steps))
-            )
+            stack.enter_context(followed(task.output.with_name(JOURNAL_NAME), partial(_show, bar, num_steps)))
         yield
 
 

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.journal import read_journal
+from cluster.journal import JOURNAL_NAME, read_journal
 from data_prep.prepared import open_prepared
 from pipeline.prep_folder import find_prep_folder
 from pipeline.recipe import load_run_config
 from pipeline.run_folder import CONFIG_NAME
-from pipeline.status_facts import JOURNAL_NAME
 from pipeline.status_folder import find_status_folder
 from pretrain.data.corpora import corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
+from cluster.journal import JOURNAL_NAME
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_json, sha256_file
 from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, RESULT_NAME
+from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
 from finetune.experiment.stage import job_paths, run_experiment
 from pipeline.champion import register_best
 from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_folder

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.journal import read_journal
+from cluster.journal import JOURNAL_NAME, read_journal
 from cluster.storage import write_bytes
-from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, first_rows
+from finetune.experiment.files import PREDICTIONS_NAME, first_rows
 from finetune.experiment.pictures import PICTURES_NAME
 from finetune.experiment.stage import read_summary
 from pipeline.experiment_table import RobustnessTable, SystemTable
@@ -73,16 +73,21 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
 def _samples(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """The first predictions of every system's first seed."""
     for name, found in summary["systems"].items():
-        rows = first_rows(folder / name / f"seed-{found['seeds'][0]}" / PREDICTIONS_NAME, _NUM_SAMPLES)
+        rows = first_rows(_first_job(folder, name, found) / PREDICTIONS_NAME, _NUM_SAMPLES)
         yield name, [{key: _shown(value) for key, value in row.items()} for row in rows]
 
 
 def _pictures(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     """By system, of its first seed: an SVG by the item's key, as text that a page can hold."""
     for name, found in summary["systems"].items():
-        paths = sorted((folder / name / f"seed-{found['seeds'][0]}" / PICTURES_NAME).glob("*.svg"))
+        paths = sorted((_first_job(folder, name, found) / PICTURES_NAME).glob("*.svg"))
         if paths:
             yield name, {path.stem: b64encode(path.read_bytes()).decode() for path in paths}
+
+
+def _first_job(folder: Path, name: str, found: Mapping[str, Any]) -> Path:
+    """The folder of a system's first seed."""
+    return folder / name / f"seed-{found['seeds'][0]}"
 
 
 def _shown(value: Any) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
-from cluster.journal import read_journal
+from cluster.journal import JOURNAL_NAME, read_journal
 from cluster.reporter import duration_text
 from cluster.storage import write_bytes
 from pipeline.charts import Chart
@@ -28,7 +28,7 @@ def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
     Returns the stage summary: the size of the file.
     """
     records = {name: _finished(path) for name, path in inputs.items()}
-    html = render_report(config, records, inputs["pretrain"] / "journal.jsonl").encode()
+    html = render_report(config, records, inputs["pretrain"] / JOURNAL_NAME).encode()
     write_bytes(folder / REPORT_NAME, html)
     return {"num_bytes": len(html)}
 

@@ -7,6 +7,7 @@ The stages' modules are imported when a stage runs: they bring torch and Ray, wh
 from functools import partial
 from typing import Any
 
+from cluster.journal import JOURNAL_NAME
 from data_prep.config import PrepConfig
 from data_prep.manifest import FORMAT_VERSION
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
@@ -14,7 +15,7 @@ from pipeline.graph import Stage, StageContext
 from pretrain.checkpoint.compatibility import without_free
 
 FINETUNE_STAGES = ("completion", "search")
-_ARM_JOURNALS = {"pretrained": "pretrained/journal.jsonl", "scratch": "scratch/journal.jsonl"}
+_ARM_JOURNALS = {arm: f"{arm}/{JOURNAL_NAME}" for arm in ("pretrained", "scratch")}
 
 
 def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> list[Stage]:
@@ -36,7 +37,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             run=partial(_pretrain, config, accepted),
             inputs=("prep",),
             version=3,
-            journals={"": "journal.jsonl"},
+            journals={"": JOURNAL_NAME},
             artifacts=("model",),
             headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),
         ),

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster.heartbeat import STALE_S, last_beat_s
-from cluster.journal import JournalRecord, read_journal
+from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.lineage import counting_steps
 from cluster.storage import is_locked, read_json
 from pretrain.goodput.accounts import Goodput
 from pretrain.goodput.ledger import goodput
 
-JOURNAL_NAME = "journal.jsonl"
 LOCK_NAME = ".writer.lock"
 HEARTBEAT_NAME = "heartbeat"
 PROBLEM_FILES = {"error.json": "message", "hang.json": "text"}

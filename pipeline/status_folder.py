@@ -8,11 +8,11 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import UserError
+from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_json
 from pipeline.config import RunConfig
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import RECORD_NAME
-from pipeline.status_facts import JOURNAL_NAME
 from pretrain.config import PretrainConfig
 
 STAGES = ("prep", "pretrain", "completion", "search", "report")

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.journal import read_journal
+from cluster.journal import JOURNAL_NAME, read_journal
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.prep_folder import PrepFolder
-from pipeline.status_facts import JOURNAL_NAME
 from pipeline.status_folder import find_status_folder
 from pipeline.visible import visible
 

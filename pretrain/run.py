@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.journal import JOURNAL_NAME
 from cluster.storage import sha256_file
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.config import PretrainConfig
@@ -30,7 +31,7 @@ class Run:
     @property
     def journal(self) -> Path:
         """What happened, step by step."""
-        return self.folder / "journal.jsonl"
+        return self.folder / JOURNAL_NAME
 
     def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
         """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""

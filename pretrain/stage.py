@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.follow import followed
-from cluster.journal import JournalRecord, read_journal
+from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json
 from data_prep.prepared import open_prepared
@@ -37,7 +37,7 @@ def run_pretrain(
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
     if not (folder / RESULT_NAME).exists():
-        with _shown(folder / "journal.jsonl", config, reporter):
+        with _shown(folder / JOURNAL_NAME, config, reporter):
             _fit(run, reporter)
     return _summary(folder)
 
@@ -76,7 +76,7 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
 
 def _summary(folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = read_json(folder / RESULT_NAME)
-    records = read_journal(folder / "journal.jsonl")
+    records = read_journal(folder / JOURNAL_NAME)
     steps = [record for record in records if record.kind == "step"]
     validation = result["validation"]
     unigram = validation["unigram_bits_per_byte"]

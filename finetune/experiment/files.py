@@ -11,7 +11,6 @@ from cluster.storage import write_bytes
 RESULT_NAME = "result.json"
 """In a job's folder and in the experiment's: there once it is done."""
 PREDICTIONS_NAME = "predictions.jsonl"
-JOURNAL_NAME = "journal.jsonl"
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

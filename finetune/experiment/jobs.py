@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 
 from cluster.errors import UserError
-from cluster.journal import Journal
+from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_json, write_json
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
-from finetune.experiment.files import JOURNAL_NAME, PREDICTIONS_NAME, RESULT_NAME, write_rows
+from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.robustness import robustness_of

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.follow import followed
-from cluster.journal import JournalRecord
+from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_json, write_json
 from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.files import JOURNAL_NAME, RESULT_NAME
+from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
 from pretrain.ray_workers import Workers
 

@@ -77,9 +77,9 @@ class FitSaver:
 
     def wait(self, state: FitState) -> None:
         """Until the last commit is on disk. Raises UserError when it could not be written."""
-        assert self._writer
-        self._writer.wait()
         writer = self._writer
+        assert writer
+        writer.wait()
         if not agreed(lambda: state.step in (0, writer.newest_step)):
             raise UserError(
                 f"the checkpoint of step {state.step} could not be written to {self._checkpoints}: mend the disk and "
