@@ -1,6 +1,7 @@
 """Training processes under Ray Train: started, stopped with a commit, and what went wrong in one line."""
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pretrain.health.watchdog import HANG_NAME
 ERROR_NAME = "error.json"
 """A user's error in a worker, for the process that started it."""
 _MAX_START_FAILURES = 3
+_START_PATIENCE_S = 600
+"""For one start: a node that was lost needs its time to be replaced, a busy one to import torch (Ray's own: 60)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Workers:
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 
+        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_PATIENCE_S))
         return TorchTrainer(
             work,
             train_loop_config=settings,

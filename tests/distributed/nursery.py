@@ -8,6 +8,7 @@ before the fork. `python -m tests.distributed.nursery` reads one JSON request pe
 import atexit
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +24,8 @@ from typing import Any
 
 _REPOSITORY = Path(__file__).parents[2]
 _POLL_S = 0.005
+_PORTS = (20_000, 32_000)
+"""Below those that Linux gives to connections, above Ray's."""
 
 
 class Worker:
@@ -62,8 +66,7 @@ def start_ranks(
 
     `settings` are JSON values. Rank R prints to `logs` with "{}" replaced by R.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = _free_port()
     workers = []
     for rank in range(world_size):
         variables = {
@@ -73,6 +76,14 @@ def start_ranks(
         request = {"main": main, "settings": settings, "environment": variables, "log": logs.format(rank)}
         workers.append(Worker(_nursery().ask(request)))
     return workers
+
+
+def _free_port() -> int:
+    """One that nobody is given between its choice and its use, as those of the system's own range are."""
+    while True:
+        port = random.randrange(*_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class _Nursery:

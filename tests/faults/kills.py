@@ -46,13 +46,14 @@ class Run:
         """
         workers = self.start(PERMCODE_FAULT=point)
         deadline_s = time.monotonic() + _PATIENCE_S
-        codes: list[int | None] = []
-        while KILLED not in codes and None in (codes or [None]):
-            assert time.monotonic() < deadline_s, f"{point}: nobody came there and nobody ended"
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes) and time.monotonic() < deadline_s:
             codes = [process.poll() for process in workers.processes]
             time.sleep(0.002)
         workers.kill()
-        assert all(code in (None, 0, KILLED) for code in codes), (point, codes, workers.log(0)[-2000:])
+        logs = "".join(f"\nrank {rank}: {workers.log(rank)[-2000:]}" for rank in range(self.world_size))
+        assert any(codes) or None not in codes, f"{point}: nobody came there and nobody ended{logs}"
+        assert all(code in (None, 0, KILLED) for code in codes), f"{point}: ended with {codes}{logs}"
         return KILLED in codes
 
     def kill_after(self, delay_s: float, ranks: Sequence[int]) -> bool:

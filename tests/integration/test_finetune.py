@@ -133,10 +133,14 @@ def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predict
     model: Path, data: Path, experiment: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"
-    # Every process dies at its tenth step, and Ray Train starts another one, as often as it may.
+    # Every process dies at its tenth step, and Ray Train starts another one, as often as it may; then we do.
     environment = {**os.environ, "PERMCODE_FAULT": "step.recorded:10"}
-    assert permcode(*command(model, data, out), env=environment).returncode in (0, 2)
-    done = permcode(*command(model, data, out))
+    for _ in range(5):
+        done = permcode(*command(model, data, out), env=environment)
+        if done.returncode == 0:
+            break
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "workers failed" in done.stderr, done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("pretrained", "rnn"):
         journal = read_journal(stage(out) / name / "seed-0" / "journal.jsonl")
