@@ -97,7 +97,8 @@ def evaluate(
     usable = UsableSystem.load(folder, decoding=decoding)
     task_config = _overridden(usable.task_config, of_task)
     task = task_of(task_config)
-    exam = exam_of(usable.asks, task, task.load(_source(folder, prep)), valid_items=1)
+    data = task.load(_source(folder, prep))
+    exam = exam_of(usable.asks, task, data, valid_items=1, threshold=usable.threshold)
     with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
         answers = exam.test(usable.system, bar.update)
         bar.update(exam.num_test_items)

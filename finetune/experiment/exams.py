@@ -3,7 +3,7 @@
 Shapes: Q queries, C candidates or labels.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from finetune.examples import Labelled, LabellingData, Pool, RankingData, WritingData
 from finetune.metrics.measured import Measured
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
-from finetune.tasks.base import LabellingTask, RankingTask, Task, WritingTask
+from finetune.tasks.base import Asks, LabellingTask, RankingTask, Task, WritingTask
+from finetune.tasks.labelling import chosen_threshold, given_labels
 
 _BEST_KEPT = 20
 """Candidates of a query that predictions name."""
@@ -31,6 +32,8 @@ class Answers:
 
     measured: list[Measured]
     rows: list[Row]
+    threshold: float | None = None
+    """By which labels were given; see `labelling.given_labels`."""
 
 
 class Exam(Protocol):
@@ -98,8 +101,11 @@ class RankingExam:
 class LabellingExam:
     """Labels for texts."""
 
-    def __init__(self, task: LabellingTask, data: LabellingData, valid_items: int) -> None:
-        self.task, self.test_items = task, list(data.test)
+    def __init__(
+        self, task: LabellingTask, data: LabellingData, valid_items: int, threshold: float | None = None
+    ) -> None:
+        """`threshold` is a system's that was chosen before; None chooses one where the task has it so."""
+        self.task, self.test_items, self._threshold = task, list(data.test), threshold
         self._valid = _spread(data.valid, valid_items)
         self._tuning = _spread(data.valid, _MOST_TUNED_ON)
         self.num_test_items = len(self.test_items)
@@ -111,23 +117,27 @@ class LabellingExam:
 
     def test(self, system: System, on_progress: OnProgress) -> Answers:
         """See `Exam`."""
-        task = self.task.tuned(self._tuning, lambda items: _probabilities(system, items, _silent))
+        threshold = self._threshold
+        if threshold is None and self.task.chooses_threshold:
+            threshold = chosen_threshold(self._tuning, _probabilities(system, self._tuning, _silent))
         found_NC = _probabilities(system, self.test_items, on_progress)
+        given_N = given_labels(found_NC, threshold)
         rows = [
-            {"key": one.key, "label": one.label, "probabilities": [round(float(p), 6) for p in found_C]}
-            for one, found_C in zip(self.test_items, found_NC, strict=True)
+            {"key": one.key, "label": one.label, "given": int(given), "probabilities": _rounded(found_C)}
+            for one, given, found_C in zip(self.test_items, given_N, found_NC, strict=True)
         ]
-        return Answers(task.judge(self.test_items, found_NC), rows)
+        return Answers(self.task.judge(self.test_items, found_NC, threshold), rows, threshold)
 
 
-def exam_of(asks: str, task: Task, data: Any, valid_items: int) -> Exam:
-    """`asks` is what the task's kind asks for: "write", "rank" or "label"."""
-    exams: dict[str, Callable[..., Exam]] = {
-        "write": WritingExam,
-        "rank": RankingExam,
-        "label": LabellingExam,
-    }
-    return exams[asks](task, data, valid_items)
+def exam_of(asks: Asks, task: Task, data: Any, valid_items: int, threshold: float | None = None) -> Exam:
+    """`asks` is what the task's kind asks for; `threshold` see `LabellingExam`."""
+    match asks:
+        case "write":
+            return WritingExam(cast(WritingTask, task), data, valid_items)
+        case "rank":
+            return RankingExam(cast(RankingTask, task), data, valid_items)
+        case "label":
+            return LabellingExam(cast(LabellingTask, task), data, valid_items, threshold)
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
@@ -139,6 +149,10 @@ def _spread(items: Sequence[Any], most: int) -> list[Any]:
 
 def _probabilities(system: System, items: Sequence[Labelled], on_progress: OnProgress) -> NDArray[np.float64]:
     return cast(Labeller, system).probabilities([one.texts for one in items], on_progress)
+
+
+def _rounded(probability_C: NDArray[np.float64]) -> list[float]:
+    return [round(float(one), 6) for one in probability_C]
 
 
 def _scores(system: System, pool: Pool, on_progress: OnProgress) -> NDArray[np.float64]:

@@ -129,20 +129,27 @@ def _is_judged(
     """False when it was stopped; nothing is left of it then."""
     if end is not None:
         system = _with_best_weights(job, place)
+
+    def watch(what: str, num_items: int) -> Watch:
+        return Watch(what, num_items, journal, stop)
+
+    exam = place.exam
     try:
-        answers = place.exam.test(system, Watch(place.exam.num_test_items, journal, stop))
+        answers = exam.test(system, watch("the test split", exam.num_test_items))
+        robustness = robustness_of(
+            place.config.robustness, exam, system, BOOTSTRAP_SEED, answers.threshold, watch
+        )
     except Stopped:
         return False
-    robustness = robustness_of(place.config.robustness, place.exam, system, BOOTSTRAP_SEED)
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
-    _save(job, place, system)
+    _save(job, place, system, answers.threshold)
     write_json(job.result, _result(job, place, system, answers, end) | {"robustness": robustness})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return True
 
 
-def _save(job: Job, place: Workplace, system: System) -> None:
+def _save(job: Job, place: Workplace, system: System, threshold: float | None) -> None:
     config = place.config
     save_system(
         job.folder / "model",
@@ -152,6 +159,7 @@ def _save(job: Job, place: Workplace, system: System) -> None:
         list(getattr(task_of(config.task), "labels", ())),
         place.base,
         module_of(system),
+        threshold,
     )
 
 
@@ -170,6 +178,7 @@ def _result(
         "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
         "num_parameters": sum(one.numel() for one in module.parameters()) if module else 0,
         "num_trained": sum(one.numel() for one in module.parameters() if one.requires_grad) if module else 0,
+        "threshold": answers.threshold,
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,
         "valid": end.best.metric if end and end.best else None,

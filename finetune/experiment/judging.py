@@ -13,12 +13,12 @@ class Stopped(Exception):
 
 
 class Watch:
-    """An `OnProgress` for the test split."""
+    """An `OnProgress` for the items of `what`: "the test split"."""
 
-    def __init__(self, num_items: int, journal: Journal | None, stop: StopRequest) -> None:
-        self._num_items, self._journal, self._stop = num_items, journal, stop
+    def __init__(self, what: str, num_items: int, journal: Journal | None, stop: StopRequest) -> None:
+        self._what, self._num_items, self._journal, self._stop = what, num_items, journal, stop
         self._told_s = time.monotonic()
-        self._tell("judging the test split")
+        self._tell(f"judging {what}")
 
     def __call__(self, num_done: int) -> None:
         """Raises `Stopped` where that was asked for."""
@@ -26,7 +26,7 @@ class Watch:
             raise Stopped
         if time.monotonic() - self._told_s >= _TELL_EVERY_S:
             self._told_s = time.monotonic()
-            self._tell(f"judging the test split, {num_done:,} of {self._num_items:,} items")
+            self._tell(f"judging {self._what}, {num_done:,} of {self._num_items:,} items")
 
     def _tell(self, text: str) -> None:
         if self._journal is not None:

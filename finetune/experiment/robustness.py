@@ -6,8 +6,8 @@ judged on the items it could change, before and after, by the headline metric; n
 Shapes: Q queries, C candidates.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from cluster.config import Config
@@ -15,10 +15,12 @@ from finetune.examples import Labelled, Pair, Pool
 from finetune.experiment.exams import Exam, LabellingExam, RankingExam, WritingExam
 from finetune.metrics.intervals import compare
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Labeller, Ranker, System, Writer
+from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
 from finetune.transforms.items import transformed_items
 from finetune.transforms.registry import transform
 
+WatchOf = Callable[[str, int], OnProgress]
+"""Given what is judged ("after rename") and of how many items, what hears of every item that is done."""
 TransformKind = Literal["rename", "dead_code", "permute", "for_to_while", "swap_branches"]
 
 
@@ -31,15 +33,21 @@ class RobustnessConfig(Config):
 
 
 def robustness_of(
-    config: RobustnessConfig, exam: Exam, system: System, seed: int
+    config: RobustnessConfig,
+    exam: Exam,
+    system: System,
+    seed: int,
+    threshold: float | None = None,
+    watch: WatchOf = lambda what, num_items: lambda num_done: None,
 ) -> dict[str, dict[str, float]]:
     """By transform: on how many items, the headline metric before and after, and the difference with its interval.
 
-    Transforms that change nothing are left out.
+    Transforms that change nothing are left out. Labels are given by `threshold`, as on the unchanged items.
     """
+    changes = _Changes(exam, system, config.language, seed, threshold, watch)
     found: dict[str, dict[str, float]] = {}
     for kind in config.transforms:
-        both = _before_and_after(exam, system, kind, config.language, seed)
+        both = changes.before_and_after(kind)
         if both is None:
             continue
         before, after = both
@@ -56,71 +64,73 @@ def robustness_of(
     return found
 
 
-def _before_and_after(
-    exam: Exam, system: System, kind: str, language: str, seed: int
-) -> tuple[Measured, Measured] | None:
-    if isinstance(exam, WritingExam):
-        return _written(exam, cast(Writer, system), kind, language, seed)
-    if isinstance(exam, RankingExam):
-        return _ranked(exam, cast(Ranker, system), kind, language, seed)
-    assert isinstance(exam, LabellingExam)
-    return _labelled(exam, cast(Labeller, system), kind, language, seed)
+@dataclass(frozen=True)
+class _Changes:
+    """What stays the same from one transform to the next."""
 
+    exam: Exam
+    system: System
+    language: str
+    seed: int
+    threshold: float | None
+    watch: WatchOf
 
-def _written(
-    exam: WritingExam, system: Writer, kind: str, language: str, seed: int
-) -> tuple[Measured, Measured] | None:
-    changed = transformed_items(exam.test_items, kind, language, seed)
-    if not changed.before:
-        return None
+    def before_and_after(self, kind: str) -> tuple[Measured, Measured] | None:
+        """None where the transform changes nothing."""
+        if isinstance(self.exam, WritingExam):
+            return self._written(self.exam, cast(Writer, self.system), kind)
+        if isinstance(self.exam, RankingExam):
+            return self._ranked(self.exam, cast(Ranker, self.system), kind)
+        assert isinstance(self.exam, LabellingExam)
+        return self._labelled(self.exam, cast(Labeller, self.system), kind)
 
-    def measured(items: Sequence[Pair]) -> Measured:
-        written = system.write([(one.source, one.suffix) for one in items], lambda _: None)
-        return exam.task.quick(items, written)
+    def _written(self, exam: WritingExam, system: Writer, kind: str) -> tuple[Measured, Measured] | None:
+        changed = transformed_items(exam.test_items, kind, self.language, self.seed)
+        if not changed.before:
+            return None
 
-    return measured(changed.before), measured(changed.after)
+        def measured(items: Sequence[Pair], which: str) -> Measured:
+            watch = self.watch(f"{which} {kind}", len(items))
+            return exam.task.quick(items, system.write([(one.source, one.suffix) for one in items], watch))
 
+        return measured(changed.before, "before"), measured(changed.after, "after")
 
-def _ranked(
-    exam: RankingExam, system: Ranker, kind: str, language: str, seed: int
-) -> tuple[Measured, Measured] | None:
-    """Queries of which something they should find is changed, before and after all candidates are."""
-    pool = exam.test_pool
-    changed_C = [transform(kind, code, language, seed) for code in pool.candidates]
-    touched = [
-        number
-        for number, relevant in enumerate(pool.relevant)
-        if any(changed_C[one] is not None for one in relevant)
-    ]
-    if not touched:
-        return None
-    after_C = [old if new is None else new for old, new in zip(pool.candidates, changed_C, strict=True)]
+    def _ranked(self, exam: RankingExam, system: Ranker, kind: str) -> tuple[Measured, Measured] | None:
+        """Queries of which something they should find is changed, before and after all candidates are."""
+        pool = exam.test_pool
+        changed_C = [transform(kind, code, self.language, self.seed) for code in pool.candidates]
+        touched = [
+            number
+            for number, relevant in enumerate(pool.relevant)
+            if any(changed_C[one] is not None for one in relevant)
+        ]
+        if not touched:
+            return None
+        after_C = [old if new is None else new for old, new in zip(pool.candidates, changed_C, strict=True)]
 
-    def measured(part: Pool) -> Measured:
-        score_QC = system.scores(part.queries, part.candidates, lambda _: None)
-        return exam.task.judge(part, score_QC)[0]
+        def measured(part: Pool, which: str) -> Measured:
+            watch = self.watch(f"{which} {kind}", len(part.queries))
+            return exam.task.judge(part, system.scores(part.queries, part.candidates, watch))[0]
 
-    before = pool.of_queries(touched)
-    return measured(before), measured(replace(before, candidates=after_C))
+        before = pool.of_queries(touched)
+        return measured(before, "before"), measured(replace(before, candidates=after_C), "after")
 
+    def _labelled(self, exam: LabellingExam, system: Labeller, kind: str) -> tuple[Measured, Measured] | None:
+        both = []
+        for one in exam.test_items:
+            changed = [transform(kind, text, self.language, self.seed) for text in one.texts]
+            if any(text is not None for text in changed):
+                texts = tuple(new or old for old, new in zip(one.texts, changed, strict=True))
+                both.append((one, replace(one, texts=texts)))
+        if not both:
+            return None
 
-def _labelled(
-    exam: LabellingExam, system: Labeller, kind: str, language: str, seed: int
-) -> tuple[Measured, Measured] | None:
-    both = []
-    for one in exam.test_items:
-        changed = [transform(kind, text, language, seed) for text in one.texts]
-        if any(text is not None for text in changed):
-            texts = tuple(new or old for old, new in zip(one.texts, changed, strict=True))
-            both.append((one, replace(one, texts=texts)))
-    if not both:
-        return None
+        def measured(items: Sequence[Labelled], which: str) -> Measured:
+            watch = self.watch(f"{which} {kind}", len(items))
+            found_NC = system.probabilities([one.texts for one in items], watch)
+            return exam.task.judge(items, found_NC, self.threshold)[0]
 
-    def measured(items: Sequence[Labelled]) -> Measured:
-        found_NC = system.probabilities([one.texts for one in items], lambda _: None)
-        return exam.task.judge(items, found_NC)[0]
-
-    return measured([before for before, _ in both]), measured([after for _, after in both])
+        return measured([old for old, _ in both], "before"), measured([new for _, new in both], "after")
 
 
 def robustness_rows(summary: Any) -> list[tuple[str, dict[str, dict[str, float]]]]:

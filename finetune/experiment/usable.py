@@ -16,6 +16,7 @@ from finetune.experiment.exams import Row
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 from finetune.tasks.base import Asks, LabellingTask
+from finetune.tasks.labelling import given_labels
 
 _NO_POOL = Pool([], [], [], [])
 
@@ -47,6 +48,8 @@ class UsableSystem:
     task_config: Any
     labels: tuple[str, ...]
     """Names of the labels by number; empty for other systems."""
+    threshold: float | None = None
+    """Of the second of two labels; None gives the likelier one."""
 
     @classmethod
     def load(
@@ -75,7 +78,7 @@ class UsableSystem:
         module = module_of(system)
         assert module is not None
         load_weights(folder, module)
-        return cls(asks, system, system_config, task_config, tuple(saved.labels))
+        return cls(asks, system, system_config, task_config, tuple(saved.labels), saved.threshold)
 
     def answer(
         self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress = lambda _: None
@@ -112,10 +115,10 @@ class UsableSystem:
         found_NC = cast(Labeller, self.system).probabilities(texts, on_progress)
         return [
             {
-                "prediction": self.labels[int(found_C.argmax())],
+                "prediction": self.labels[given],
                 "probabilities": dict(zip(self.labels, map(float, found_C), strict=True)),
             }
-            for found_C in found_NC
+            for given, found_C in zip(given_labels(found_NC, self.threshold), found_NC, strict=True)
         ]
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -37,6 +37,8 @@ class SavedSystem:
     """Of the base model."""
     labels: list[str]
     """Names of labels by number, for tasks that have some."""
+    threshold: float | None
+    """Of the second of two labels, where it was chosen on the validation split."""
     sha256: dict[str, str]
 
     @property
@@ -53,6 +55,7 @@ def save_system(
     labels: list[str],
     base: Base,
     module: nn.Module | None,
+    threshold: float | None = None,
 ) -> None:
     """Write the folder, `system.json` last; `module` is the trained one, None for systems that only count."""
     hashes = {}
@@ -66,7 +69,7 @@ def save_system(
     hashes[_TOKENIZER_NAME] = sha256_file(folder / _TOKENIZER_NAME)
     values = {
         "format": _FORMAT, "system": system, "task": task, "seed": seed, "labels": labels,
-        "description": base.description.to_json(), "sha256": hashes,
+        "threshold": threshold, "description": base.description.to_json(), "sha256": hashes,
     }  # fmt: skip
     write_json(folder / SYSTEM_NAME, values)
 
@@ -93,7 +96,7 @@ def read_saved(folder: Path) -> SavedSystem:
             )
         found = SavedSystem(
             stored["system"], stored["task"], int(stored["seed"]), stored["description"], list(stored["labels"]),
-            dict(stored["sha256"]),
+            stored.get("threshold"), dict(stored["sha256"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} does not describe a system: finetune again") from error

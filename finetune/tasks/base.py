@@ -4,7 +4,7 @@ A task's config class stands in its file beside it. The harness loads the data o
 has `judge` measure what each wrote, ranked or labelled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,8 +16,6 @@ from finetune.examples import Labelled, LabellingData, Pair, Pool, RankingData, 
 from finetune.metrics.measured import Measured
 
 Asks = Literal["write", "rank", "label"]
-AnswerOf = Callable[[Sequence[Labelled]], NDArray[np.float64]]
-"""The probabilities [N, C] that a system gives to items."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,14 @@ class LabellingTask(Protocol):
         """Raises UserError for data that cannot be used."""
         ...
 
-    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
-        """The headline metric first."""
+    def judge(
+        self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
+    ) -> list[Measured]:
+        """The headline metric first; labels are given as `labelling.given_labels` says."""
         ...
 
-    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "LabellingTask":
-        """The task with what `judge` has to choose, as a threshold, chosen on these items of the validation split."""
-        ...
+    chooses_threshold: bool
+    """Whether a system's threshold is chosen on the validation split, by `labelling.chosen_threshold`."""
 
 
 Task = WritingTask | RankingTask | LabellingTask

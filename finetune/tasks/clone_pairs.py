@@ -20,14 +20,13 @@ from finetune.formats.pair_files import PairFiles, Split
 from finetune.lexical import TfidfSearch
 from finetune.metrics.classification import (
     accuracy,
-    best_threshold,
     binary_f1,
     binary_precision,
     binary_recall,
 )
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import AnswerOf, Source
-from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
 from finetune.tasks.ranking import Masking
 from pretrain.randomness import keyed_generator
 
@@ -57,10 +56,10 @@ class ClonePairs:
 
     labels: tuple[str, ...] = ("other", "clone")
     num_texts = 2
+    chooses_threshold = True
 
-    def __init__(self, config: ClonePairsConfig, threshold: float | None = None) -> None:
-        """`threshold`: from which probability on a pair is a clone; None takes the likelier label."""
-        self.config, self.threshold = config, threshold
+    def __init__(self, config: ClonePairsConfig) -> None:
+        self.config = config
 
     def files(self) -> list[Path]:
         """What is read, for fingerprints."""
@@ -83,22 +82,18 @@ class ClonePairs:
         facts |= masking.unparsed
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
-    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
+    def judge(
+        self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
+    ) -> list[Measured]:
         """F1, precision and recall of "clone", accuracy; F1 again by the likelier label where there is a threshold."""
-        wanted, likelier = wanted_labels(items), probability_NC.argmax(axis=1)
-        given = likelier if self.threshold is None else probability_NC[:, 1] >= self.threshold
+        wanted, given = wanted_labels(items), given_labels(probability_NC, threshold)
         measured = [
             metric(wanted, given) for metric in (binary_f1, binary_precision, binary_recall, accuracy)
         ]
-        if self.threshold is not None:
+        if threshold is not None:
+            likelier = given_labels(probability_NC, None)
             measured.append(replace(binary_f1(wanted, likelier), name="f1_untuned"))
         return measured
-
-    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "ClonePairs":
-        """With the threshold of the highest F1 on these items; as it is where none of them is a clone."""
-        if not any(item.label for item in items):
-            return self
-        return ClonePairs(self.config, best_threshold(wanted_labels(items), answer(items)[:, 1]))
 
     def _given(self, masking: Masking, seed: int) -> dict[Split, list[Labelled]]:
         config = self.config

@@ -21,8 +21,8 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import AnswerOf, Source
-from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
 from pretrain.randomness import keyed_generator
 
 
@@ -56,6 +56,7 @@ class Cloze:
     """The LabellingTask of a `ClozeConfig`."""
 
     num_texts = 1
+    chooses_threshold = False
 
     def __init__(self, config: ClozeConfig) -> None:
         self.config = config
@@ -82,13 +83,11 @@ class Cloze:
         facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
         return LabellingData(train, valid or test, test, facts, self.num_texts, len(self.labels))
 
-    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
-        """Accuracy; the likelier word is given."""
-        return [accuracy(wanted_labels(items), probability_NC.argmax(axis=1))]
-
-    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "Cloze":
-        """There is nothing to choose."""
-        return self
+    def judge(
+        self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
+    ) -> list[Measured]:
+        """Accuracy."""
+        return [accuracy(wanted_labels(items), given_labels(probability_NC, threshold))]
 
     def _of_file(self, path: Path) -> list[Labelled]:
         items = read_cloze(path)

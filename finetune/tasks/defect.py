@@ -13,8 +13,8 @@ from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import read_labelled_texts
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import AnswerOf, Source
-from finetune.tasks.labelling import drawn, held_out, label_shares, wanted_labels
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
 
 
 class DefectConfig(Config):
@@ -41,6 +41,7 @@ class Defect:
 
     labels: tuple[str, ...] = ("sound", "defective")
     num_texts = 1
+    chooses_threshold = False
 
     def __init__(self, config: DefectConfig) -> None:
         self.config = config
@@ -67,14 +68,12 @@ class Defect:
         )
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
-    def judge(self, items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> list[Measured]:
-        """Accuracy, and F1 of the defective ones; the likelier label is given."""
-        wanted, given = wanted_labels(items), probability_NC.argmax(axis=1)
+    def judge(
+        self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
+    ) -> list[Measured]:
+        """Accuracy, and F1 of the defective ones."""
+        wanted, given = wanted_labels(items), given_labels(probability_NC, threshold)
         return [accuracy(wanted, given), binary_f1(wanted, given)]
-
-    def tuned(self, items: Sequence[Labelled], answer: AnswerOf) -> "Defect":
-        """There is nothing to choose."""
-        return self
 
     def _read(self, split: str, name: str) -> list[Labelled]:
         config = self.config

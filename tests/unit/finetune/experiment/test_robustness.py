@@ -5,9 +5,11 @@ import pytest
 
 from finetune.examples import Match, Pair, Pool, RankingData, WritingData
 from finetune.experiment.exams import RankingExam, WritingExam
+from finetune.experiment.judging import Stopped
 from finetune.experiment.robustness import RobustnessConfig, robustness_of
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
+from finetune.systems.base import OnProgress
 from finetune.systems.rankers.lexical import LexicalRankerConfig, build
 from finetune.tasks.translation import Translation, TranslationConfig
 
@@ -60,3 +62,19 @@ def test_a_writer_is_judged_on_the_same_items_before_and_after() -> None:
     assert found["num_items"] == 6
     assert found["before"] == pytest.approx(100.0)
     assert found["after"] < 100.0
+
+
+def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
+    exam = ranking_exam()
+    system = build(LexicalRankerConfig(), None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    told: list[tuple[str, int]] = []
+
+    def watch(what: str, num_items: int) -> OnProgress:
+        told.append((what, num_items))
+        if len(told) == 2:
+            raise Stopped
+        return lambda _: None
+
+    with pytest.raises(Stopped):
+        robustness_of(RobustnessConfig(transforms=("rename", "dead_code")), exam, system, 0, watch=watch)
+    assert told == [("before rename", 6), ("after rename", 6)]

@@ -156,6 +156,31 @@ def test_a_row_without_what_the_system_reads_is_named(
         usable.answer([row])
 
 
+def test_a_system_answers_by_the_threshold_that_was_chosen_for_it(base: Base, tmp_path: Path) -> None:
+    config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "classifier"})
+    system = build_system(config, base, data_of(TypeAdapter[Any](TaskConfig).validate_python(_CLONES)), 0)
+    row = {"text": "a b", "other": "b a"}
+
+    def answer(threshold: float | None) -> dict[str, Any]:
+        save_system(
+            tmp_path,
+            config.model_dump(mode="json"),
+            _CLONES,
+            0,
+            ["other", "clone"],
+            base,
+            module_of(system),
+            threshold,
+        )
+        return UsableSystem.load(tmp_path, "cpu").answer([row])[0]
+
+    plain = answer(None)
+    clone = plain["probabilities"]["clone"]
+    assert plain["prediction"] == ("clone" if clone > 0.5 else "other")
+    for threshold, label in ((clone - 0.01, "clone"), (clone + 0.01, "other")):
+        assert answer(threshold) == plain | {"prediction": label}
+
+
 def test_what_a_row_has_beside_the_columns_changes_nothing(base: Base, tmp_path: Path) -> None:
     usable, _ = saved_and_loaded(base, tmp_path, _TRANSLATION, {"kind": "permutation_lm", **_WRITER})
     plain = {"text": "a b"}

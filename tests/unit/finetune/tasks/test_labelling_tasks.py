@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
+from finetune.experiment.exams import Answers, LabellingExam
 from finetune.formats.labelled import (
     read_answers,
     read_clone_pairs,
@@ -124,20 +125,40 @@ def test_made_pairs_are_clones_and_near_misses(tmp_path: Path) -> None:
         assert first[0] == second[0]  # a near miss is of the same kind
 
 
-def test_the_threshold_of_a_clone_is_chosen_on_the_validation_split(tmp_path: Path) -> None:
+def test_the_threshold_of_a_clone_is_chosen_on_the_validation_split_and_kept_where_one_is_given(
+    tmp_path: Path,
+) -> None:
     task = ClonePairs(ClonePairsConfig(folder=tmp_path))
     valid = [Labelled("a", ("x", "y"), 1), Labelled("b", ("x", "z"), 0), Labelled("c", ("z", "z"), 1)]
 
-    def answer(items: Sequence[Labelled]) -> NDArray[np.float64]:
-        """Far too careful: clones have a fifth, others a twentieth."""
-        clone_N = np.array([0.2 if item.label else 0.05 for item in items])
-        return np.stack([1 - clone_N, clone_N], axis=1)
+    class Careful:
+        """Far too much so: clones have a fifth, others a twentieth."""
+
+        learner = None
+
+        def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: object) -> NDArray[np.float64]:
+            clone_N = np.array(
+                [0.05 if second in ("z", "r") and first != "z" else 0.2 for first, second in texts]
+            )
+            return np.stack([1 - clone_N, clone_N], axis=1)
 
     test = [Labelled("d", ("p", "q"), 1), Labelled("e", ("p", "r"), 0)]
-    assert {one.name: one.value for one in task.judge(test, answer(test))}["f1"] == 0.0
-    tuned = {one.name: one.value for one in task.tuned(valid, answer).judge(test, answer(test))}
-    assert (tuned["f1"], tuned["accuracy"], tuned["f1_untuned"]) == (1.0, 1.0, 0.0)
-    assert task.tuned(valid[1:2], answer) is task, "no clone to choose by"
+
+    def found(valid: list[Labelled], threshold: float | None = None) -> tuple[Answers, dict[str, float]]:
+        data = LabellingData([], valid, test, {}, 2, 2)
+        answers = LabellingExam(task, data, 1, threshold).test(Careful(), lambda _: None)
+        return answers, {one.name: one.value for one in answers.measured}
+
+    answers, metrics = found(valid)
+    assert answers.threshold == pytest.approx(0.125)
+    assert (metrics["f1"], metrics["accuracy"], metrics["f1_untuned"]) == (1.0, 1.0, 0.0)
+    assert [row["given"] for row in answers.rows] == [1, 0]
+    answers, metrics = found(valid, 0.3)
+    assert (answers.threshold, metrics["f1"]) == (0.3, 0.0), "a system's own threshold stands"
+    answers, metrics = found(valid[1:2])
+    assert answers.threshold is None, "no clone to choose by"
+    assert metrics["f1"] == 0.0
+    assert "f1_untuned" not in metrics
 
 
 def test_lines_that_are_no_pairs_are_refused(tmp_path: Path) -> None:
