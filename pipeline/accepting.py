@@ -1,4 +1,4 @@
-"""Going on with a pretraining run under changed settings, where the user accepts that.
+"""Going on under changed settings: with a pretraining run where the user accepts that, with an experiment that grows.
 
 A stage's folder is named by its config. So a run whose settings were changed and accepted takes its unfinished folder
 along under the new name: what was trained stays, and `pretrain` says in the journal what changed.
@@ -6,20 +6,23 @@ along under the new name: what was trained stays, and `pretrain` says in the jou
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.storage import fsync_folder
-from pipeline.config import RunConfig
+from pipeline.config import PlaceConfig
 from pipeline.graph import Stage, Step, stage_folders
 from pipeline.stage_record import RECORD_NAME
 from pretrain.checkpoint.compatibility import Rule, rule_of
 
+Made = TypeVar("Made", bound=PlaceConfig)
 _PREFIX = "pretrain."
 _RESULT_NAMES = (RECORD_NAME, "result.json")
 """What says that the stage is finished, under its old settings."""
+GROWING = frozenset({"systems", "training_of", "num_seeds", "baseline"})
+"""Of an experiment's config: its folder may be gone on with though these were changed."""
 
 
 def accepted_keys(given: Iterable[str]) -> frozenset[str]:
@@ -37,9 +40,12 @@ def accepted_keys(given: Iterable[str]) -> frozenset[str]:
 
 
 def may_differ(key: str, accepted: frozenset[str]) -> bool:
-    """Whether a run may go on though `key` (dotted, of the whole run) was changed."""
+    """Whether a run may go on though `key` (dotted, of the whole run) was changed.
+
+    `accepted` are settings of pretraining without their prefix, or `GROWING`.
+    """
     if not key.startswith(_PREFIX):
-        return False
+        return accepted == GROWING and key.split(".")[0] in GROWING
     setting = key.removeprefix(_PREFIX)
     rule = rule_of(setting)
     above = {setting.rsplit(".", cut)[0] for cut in range(setting.count(".") + 1)}
@@ -53,13 +59,13 @@ def could_be_accepted(keys: Sequence[str]) -> bool:
     )
 
 
-def take_over(out: Path, before: Sequence[Stage], now: Sequence[Stage]) -> None:
-    """Give the pretraining folder of the stages before the name it has now; does nothing when it has it."""
-    old, new = (stage_folders(stages, out)["pretrain"] for stages in (before, now))
+def take_over(out: Path, before: Sequence[Stage], now: Sequence[Stage], name: str = "pretrain") -> None:
+    """Give a stage's folder of the stages before the name it has now; does nothing when it has it."""
+    old, new = (stage_folders(stages, out)[name] for stages in (before, now))
     if old == new or not old.is_dir() or new.exists():
         return
-    for name in _RESULT_NAMES:
-        (old / name).unlink(missing_ok=True)
+    for result in _RESULT_NAMES:
+        (old / result).unlink(missing_ok=True)
     old.rename(new)
     fsync_folder(out)
 
@@ -82,10 +88,10 @@ def refuse_to_leave_training(steps: Sequence[Step]) -> None:
                 )
 
 
-def config_of(values: Mapping[str, Any]) -> RunConfig:
+def config_of(values: Mapping[str, Any], kind: type[Made]) -> Made:
     """The config a folder was made with. UserError when this permcode does not know its keys."""
     try:
-        return RunConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError:
         raise UserError(
             "the folder's config.yaml is of another version of permcode: go on with that one, or use another --out"

@@ -30,7 +30,7 @@ def register_best(
     step = steps[0]
     note, store = step.folder / _NOTE_NAME, store_uri(out, place.tracking.store)
     best = best_system(step.folder / RESULT_NAME)
-    if best is None or (note.is_file() and read_json(note).get("store") == store):
+    if best is None or _is_registered(note, store, step.key):
         return
     summary = read_json(step.folder / RESULT_NAME)
     name = best.parent.parent.name
@@ -52,9 +52,19 @@ def register_best(
             f"the registry did not take {name} ({first_line(error)}); the same command will try again"
         )
         return
-    write_json(note, {"store": store, "name": registered.name, "version": registered.version})
+    write_json(
+        note, {"store": store, "key": step.key, "name": registered.name, "version": registered.version}
+    )
     title = ", now its champion" if registered.is_champion else ", the champion stays"
     reporter.line(f"registry: {name} is version {registered.version} of {registered.name}{title}")
+
+
+def _is_registered(note: Path, store: str, key: str) -> bool:
+    """A folder that an experiment with other systems had before has that one's note."""
+    if not note.is_file():
+        return False
+    noted = read_json(note)
+    return bool(noted.get("store") == store and noted.get("key", key) == key)
 
 
 def _registered(

@@ -142,6 +142,7 @@ def finetune(
         _run_until(["completion", "search"], recipe, out, overrides, dry_run)
         return
     with exit_codes(None if dry_run else out):
+        from pipeline.accepting import GROWING
         from pipeline.dry_run import stage_lines
         from pipeline.experiment import experiment_stages, run_experiments
         from pipeline.experiment_config import load_experiment
@@ -151,7 +152,7 @@ def finetune(
         if not dry_run:
             run_experiments(config, out, Reporter)
             return
-        for line in stage_lines(experiment_stages(config), config, out):
+        for line in stage_lines(experiment_stages(config), config, out, GROWING):
             Reporter().line(line)
 
 

@@ -1,6 +1,7 @@
 """Finetuning a model on a task: an experiment's stages, in a folder of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
 from finetune.experiment.stage import job_paths, run_experiment
+from pipeline.accepting import GROWING, config_of, take_over
 from pipeline.champion import register_best
 from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_folder
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, StageContext, plan
 from pipeline.judged import judged_fingerprint
+from pipeline.mlflow_note import read_note, write_note
 from pipeline.run import run_stages
 from pretrain.inference.folders import find_model_folder
+
+_VERSION = 1
+"""Of what a task's stage writes."""
 
 
 def run_experiments(
@@ -28,11 +34,21 @@ def run_experiments(
 ) -> None:
     """Train and judge all systems in `out`, or go on with that; leaves the table in `report.html` and MLflow.
 
+    Systems and seeds may be others than when `out` was last worked in: what was trained stays.
+
     Raises UserError for anything the user can mend.
     """
     find_model_folder(config.model)
     stages = experiment_stages(config)
-    run_stages(stages, config, out, make_reporter, say=experiment_lines)
+
+    def keep_jobs(theirs: Mapping[str, Any]) -> None:
+        ours = config.model_dump(mode="json")
+        if any(theirs.get(key) != ours[key] for key in GROWING):
+            write_note(out, replace(read_note(out), is_superseded=True))
+            before = experiment_stages(config_of(theirs, ExperimentRunConfig))
+            take_over(out, before, stages, config.task.kind)
+
+    run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
     register_best(config, config, out, plan(stages, out), Reporter())
 
 
@@ -45,6 +61,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
         config=identity,
         run=partial(_run, config),
         signature=partial(_signature, config),
+        version=_VERSION,
         journals={
             name: f"{path}/{JOURNAL_NAME}"
             for name, (system, _, path) in paths.items()
@@ -67,8 +84,9 @@ def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
     experiment = ExperimentConfig.model_validate(
         config.model_dump(exclude={"ray", "tracking", "model", "prep"})
     )
+    inputs = fingerprint({"version": _VERSION, "signature": _signature(config)})
     summary = run_experiment(
-        experiment, config.model.absolute(), prep_folder(config), context.folder, context.reporter
+        experiment, config.model.absolute(), prep_folder(config), context.folder, inputs, context.reporter
     )
     first = next(iter(job_paths(config).values()))[2]
     judged = judged_fingerprint(

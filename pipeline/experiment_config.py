@@ -24,6 +24,22 @@ class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
 
     @model_validator(mode="before")
     @classmethod
+    def _without_systems_that_are_null(cls, values: Any) -> Any:
+        """`systems.NAME=null` leaves out one of a recipe's."""
+        systems = values.get("systems") if isinstance(values, Mapping) else None
+        if not isinstance(systems, Mapping) or None not in systems.values():
+            return values
+        kept = {name: system for name, system in systems.items() if system is not None}
+        training_of = values.get("training_of")
+        if isinstance(training_of, Mapping):
+            values = {
+                **values,
+                "training_of": {name: one for name, one in training_of.items() if name in kept},
+            }
+        return {**values, "systems": kept}
+
+    @model_validator(mode="before")
+    @classmethod
     def _one_mlflow_experiment_per_task(cls, values: Any) -> Any:
         """Unless another is asked for: runs of one task stand together, and numbers of others do not."""
         if not isinstance(values, Mapping):

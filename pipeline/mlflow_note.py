@@ -25,11 +25,18 @@ class MlflowNote:
     """Of the newest parent run; noted before the run is begun, so it may not be among `runs` yet."""
     is_open: bool = False
     """Whether a process writes to the newest run, or died before it could end it."""
+    is_superseded: bool = False
+    """Whether the folder is another experiment's since: its numbers go to a run of their own."""
 
     def with_run(self, run_id: str) -> "MlflowNote":
         """The note while somebody writes to `run_id`."""
         others = [known for known in self.runs if known != run_id]
-        return replace(self, runs=[*others, run_id], is_open=True)
+        return replace(self, runs=[*others, run_id], is_open=True, is_superseded=False)
+
+    @property
+    def known_run(self) -> str | None:
+        """The parent run that is gone on with, if there is one."""
+        return self.runs[-1] if self.runs and not self.is_superseded else None
 
     def with_stages(self, stages: dict[str, str]) -> "MlflowNote":
         """The note when the store has all about `stages`, too."""

@@ -20,7 +20,7 @@ class ParentInMlflow:
     """Brings MLflow up to what the run has come to; may be asked again after it failed.
 
     The run is known by a note in the folder, and before there is one by the folder's and the config's fingerprint. So
-    it goes on as the same run when a key of the config was changed on the way.
+    it goes on as the same run when a key of the config was changed on the way, unless the note says otherwise.
     """
 
     def __init__(self, config: Mapping[str, Any], params: Mapping[str, Any], out: Path) -> None:
@@ -48,7 +48,7 @@ class ParentInMlflow:
             # Before the run is RUNNING, so that one that is killed right then is found.
             note = replace(note, experiment=self._experiment, key=key, is_open=True)
             write_note(self._out, note)
-            self._run_id = tracking.parent_run(name, key, self._params, note.runs[-1] if note.runs else None)
+            self._run_id = tracking.parent_run(name, key, self._params, note.known_run)
             write_note(self._out, note.with_run(self._run_id))
             self._tracking = tracking
         return self._tracking

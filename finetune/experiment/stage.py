@@ -14,6 +14,7 @@ from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
+from finetune.experiment.reuse import job_identity, sort_jobs
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
@@ -37,18 +38,26 @@ def baseline_of(config: ExperimentConfig) -> str:
 
 
 def run_experiment(
-    config: ExperimentConfig, model: Path, prep: Path | None, folder: Path, reporter: Reporter
+    config: ExperimentConfig, model: Path, prep: Path | None, folder: Path, inputs: str, reporter: Reporter
 ) -> dict[str, Any]:
     """Train and judge every system for every seed; returns the summary, also written to `result.json`.
 
-    Jobs that are done are not done again; one that was killed goes on from its last commit. `model` is what
-    `checked_model` takes, `prep` the prepared corpus for tasks that make their data from one. Needs an open Ray
-    session. Raises UserError for data or settings that cannot be used, KeyboardInterrupt when stopped.
+    Jobs that are done are not done again; one that was killed goes on from its last commit; one that is not asked for
+    any more is set aside. `model` is what `checked_model` takes, `prep` the prepared corpus for tasks that make their
+    data from one; `inputs` identifies both, and the data files. Needs an open Ray session. Raises UserError for data or
+    settings that cannot be used, KeyboardInterrupt when stopped.
     """
     from finetune.experiment.jobs import Job, read_result
     from finetune.experiment.worker import work
 
     jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
+    sort_jobs(
+        folder,
+        {
+            path: job_identity(config, system, seed, inputs)
+            for system, seed, path in job_paths(config).values()
+        },
+    )
     missing = [job for job in jobs if not job.result.exists()]
     if missing:
         workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _PATIENCE_S)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -127,6 +128,38 @@ def test_a_finished_experiment_is_not_done_again(model: Path, data: Path, experi
     assert done.returncode == 0
     assert "translation: skipped" in done.stdout
     assert "registry" not in done.stdout
+
+
+@pytest.mark.slow
+def test_other_systems_and_more_seeds_cost_only_themselves(
+    model: Path, data: Path, experiment: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(experiment, out)
+    weights = {
+        name: sha256_file(stage(out) / name / "seed-0" / "best.safetensors") for name in ("pretrained", "rnn")
+    }
+
+    def systems(*overrides: str) -> list[str]:
+        done = permcode(*command(model, data, out, *overrides))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "translation: resumes" in done.stdout
+        return list(read_json(stage(out) / "result.json")["systems"])
+
+    def num_starts(job: str) -> int:
+        return sum(record.name == "start" for record in read_journal(stage(out) / job / "journal.jsonl"))
+
+    assert systems("systems.rnn=null", "num_seeds=2") == ["copy", "pretrained"]
+    assert not (stage(out) / "rnn").exists()
+    assert (num_starts("pretrained/seed-0"), num_starts("pretrained/seed-1")) == (1, 1)
+    assert sha256_file(stage(out) / "pretrained" / "seed-1" / "best.safetensors") != weights["pretrained"]
+    assert systems() == ["copy", "pretrained", "rnn"]
+    assert (num_starts("pretrained/seed-0"), num_starts("rnn/seed-0")) == (1, 1)
+    for name, expected in weights.items():
+        assert sha256_file(stage(out) / name / "seed-0" / "best.safetensors") == expected
+    done = permcode(*command(model, data, out, "training.steps=13"))
+    assert done.returncode == 2
+    assert "belongs to another config: training.steps (12 there, 13 here)" in done.stderr
 
 
 def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predictions(

@@ -90,7 +90,7 @@ def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_un
     (old / "checkpoints" / "step-00000010").mkdir(parents=True)
     for name in ("STAGE.json", "result.json", "journal.jsonl"):
         (old / name).write_text("{}")
-    theirs = config_of(before.model_dump(mode="json"))
+    theirs = config_of(before.model_dump(mode="json"), RunConfig)
     for _ in range(2):  # a kill may come between the renaming and the marking of the folder
         take_over(out, build_stages(theirs), build_stages(now))
         assert not old.exists()

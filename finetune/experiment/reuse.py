@@ -1,0 +1,66 @@
+"""What an experiment has trained outlives a change of its systems and seeds.
+
+More systems or seeds cost only themselves. A job that is no longer asked for is set aside, finished or begun, and taken
+up again when it is.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.storage import fingerprint, read_json, write_json
+from finetune.experiment.config import ExperimentConfig
+
+IDENTITY_NAME = "identity.json"
+"""In a job's folder, from its beginning on."""
+ASIDE_NAME = ".aside"
+"""In the experiment's folder: jobs that are not asked for, by their identity."""
+
+
+def job_identity(config: ExperimentConfig, system: str, seed: int, inputs: str) -> str:
+    """Equal where a job comes to the same end. `inputs` identifies data, base model and version of the code."""
+    parts = {
+        "inputs": inputs,
+        "task": config.task.model_dump(mode="json"),
+        "name": system,
+        "system": config.systems[system].model_dump(mode="json"),
+        "training": config.training_of_system(system).model_dump(mode="json"),
+        "robustness": config.robustness.model_dump(mode="json"),
+        "seed": seed,
+        "data_seed": config.seed,
+    }
+    return fingerprint(parts)
+
+
+def sort_jobs(folder: Path, wanted: Mapping[str, str]) -> list[str]:
+    """Set other jobs in `folder` aside, take up what is wanted from there, and mark the jobs to come.
+
+    `wanted` has the identity of every job by its path below `folder`; what was there of these before is returned.
+    """
+    for job in sorted(folder.glob("*/seed-*")):
+        identity = _identity_in(job)
+        if identity is not None and identity != wanted.get(_path_in(folder, job)):
+            (folder / ASIDE_NAME).mkdir(exist_ok=True)
+            job.rename(folder / ASIDE_NAME / identity)
+            with suppress(OSError):  # other seeds are there
+                job.parent.rmdir()
+    kept = []
+    for path, identity in wanted.items():
+        job, aside = folder / path, folder / ASIDE_NAME / identity
+        if aside.is_dir() and not job.exists():
+            job.parent.mkdir(parents=True, exist_ok=True)
+            aside.rename(job)
+        if job.is_dir():
+            kept.append(path)
+        write_json(job / IDENTITY_NAME, {"identity": identity})
+    return kept
+
+
+def _path_in(folder: Path, job: Path) -> str:
+    return job.relative_to(folder).as_posix()
+
+
+def _identity_in(job: Path) -> str | None:
+    path = job / IDENTITY_NAME
+    identity: str | None = read_json(path).get("identity") if path.is_file() else None
+    return identity
