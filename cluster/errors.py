@@ -9,6 +9,10 @@ class UserError(Exception):
     """
 
 
+class UnfinishedError(UserError):
+    """A user's error that ends work under way: what was done stays, and the same command goes on with it."""
+
+
 class RetryableError(Exception):
     """Something that went wrong by itself and may go well when the same command is given again.
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 import cluster
 from cluster.config import Config
-from cluster.errors import UserError, first_line
+from cluster.errors import UnfinishedError, UserError, first_line
 from cluster.storage import is_private_folder
 
 MIB = 1 << 20
@@ -178,22 +178,23 @@ def _lost_because(reference: Any, task: FileTask, is_last_attempt: bool) -> str 
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise UserError(str(error.cause)) from None
+        for kind in (UnfinishedError, UserError):
+            if isinstance(error.cause, kind):
+                raise kind(str(error.cause)) from None
         if isinstance(error.cause, OSError) and not is_last_attempt:
             return first_line(error.cause)
         raise
     except ray.exceptions.OutOfMemoryError as error:
         if not is_last_attempt:
             return "the machine ran out of memory"
-        raise UserError(
+        raise UnfinishedError(
             f"{task.name}: stopped because the machine ran out of memory: "
             "use fewer Ray CPUs or a machine with more memory, then run the same command again"
         ) from error
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
         if not is_last_attempt:
             return "its worker died"
-        raise UserError(
+        raise UnfinishedError(
             f"{task.name}: its worker died {_MAX_ATTEMPTS} times ({first_line(error)}): "
             "see Ray's logs in the run's folder, then run the same command again"
         ) from error

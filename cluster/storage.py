@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cluster.errors import UserError
+from cluster.errors import UnfinishedError, UserError
 from cluster.fault_points import fault_point
 
 _HASH_CHUNK_BYTES = 1 << 20
@@ -93,7 +93,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         fault_point("file.durable")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
+            raise UnfinishedError(
                 f"disk full while writing {path}: free some space and run the same command again"
             ) from error
         raise

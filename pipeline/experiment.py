@@ -106,7 +106,8 @@ def _numbers_of_jobs(config: ExperimentRunConfig, folder: Path) -> dict[str, dic
 
 def _signature(config: ExperimentRunConfig) -> str:
     """Of the data files and the base model: other ones are another experiment."""
-    files = task_of(config.task).files()
+    task = task_of(config.task)
+    files = task.files()
     for path in files:
         if not path.is_file():
             raise UserError(f"task: the file {path} is missing: check the task's paths")
@@ -118,7 +119,7 @@ def _signature(config: ExperimentRunConfig) -> str:
             "model": sha256_file(base.description),
             "tokenizer": sha256_file(base.tokenizer),
             "weights": _weights_identity(base.folder),
-            "prep": sha256_file(prep / PREP_MANIFEST) if prep and not files else "",
+            "prep": sha256_file(prep / PREP_MANIFEST) if prep and task.reads_corpus else "",
         }
     )
 

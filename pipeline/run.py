@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import UserError
+from cluster.errors import UnfinishedError, UserError
 from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
@@ -161,7 +161,7 @@ def _disk_full_is_user_error(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
+            raise UnfinishedError(
                 f"disk full while working in {folder}: free some space and run the same command again"
             ) from error
         raise

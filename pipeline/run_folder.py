@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cluster.errors import UserError
+from cluster.errors import UnfinishedError, UserError
 from cluster.storage import exclusive_lock, write_bytes
 from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
@@ -21,6 +21,7 @@ REPORT_NAME = "report.html"
 LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
 _WAIT_FOR_STATUS_S = 2.0
+_WORK_NAMES = (RECORD_NAME, "COMMIT.json", "result.json")
 # What `cluster.storage` writes before it renames.
 _TEMPORARY_PATTERN = ".*.tmp"
 
@@ -73,8 +74,9 @@ def working_folder(
 ) -> Iterator[None]:
     """Make `out` this process's for the block: locked, marked with its config.
 
-    If a UserError ends the block before any stage is finished, in a folder that held no run before, what was
-    written is removed again: bad input leaves nothing behind. UserError when another process works here.
+    If a UserError ends the block in a folder that held no run before, what was written is removed again: bad input
+    leaves nothing behind. Not so an UnfinishedError, or one after a finished stage, a checkpoint or a result. UserError
+    when another process works here.
 
     `take_over` is given the config the folder had, before it is marked with this one.
     """
@@ -97,8 +99,8 @@ def working_folder(
                     leftover.unlink()
                 _write_config(out / CONFIG_NAME, config)
             yield
-        except UserError:
-            if was_free and not any(out.glob(f"*/{RECORD_NAME}")):
+        except UserError as error:
+            if was_free and not isinstance(error, UnfinishedError) and not _holds_work(out):
                 _remove_new_entries(out, earlier)
                 _remove_empty_folders(out, first_missing)
             raise
@@ -157,6 +159,11 @@ def _must_be_writable(out: Path, first_missing: Path | None) -> Iterator[None]:
         raise UserError(
             f"cannot write in the output folder {out} ({error.strerror}): give another --out"
         ) from error
+
+
+def _holds_work(out: Path) -> bool:
+    """Whether something in the folder took its time: a finished stage, a checkpoint, a job's result."""
+    return any(True for name in _WORK_NAMES for _ in out.rglob(name))
 
 
 def _remove_new_entries(out: Path, earlier: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import RetryableError, UserError, first_line
+from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
 from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
 from cluster.reporter import Reporter
 from cluster.storage import read_json, write_json
@@ -40,7 +40,7 @@ class Workers:
         """Run `work(settings)` in every worker, with `backend` and `log_folder` added to the settings.
 
         Returns when all have ended, also when they were asked to stop. Needs an open Ray session. Raises UserError
-        for a user's error in a worker or for workers that fail too often, RetryableError when they hang.
+        for a user's error in a worker, UnfinishedError for workers that fail too often, RetryableError when they hang.
         """
         from ray.exceptions import RayError
         from ray.train.v2.api.exceptions import TrainingFailedError
@@ -70,7 +70,7 @@ class Workers:
             raise RetryableError(
                 f"{read_json(self.folder / HANG_NAME)['text']}; run the same command again"
             ) from error
-        raise UserError(
+        raise UnfinishedError(
             f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to go on "
             "from the last checkpoint"
         ) from error

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
-from cluster.errors import UserError, first_line
+from cluster.errors import UnfinishedError, UserError, first_line
 from data_prep.sources.patience import PatientFile, patiently
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def retried(what: str, call: Callable[[], T]) -> T:
                     raise OSError(number, f"HTTP status {status}") from error
                 raise
             if tries == MAX_TRIES:
-                raise UserError(
+                raise UnfinishedError(
                     f"{what} cannot be read after {MAX_TRIES} tries ({first_line(error)}): "
                     "check the connection and run the same command again"
                 ) from error

@@ -29,6 +29,9 @@ class Source:
 class WritingTask(Protocol):
     """Texts for texts: translation, repair, generation, summaries, completion, infilling."""
 
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
     def files(self) -> list[Path]:
         """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
@@ -49,6 +52,9 @@ class WritingTask(Protocol):
 class RankingTask(Protocol):
     """Candidates for queries: search and clone retrieval."""
 
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
     def files(self) -> list[Path]:
         """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
@@ -65,6 +71,8 @@ class RankingTask(Protocol):
 class LabellingTask(Protocol):
     """Labels for texts: clones in pairs, defects, cloze."""
 
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
     labels: tuple[str, ...]
     """Names of the labels by number."""
     num_texts: int

@@ -54,6 +54,7 @@ class ClonePairsConfig(PairFiles):
 class ClonePairs:
     """The LabellingTask of a `ClonePairsConfig`."""
 
+    reads_corpus = False
     labels: tuple[str, ...] = ("other", "clone")
     num_texts = 2
     chooses_threshold = True

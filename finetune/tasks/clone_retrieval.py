@@ -61,6 +61,8 @@ class CloneRetrievalConfig(Config):
 class CloneRetrieval:
     """The RankingTask of a `CloneRetrievalConfig`."""
 
+    reads_corpus = False
+
     def __init__(self, config: CloneRetrievalConfig) -> None:
         if (config.valid is None) != (config.test is None):
             raise UserError(

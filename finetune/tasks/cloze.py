@@ -55,6 +55,7 @@ class ClozeConfig(Config):
 class Cloze:
     """The LabellingTask of a `ClozeConfig`."""
 
+    reads_corpus = True
     num_texts = 1
     chooses_threshold = False
 

@@ -43,6 +43,8 @@ class CodeSearchConfig(PairFiles):
 class CodeSearch:
     """The RankingTask of a `CodeSearchConfig`."""
 
+    reads_corpus = False
+
     def __init__(self, config: CodeSearchConfig) -> None:
         self.config = config
 

@@ -39,6 +39,7 @@ class DefectConfig(Config):
 class Defect:
     """The LabellingTask of a `DefectConfig`."""
 
+    reads_corpus = False
     labels: tuple[str, ...] = ("sound", "defective")
     num_texts = 1
     chooses_threshold = False

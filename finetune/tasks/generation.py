@@ -35,6 +35,8 @@ class GenerationConfig(PairFiles):
 class Generation:
     """The WritingTask of a `GenerationConfig`."""
 
+    reads_corpus = False
+
     def __init__(self, config: GenerationConfig) -> None:
         self.config = config
         self.language = grammar_name(config.language)

@@ -56,6 +56,8 @@ class HumanEvalConfig(PairSource):
 class HumanEval:
     """The WritingTask of a `HumanEvalConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: HumanEvalConfig) -> None:
         self.config = config
 

@@ -58,6 +58,8 @@ class InfillingConfig(PairSource):
 class Infilling:
     """The WritingTask of an `InfillingConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: InfillingConfig) -> None:
         self.config = config
 

@@ -52,6 +52,8 @@ class LineCompletionConfig(PairSource):
 class LineCompletion:
     """The WritingTask of a `LineCompletionConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: LineCompletionConfig) -> None:
         self.config = config
 

@@ -58,6 +58,8 @@ class RepairConfig(PairFiles):
 class Repair:
     """The WritingTask of a `RepairConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: RepairConfig) -> None:
         self.config = config
         self.language = grammar_name(config.language)

@@ -40,6 +40,8 @@ class SummarisationConfig(PairSource):
 class Summarisation:
     """The WritingTask of a `SummarisationConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: SummarisationConfig) -> None:
         self.config = config
 

@@ -72,6 +72,8 @@ class TextSearchConfig(Config):
 class TextSearch:
     """The RankingTask of a `TextSearchConfig`."""
 
+    reads_corpus = True
+
     def __init__(self, config: TextSearchConfig) -> None:
         self.config = config
 

@@ -34,6 +34,8 @@ class TranslationConfig(PairFiles):
 class Translation:
     """The WritingTask of a `TranslationConfig`."""
 
+    reads_corpus = False
+
     def __init__(self, config: TranslationConfig) -> None:
         self.config = config
         self.language = grammar_name(config.language or config.target)

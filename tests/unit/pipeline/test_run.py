@@ -262,16 +262,17 @@ def test_leftovers_of_a_killed_run_are_swept_and_hidden_files_stay_out_of_mlflow
     assert [name for name in uploaded if name.startswith(".")] == []
 
 
-def test_a_full_disk_is_a_clear_line_and_a_fresh_folder_is_gone(
+def test_a_full_disk_is_a_clear_line_and_what_was_begun_stays(
     toy: ToyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_context: StageContext) -> dict[str, Any]:
+    def full(context: StageContext) -> dict[str, Any]:
+        (context.folder / "hours-of-work").write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(toy, "_first", full)
     with pytest.raises(UserError, match="disk full while working in .*: free some space"):
         toy.command()
-    assert not toy.out.exists()
+    assert [path.read_text() for path in toy.out.glob("first-*/hours-of-work")] == ["half"]
 
 
 def test_a_damaged_output_stops_the_run_and_is_kept(toy: ToyRun) -> None:

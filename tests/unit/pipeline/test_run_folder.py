@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.errors import UserError
+from cluster.errors import UnfinishedError, UserError
 from pipeline import run_folder
 from pipeline.run_folder import check_owner, remove_leftovers, working_folder
 
@@ -25,6 +25,34 @@ def test_a_run_that_fails_on_its_input_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="bad corpus"):
         fail_in(tmp_path / "deep" / "out", CONFIG, UserError("bad corpus"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "checkpoints/step-00000004/COMMIT.json",
+        "own/seed-0/checkpoints/step-00000010/COMMIT.json",
+        "own/seed-0/result.json",
+    ],
+)
+def test_what_was_trained_survives_an_error_in_the_first_command(tmp_path: Path, made: str) -> None:
+    def fail_late(error: UserError) -> None:
+        with working_folder(tmp_path / "out", CONFIG):
+            path = tmp_path / "out" / "task-0" / made
+            path.parent.mkdir(parents=True)
+            path.write_text("{}")
+            raise error
+
+    with pytest.raises(UserError, match="losses are not finite"):
+        fail_late(UserError("losses are not finite"))
+    assert (tmp_path / "out" / "task-0" / made).is_file()
+    assert (tmp_path / "out" / "config.yaml").is_file()
+
+
+def test_what_was_begun_survives_what_is_nobodys_input(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="disk full"):
+        fail_in(tmp_path / "out", CONFIG, UnfinishedError("disk full"))
+    assert (tmp_path / "out" / "prep-0" / "half").is_file()
 
 
 def test_an_empty_folder_is_empty_again_after_bad_input(tmp_path: Path) -> None:
