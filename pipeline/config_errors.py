@@ -57,15 +57,15 @@ def _resolve(
         holders = below
         if not isinstance(part, int):
             fields = [model.model_fields[part] for model in below if part in model.model_fields]
-            below = [model for field in fields for model in _nested_models(field.annotation)]
+            # Where nobody has such a field, it is a name in a mapping of what stands below.
+            if fields:
+                below = [model for field in fields for model in _nested_models(field.annotation)]
     return keys, holders
 
 
 def _tags(model: type[BaseModel]) -> set[Any]:
-    literals = (
-        field.annotation for field in model.model_fields.values() if get_origin(field.annotation) is Literal
-    )
-    return {value for literal in literals for value in get_args(literal)}
+    kind = model.model_fields.get("kind")
+    return set(get_args(kind.annotation)) if kind and get_origin(kind.annotation) is Literal else set()
 
 
 def _nested_models(annotation: Any) -> Iterable[type[BaseModel]]:

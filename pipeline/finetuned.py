@@ -1,9 +1,9 @@
 """Using finetuned systems: `permcode predict` on a file of inputs, `permcode evaluate` on a file with answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -25,6 +25,7 @@ from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_f
 from pipeline.experiment_table import metric_text
 from pipeline.recipe import apply_override
 from pipeline.run_folder import CONFIG_NAME
+from pipeline.text_files import check_output
 
 
 def find_system(path: Path) -> Path:
@@ -69,6 +70,7 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
     `overrides` are of decoding alone. Raises UserError for a row without the columns the system reads; `output` is then
     not written.
     """
+    check_output(output, "--output", given)
     decoding, others = _decoding_in(overrides)
     if others:
         raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
@@ -76,7 +78,10 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
-        answers = usable.answer(rows, bar.update)
+        try:
+            answers = usable.answer(rows, bar.update)
+        except UserError as error:
+            raise UserError(f"{given}: {error}") from None
         bar.update(len(rows))
     write_rows(output, [row | answer for row, answer in zip(rows, answers, strict=True)])
     reporter.line(f"{len(rows):,} predictions in {output}")
@@ -92,6 +97,8 @@ def evaluate(
     Prints every metric with its 95% interval; `output` gets the predictions as JSON lines. Raises UserError for data
     that cannot be used.
     """
+    if output is not None:
+        check_output(output, "--output")
     folder = find_system(system)
     decoding, of_task = _decoding_in(overrides)
     usable = UsableSystem.load(folder, decoding=decoding)
@@ -139,6 +146,8 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
     values = task_config.model_dump(mode="json")
     for override in overrides:
         apply_override(values, override.removeprefix("task."))
+    if any(values.get(key) != getattr(task_config, key, None) for key in ("folder", "test")):
+        values |= {name: None for name in ("train", "valid") if _is_elsewhere(task_config, values, name)}
     if values["kind"] != task_config.kind:
         raise UserError(
             f"kind={values['kind']}: the system was finetuned for {task_config.kind}, not for another task"
@@ -147,3 +156,15 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
         return TypeAdapter(TaskConfig).validate_python(values)
     except ValidationError as error:
         raise UserError(explain(error, type(task_config))) from None
+
+
+def _is_elsewhere(task_config: Any, values: Mapping[str, Any], name: str) -> bool:
+    """Whether a split that is not judged was left out of another folder, and may be."""
+    given = values.get(name)
+    field = type(task_config).model_fields.get(name)
+    if given is None or field is None or type(None) not in get_args(field.annotation):
+        return False
+    if given != getattr(task_config, name) or values.get("folder") is None:
+        return False
+    sides = (str(values.get("source")), str(values.get("target")))
+    return not any((Path(values["folder"]) / given.replace("{side}", side)).exists() for side in sides)

@@ -9,6 +9,8 @@ from cluster.storage import fingerprint
 
 _WHAT_WAS_ASKED = ("key", "source", "suffix", "references", "query", "relevant", "label")
 """Of a row of predictions: all but what the system made of it."""
+_ALSO_ASKED = ("texts", "candidates")
+"""Where a row has them."""
 _ABOUT_LEARNING = {
     "folder", "train", "valid", "test", "max_train", "max_valid", "max_test", "bugs", "train_splits", "literals",
     "base", "codes", "items", "answers", "workers",
@@ -24,6 +26,7 @@ def judged_fingerprint(task: Mapping[str, Any], predictions: Path) -> str:
     with predictions.open(encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
-            asked.append([row.get(name) for name in _WHAT_WAS_ASKED])
+            also = [row[name] for name in _ALSO_ASKED if name in row]
+            asked.append([row.get(name) for name in _WHAT_WAS_ASKED] + also)
     settings = {name: value for name, value in task.items() if name not in _ABOUT_LEARNING}
     return fingerprint({"settings": settings, "asked": asked})

@@ -15,6 +15,7 @@ from cluster.storage import write_bytes
 from pipeline.experiment_table import metric_text
 from pipeline.page import page
 from pipeline.stage_record import StageRecord, read_record
+from pipeline.text_files import check_output
 
 _TABLE_WIDTH_CHARS = 120
 _SHOWN_CHARS = 6
@@ -44,16 +45,18 @@ def entries_in(folders: Sequence[Path]) -> list[Entry]:
 
     Raises UserError when a folder is missing or nothing is found.
     """
-    found: list[Entry] = []
+    paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(
                 f"{folder} is no folder: give those of `permcode finetune --from`, or one above them"
             )
-        for path in sorted(folder.glob("**/STAGE.json")):
-            record = read_record(path.parent)
-            if record is not None and "systems" in record.summary:
-                found += [_entry(record, name, path.parent) for name in record.summary["systems"]]
+        paths |= {path.resolve(): path for path in sorted(folder.glob("**/STAGE.json"))}
+    found: list[Entry] = []
+    for path in paths.values():
+        record = read_record(path.parent)
+        if record is not None and "systems" in record.summary:
+            found += [_entry(record, name, path.parent) for name in record.summary["systems"]]
     if not found:
         raise UserError(
             f"no finished experiment in {', '.join(map(str, folders))}: run `permcode finetune --from ...` first"
@@ -88,6 +91,8 @@ def _data_text(task: Mapping[str, Any], judged: str) -> str:
 
 def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Reporter) -> None:
     """Print the table; `html` also gets it as a page."""
+    if html is not None:
+        check_output(html, "--html")
     entries = entries_in(folders)
     table = Table(show_edge=False, pad_edge=False)
     for column in ("task", "data", "system", "headline", "items", "parameters", "run"):

@@ -1,10 +1,11 @@
 """`permcode serve`: a registered system behind HTTP, by MLflow's own server."""
 
 import os
+import socket
 import sys
 from pathlib import Path
 
-from cluster.errors import UserError
+from cluster.errors import UserError, first_line
 from pipeline.mlflow_store import is_server, store_uri
 from pipeline.registry import CHAMPION
 
@@ -16,6 +17,7 @@ def serve(place: str, task: str | None, host: str, port: int) -> None:
 
     `task` may be left out where there is one only. Does not return. Raises UserError when there is no such champion.
     """
+    _check_port(host, port)
     store = _store_of(place)
     name = _registered_name(store, task)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store}
@@ -29,6 +31,15 @@ def serve(place: str, task: str | None, host: str, port: int) -> None:
     )
     print(f"{name}: POST http://{host}:{port}/invocations", file=sys.stderr, flush=True)
     os.execve(sys.executable, command, environment)
+
+
+def _check_port(host: str, port: int) -> None:
+    try:
+        socket.create_server((host, port)).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"nothing can listen on {host}:{port} ({first_line(error)}): give another --port"
+        ) from None
 
 
 def _store_of(place: str) -> str:

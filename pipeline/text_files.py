@@ -31,6 +31,14 @@ def read_text_file(path: Path) -> TextFile:
         raise UserError(f"{path} cannot be read ({error.strerror}): give a file that can") from None
 
 
+def check_output(path: Path, option: str, given: Path | None = None) -> None:
+    """Before anything is computed: UserError for a folder, and for the file that is read."""
+    if path.is_dir():
+        raise UserError(f"{option} {path} is a folder: give the name of a file")
+    if given is not None and path.exists() and given.exists() and path.samefile(given):
+        raise UserError(f"{option} {path} is the file that is read: give another name")
+
+
 def _not_empty(file: TextFile) -> TextFile:
     if not file.data:
         raise UserError(f"{file.name} is empty: give a text of at least one character")

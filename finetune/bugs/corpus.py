@@ -71,7 +71,7 @@ def generated_bugs(
     UserError when no function can have a bug.
     """
     pairs: list[Pair] = []
-    kinds: Counter[str] = Counter()
+    kinds: list[str] = []
     seen = {" ".join(text.split()) for text in without}
     for number, code in enumerate(functions):
         if len(pairs) >= most:
@@ -81,7 +81,7 @@ def generated_bugs(
         for kind, buggy, fixed in _versions(code, language, key_seed(seed, name, number), each, idioms):
             if not seen.isdisjoint((" ".join(buggy.split()), " ".join(fixed.split()))):
                 continue
-            kinds[kind] += 1
+            kinds.append(kind)
             pairs.append(Pair(f"{name}-{len(pairs) + 1}", buggy, (fixed,), language=language))
         seen.update(
             " ".join(text.split()) for pair in pairs[-each:] for text in (pair.source, *pair.references)
@@ -90,7 +90,7 @@ def generated_bugs(
         raise UserError(
             f"no bug could be made: no {language} function in the data parses and has a place for one"
         )
-    return GeneratedBugs(pairs[:most], dict(kinds))
+    return GeneratedBugs(pairs[:most], dict(Counter(kinds[:most])))
 
 
 def _versions(

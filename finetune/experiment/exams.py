@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.storage import fingerprint
 from finetune.examples import Labelled, LabellingData, Pool, RankingData, WritingData
 from finetune.metrics.measured import Measured
 from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
@@ -123,7 +124,13 @@ class LabellingExam:
         found_NC = _probabilities(system, self.test_items, on_progress)
         given_N = given_labels(found_NC, threshold)
         rows = [
-            {"key": one.key, "label": one.label, "given": int(given), "probabilities": _rounded(found_C)}
+            {
+                "key": one.key,
+                "texts": list(one.texts),
+                "label": one.label,
+                "given": int(given),
+                "probabilities": _rounded(found_C),
+            }
             for one, given, found_C in zip(self.test_items, given_N, found_NC, strict=True)
         ]
         return Answers(self.task.judge(self.test_items, found_NC, threshold), rows, threshold)
@@ -160,6 +167,7 @@ def _scores(system: System, pool: Pool, on_progress: OnProgress) -> NDArray[np.f
 
 
 def _ranked_rows(pool: Pool, score_QC: NDArray[np.float64]) -> Iterator[Row]:
+    candidates = fingerprint(list(pool.candidates))
     for number, (key, query) in enumerate(zip(pool.query_keys, pool.queries, strict=True)):
         score_C = np.where(np.isnan(score_QC[number]), -np.inf, score_QC[number])
         excluded = pool.excluded[number] if pool.excluded is not None else None
@@ -175,6 +183,7 @@ def _ranked_rows(pool: Pool, score_QC: NDArray[np.float64]) -> Iterator[Row]:
             "best": [[int(one), round(float(score_C[one]), 6)] for one in best if np.isfinite(score_C[one])],
             "relevant": list(relevant),
             "ranks": ranks,
+            "candidates": candidates,
         }
 
 

@@ -6,6 +6,7 @@ Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it tra
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,19 @@ class Workplace:
         return cls(config, base, data, exam)
 
     def build(self, job: Job) -> System:
-        """The job's system before training."""
-        return build_system(self.config.systems[job.system], self.base, self.data, job.seed)
+        """The job's system before training. Raises UserError for one that cannot be made, or has nothing to learn."""
+        config = self.config.systems[job.system]
+        system = build_system(config, self.base, self.data, job.seed)
+        if learns(config) and (system.learner is None or not system.learner.lengths_tokens):
+            raise UserError(
+                f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
+            )
+        return system
+
+    def check(self, jobs: Sequence[Job]) -> None:
+        """Raise UserError for what `build` refuses, before hours are spent on the systems that stand before it."""
+        for job in {job.system: job for job in jobs}.values():
+            self.build(job)
 
 
 def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
@@ -103,10 +115,7 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
 
 
 def _fit(job: Job, place: Workplace, system: System, journal: Journal | None, stop: StopRequest) -> FitEnd:
-    if system.learner is None or not system.learner.lengths_tokens:
-        raise UserError(
-            f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
-        )
+    assert system.learner is not None
     config = place.config.training_of_system(job.system)
     fit = Fit(
         system.learner, config, job.seed, job.folder, lambda: place.exam.validate(system), journal, stop

@@ -65,9 +65,10 @@ def read_clone_pairs(path: Path, codes: dict[str, str]) -> list[tuple[str, str, 
 def read_cloze(path: Path) -> list[ClozeItem]:
     """The items of a CodeXGLUE cloze file: documentation, then code, tokens with single spaces between.
 
-    UserError when an item does not have exactly one `<mask>`.
+    UserError when an item does not have exactly one `<mask>`, or its idx is another's.
     """
-    items = []
+    items: list[ClozeItem] = []
+    number_of: dict[str, int] = {}
     for number, record in enumerate(read_records(path, ("idx", "nl_tokens", "pl_tokens")), start=1):
         tokens = [record["nl_tokens"], record["pl_tokens"]]
         if not all(isinstance(one, list) and all(isinstance(token, str) for token in one) for one in tokens):
@@ -76,13 +77,20 @@ def read_cloze(path: Path) -> list[ClozeItem]:
         check_characters(text, f"{path} item {number}")
         if text.count(MASK) != 1:
             raise UserError(f"{path} item {number} has {text.count(MASK)} times {MASK}: it must have one")
-        items.append(ClozeItem(str(record["idx"]), text))
+        key = str(record["idx"])
+        if key in number_of:
+            raise UserError(
+                f"{path} item {number} has the idx {key!r} of item {number_of[key]}: give each its own"
+            )
+        number_of[key] = number
+        items.append(ClozeItem(key, text))
     return items
 
 
 def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
-    """Numbers of the right words by item, of lines `IDX<CODESPLIT>WORD`. UserError for any other line."""
-    answers = {}
+    """Numbers of the right words by item, of lines `IDX<CODESPLIT>WORD`. UserError for any other line,
+    and for a second answer to an item."""
+    answers: dict[str, int] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -91,6 +99,8 @@ def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
             raise UserError(
                 f"{path} line {number} must be IDX{_SPLIT}WORD with a word of {', '.join(words)}, not {line!r:.60}"
             )
+        if key in answers:
+            raise UserError(f"{path} line {number} answers the item {key!r} again: leave one answer")
         answers[key] = words.index(word)
     return answers
 

@@ -73,14 +73,16 @@ class ClonePairs:
     def load(self, source: Source) -> LabellingData:
         """Raises UserError for data that cannot be used."""
         masking, seed = Masking(self.config.names), source.seed
-        read = self._made(masking, seed) if self.config.codes is None else self._given(masking, seed)
+        left_out: dict[str, float] = {}
+        made = self.config.codes is None
+        read = self._made(masking, seed, left_out) if made else self._given(masking, seed)
         train, valid, test = read["train"], read["valid"], read["test"]
         if self.config.valid is None:
             train, valid = held_out(train, seed)
         facts = label_shares(test, self.labels, "test")
         known = {text for item in train for text in item.texts}
         facts["test_pairs_with_texts_in_train"] = sum(not known.isdisjoint(item.texts) for item in test)
-        facts |= masking.unparsed
+        facts |= masking.unparsed | left_out
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def judge(
@@ -119,11 +121,14 @@ class ClonePairs:
             ]
         return splits
 
-    def _made(self, masking: Masking, seed: int) -> dict[Split, list[Labelled]]:
+    def _made(self, masking: Masking, seed: int, left_out: dict[str, float]) -> dict[Split, list[Labelled]]:
         config = self.config
         splits: dict[Split, list[Labelled]] = {"train": [], "valid": [], "test": []}
         for split in splits:
-            pairs = [pair for pair in config.read(split) if pair[0] and pair[1]]
+            read = config.read(split)
+            pairs = [pair for pair in read if pair[0] and pair[1]]
+            if len(pairs) < len(read):
+                left_out[f"{split}_pairs_with_an_empty_side_left_out"] = len(read) - len(pairs)
             pairs = drawn(pairs, config.most(split), seed, split)
             pairs = masking.pairs(pairs, (config.source, config.target), split)
             splits[split] = list(_with_negatives(pairs, config.nearest, seed, split))

@@ -89,11 +89,11 @@ class TextSearch:
         """
         config, facts = self.config, dict[str, float]()
         corpus = open_prepared(source.prep) if source.prep is not None else None
-        test_pairs, test_pool = self._test(corpus, source.seed)
-        train = self._train(corpus, source.seed, test_pairs)
+        test_pairs, test_pool = self._test(corpus, source.seed, facts)
+        train = self._train(corpus, source.seed, test_pairs, facts)
         valid: Pool | None = None
         if config.valid is not None:
-            valid = self._pool_of_file(config.valid, "valid")
+            valid = self._pool_of_file(config.valid, "valid", facts)
         elif train:
             num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE))
             valid = pool_of_pairs(train[:num_valid], "valid")
@@ -105,10 +105,12 @@ class TextSearch:
         """MRR, recall among the first 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 
-    def _test(self, corpus: PreparedCorpus | None, seed: int) -> tuple[list[TextPair], Pool]:
+    def _test(
+        self, corpus: PreparedCorpus | None, seed: int, facts: dict[str, float]
+    ) -> tuple[list[TextPair], Pool]:
         config = self.config
         if config.test is not None:
-            pool = self._pool_of_file(config.test, "test")
+            pool = self._pool_of_file(config.test, "test", facts)
             pairs = [
                 (query, pool.candidates[number])
                 for query, numbers in zip(pool.queries, pool.relevant, strict=True)
@@ -122,22 +124,22 @@ class TextSearch:
         pairs = self._of_corpus(corpus, (TEST_SPLIT,), seed, config.max_test, [])
         return pairs, pool_of_pairs(pairs, "test")
 
-    def _train(self, corpus: PreparedCorpus | None, seed: int, test: Sequence[TextPair]) -> list[TextPair]:
+    def _train(
+        self, corpus: PreparedCorpus | None, seed: int, test: Sequence[TextPair], facts: dict[str, float]
+    ) -> list[TextPair]:
         config = self.config
         if config.train is not None:
-            pairs = self._cut(read_text_pairs(self._path(config.train), config.query, config.code))
+            pairs = self._read(config.train, "train", facts)
             order = keyed_generator(seed, "text-search-train").permutation(len(pairs))
             return [pairs[index] for index in order[: config.max_train]]
         if corpus is None:
             return []
         return self._of_corpus(corpus, config.train_splits, seed, config.max_train, test)
 
-    def _pool_of_file(self, name: str, split: str) -> Pool:
+    def _pool_of_file(self, name: str, split: str, facts: dict[str, float]) -> Pool:
         config = self.config
         if config.base is None:
-            return pool_of_pairs(
-                self._cut(read_text_pairs(self._path(name), config.query, config.code)), split
-            )
+            return pool_of_pairs(self._read(name, split, facts), split)
         codes = read_base(self._path(config.base))
         queries = read_queries(self._path(name), len(codes))
         if not config.docstrings:
@@ -149,8 +151,12 @@ class TextSearch:
             [(query.number,) for query in queries],
         )
 
-    def _cut(self, pairs: Sequence[TextPair]) -> list[TextPair]:
-        pairs = [pair for pair in pairs if pair[0] and pair[1]]
+    def _read(self, name: str, split: str, facts: dict[str, float]) -> list[TextPair]:
+        """Of a file; what lacks query or code is left out and counted."""
+        read = read_text_pairs(self._path(name), self.config.query, self.config.code)
+        pairs = [pair for pair in read if pair[0] and pair[1]]
+        if len(pairs) < len(read):
+            facts[f"{split}_pairs_with_an_empty_side_left_out"] = len(read) - len(pairs)
         if self.config.docstrings:
             return pairs
         return [(query, without_docstrings(code)) for query, code in pairs]

@@ -200,7 +200,14 @@ def test_predict_and_evaluate_use_the_best_system(experiment: Path, data: Path, 
     lines = (stage(experiment) / best / "seed-0" / "predictions.jsonl").read_text().splitlines()
     assert written == [json.loads(line)["written"] for line in lines]
 
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for side in ("old", "new"):
+        shutil.copy(data / f"test.{side}", elsewhere / f"held-out.{side}")
+    moved = permcode("evaluate", str(experiment), f"folder={elsewhere}", "test=held-out.{side}")
+    assert moved.returncode == 0, moved.stderr
     done = permcode("evaluate", str(experiment))
+    assert moved.stdout == done.stdout, "only the folder is another"
     assert done.returncode == 0, done.stderr
     bleu = summary[best]["metrics"]["bleu"]["value"]
     assert f"{bleu:.4g} (" in next(line for line in done.stdout.splitlines() if line.startswith("bleu "))

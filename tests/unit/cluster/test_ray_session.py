@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.errors import UserError
+from cluster.errors import UnfinishedError, UserError
 from cluster.ray_session import FileTask, RayConfig, _temp_folder, ray_session, run_file_tasks
 from cluster.storage import read_json, write_json
 
@@ -31,7 +31,8 @@ def square(value: int, output: Path) -> None:
 
 
 def refuse(value: int, output: Path) -> None:
-    raise UserError(f"shard {value} is damaged: make it again")
+    kind = UnfinishedError if value == 8 else UserError
+    raise kind(f"shard {value} is damaged: make it again")
 
 
 def break_down(output: Path) -> None:
@@ -96,12 +97,13 @@ def test_missing_outputs_are_made_and_all_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_users_error_comes_through_as_it_was(tmp_path: Path) -> None:
-    tasks = [FileTask(f"refuse {value}", tmp_path / str(value), (7,)) for value in range(20)]
+@pytest.mark.parametrize(("value", "kind"), [(7, UserError), (8, UnfinishedError)])
+def test_users_error_comes_through_as_it_was(tmp_path: Path, value: int, kind: type[UserError]) -> None:
+    tasks = [FileTask(f"refuse {number}", tmp_path / str(number), (value,)) for number in range(20)]
     with pytest.raises(UserError) as caught:
         run_file_tasks(refuse, tasks, lambda task: None)
-    assert str(caught.value) == "shard 7 is damaged: make it again"
-    assert type(caught.value) is UserError
+    assert str(caught.value) == f"shard {value} is damaged: make it again"
+    assert type(caught.value) is kind
 
 
 @pytest.mark.usefixtures("ray_local")

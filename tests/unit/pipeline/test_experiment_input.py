@@ -1,5 +1,6 @@
 """What permcode finetune --from and its companions say to bad input: one line each, before anything is started."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,12 @@ def refused(*arguments: str) -> str:
     [
         (["systems.find={kind: bi_encoder}"], "systems.find: bi_encoder is asked to rank"),
         (["systems.own.kind=rnn"], "systems.own"),
-        (["systems.own.beam=4"], "systems.own.permutation_lm.beam"),
+        (["systems.own.beam=4"], "unknown key systems.own.beam = 4: did you mean"),
+        (
+            ["systems.pretrained={kind: permutation_lm, sorce_tokens: 3}"],
+            "did you mean systems.pretrained.source_tokens?",
+        ),
+        (["systems.own=null", "systems.copy=null"], "systems"),
         (["baseline=nobody"], "'nobody' is none of the systems copy, own"),
         (["training_of={nobody: {}}"], "'nobody' is none of the systems copy, own"),
         (["training_of={own: {steps: 0}}"], "steps"),
@@ -87,6 +93,25 @@ def test_a_folder_that_holds_nothing_to_use_is_named(recipe: Path, tmp_path: Pat
     assert f"no finished experiment in {empty}" in refused("leaderboard", str(empty))
     assert f"{empty} holds no mlflow.db" in refused("serve", str(empty))
     assert "is no folder" in refused("leaderboard", str(tmp_path / "nowhere"))
+
+
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_computed(tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"text": "a"}\n')
+    nowhere = str(tmp_path / "nowhere")
+    assert f"--output {given} is the file that is read" in refused(
+        "predict", nowhere, "-i", str(given), "-o", str(given)
+    )
+    assert f"{tmp_path} is a folder" in refused("predict", nowhere, "-i", str(given), "-o", str(tmp_path))
+    assert f"{tmp_path} is a folder" in refused("evaluate", nowhere, "-o", str(tmp_path))
+    assert f"{tmp_path} is a folder" in refused("leaderboard", nowhere, "--html", str(tmp_path))
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused("serve", str(tmp_path), "--port", str(port))
+    assert f"nothing can listen on 127.0.0.1:{port}" in line
 
 
 def test_the_plan_is_shown_without_doing_it(model: Path, recipe: Path, tmp_path: Path) -> None:

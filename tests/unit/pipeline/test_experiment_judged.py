@@ -33,7 +33,16 @@ def test_what_a_system_wrote_and_learnt_from_plays_no_part(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "change", [{"key": "x"}, {"source": "x"}, {"suffix": "x"}, {"query": "x"}, {"label": 1}]
+    "change",
+    [
+        {"key": "x"},
+        {"source": "x"},
+        {"suffix": "x"},
+        {"query": "x"},
+        {"label": 1},
+        {"texts": ["x"]},
+        {"candidates": "x"},
+    ],
 )
 def test_other_items_are_others(tmp_path: Path, change: dict[str, Any]) -> None:
     changed = [_ROWS[0] | change, _ROWS[1]]
@@ -58,7 +67,7 @@ def test_the_leaderboard_tells_which_rows_can_be_compared(tmp_path: Path) -> Non
         config = {"task": _TASK, "systems": {"own": {"kind": "copy"}}}
         record = StageRecord("translation", "k", 1, config, {}, f"model {number}", {}, summary, 1.0)
         write_record(folder, record)
-    found = [(one.data, one.value) for one in entries_in([tmp_path])]
+    found = [(one.data, one.value) for one in entries_in([tmp_path, tmp_path / "run-1"])]
     assert found == [
         ("java to cs pairs aaaaaa", 0.7),
         ("java to cs pairs aaaaaa", 0.5),

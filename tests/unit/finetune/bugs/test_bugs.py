@@ -185,7 +185,8 @@ def test_pairs_are_distinct_counted_and_leave_out_what_is_judged() -> None:
     assert made == generated_bugs(functions, "java", 5, most=10)
     several = generated_bugs(functions, "java", 5, most=10, each=4)
     assert len({pair.source for pair in several.pairs}) == len({pair.key for pair in several.pairs}) == 8
-    assert len(generated_bugs(functions, "java", 5, most=3, each=4).pairs) == 3
+    fewer = generated_bugs(functions, "java", 5, most=3, each=4)
+    assert len(fewer.pairs) == sum(fewer.num_by_kind.values()) == 3
     assert len(generated_bugs(functions, "java", 5, most=10, without=[JAVA]).pairs) == 1
     with pytest.raises(UserError, match="no bug could be made"):
         generated_bugs(["int x;"], "java", 5, most=10)

@@ -136,3 +136,23 @@ def test_a_model_without_a_tokenizer_of_its_own_is_refused(tmp_path: Path, pretr
     (model / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer"):
         Workplace.open(config, model, None, torch.device("cpu"))
+
+
+def test_every_system_is_tried_before_the_first_is_trained(
+    tmp_path: Path, pretrain_folder: Path, corpus: PreparedCorpus
+) -> None:
+    classifier = {"kind": "classifier"}
+    late = {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}
+    for task, systems, told in (
+        ({"kind": "cloze", "words": ["if", "return"]}, {"own": classifier, "late": late}, "has 3 words"),
+        ({"kind": "cloze", **_in_folder({"items": "items.json", "answers": "right.txt", "kind": "cloze"}, tmp_path)},
+         {"own": classifier}, "system own has nothing to learn from"),
+    ):  # fmt: skip
+        (tmp_path / "items.json").write_bytes(_FILES["items.json"])
+        (tmp_path / "right.txt").write_text("1<CODESPLIT>max\n")
+        config = ExperimentConfig.model_validate({"task": task, "systems": systems})
+        place = Workplace.open(config, pretrain_folder, corpus.folder, torch.device("cpu"))
+        jobs = [Job(name, seed, tmp_path / name / str(seed)) for name in systems for seed in (0, 1)]
+        with pytest.raises(UserError, match=told):
+            place.check(jobs)
+        assert not any(job.folder.exists() for job in jobs)

@@ -114,11 +114,15 @@ def test_made_pairs_are_clones_and_near_misses(tmp_path: Path) -> None:
         (tmp_path / f"{split}.java").write_text("\n".join(f"java {row}" for row in rows) + "\n")
         (tmp_path / f"{split}.cs").write_text("\n".join(f"cs {row}" for row in rows) + "\n")
     files = {split: split + ".{side}" for split in ("train", "valid", "test")}
+    (tmp_path / "train.java").write_text("\n" + (tmp_path / "train.java").read_text())
+    (tmp_path / "train.cs").write_text("nobody\n" + (tmp_path / "train.cs").read_text())
     task = ClonePairs(ClonePairsConfig(folder=tmp_path, **files, nearest=3))
     data, again = task.load(NO_CORPUS), task.load(NO_CORPUS)
     assert data == again
     assert len(data.test) == 56
     assert data.facts["test_share_clone"] == 0.5
+    assert data.facts["train_pairs_with_an_empty_side_left_out"] == 1
+    assert "test_pairs_with_an_empty_side_left_out" not in data.facts
     for item in data.test:
         first, second = (text.split()[1:] for text in item.texts)
         assert (first == second) == bool(item.label)
@@ -241,9 +245,18 @@ def test_codexglues_items_need_answers(tmp_path: Path) -> None:
     data = Cloze(ClozeConfig(items=items, answers=answers)).load(NO_CORPUS)
     assert [item.label for item in data.test] == [0, 1, 0]
     assert Cloze(ClozeConfig()).judge(data.test, np.eye(2)[[0, 0, 0]])[0].value == pytest.approx(2 / 3)
+    answers.write_text(answers.read_text() + "maxmin-1<CODESPLIT>max\n")
+    with pytest.raises(UserError, match="answers.txt line 4 answers the item 'maxmin-1' again"):
+        read_answers(answers, ("max", "min"))
     answers.write_text("maxmin-0 max\n")
     with pytest.raises(UserError, match="answers.txt line 1 must be IDX<CODESPLIT>WORD"):
         read_answers(answers, ("max", "min"))
+
+
+def test_items_of_one_idx_are_refused(tmp_path: Path) -> None:
+    record = {"idx": 1, "nl_tokens": [], "pl_tokens": ["<mask>"]}
+    with pytest.raises(UserError, match="item 2 has the idx '1' of item 1"):
+        read_cloze(lines(tmp_path / "f.jsonl", [record, record]))
 
 
 def test_items_with_no_mask_or_two_are_refused(tmp_path: Path) -> None:

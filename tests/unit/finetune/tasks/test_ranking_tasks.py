@@ -180,11 +180,16 @@ def test_bm25_on_cosqa_is_as_published(docstrings: bool, dev: float, test: float
 
 def test_records_of_query_and_code(tmp_path: Path) -> None:
     lines(tmp_path / "train.jsonl", [{"q": f"word{i} x", "c": f"code{i}"} for i in range(40)])
-    lines(tmp_path / "test.jsonl", [{"q": "find me", "c": "me = 1"}, {"q": "word3 x", "c": "them = 2"}])
+    test = [{"q": "find me", "c": "me = 1"}, {"q": "word3 x", "c": "them = 2"}, {"q": "", "c": "us = 3"}]
+    lines(tmp_path / "test.jsonl", test)
     config = TextSearchConfig(folder=tmp_path, train="train.jsonl", test="test.jsonl", query="q", code="c")
     data = TextSearch(config).load(NO_CORPUS)
     assert (len(data.train), len(data.valid.queries), len(data.test.candidates)) == (38, 2, 2)
-    assert data.facts == {"test_queries_in_train": 1, "test_candidates_in_train": 0}
+    assert data.facts == {
+        "test_queries_in_train": 1,
+        "test_candidates_in_train": 0,
+        "test_pairs_with_an_empty_side_left_out": 1,
+    }
     assert not {one.query for one in data.train} & set(data.valid.queries)
 
 
