@@ -104,7 +104,7 @@ class PretrainConfig(Config):
     compile: bool = False
     """Run the model through torch.compile."""
     max_worker_restarts: NonNegativeInt = 2
-    """How often Ray Train may restart the workers from the last checkpoint before the run fails."""
+    """How often Ray Train may restart the workers from the last checkpoint without a new one before the run fails."""
 
     @model_validator(mode="after")
     def _lanes_divide(self) -> "PretrainConfig":

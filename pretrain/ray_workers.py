@@ -2,11 +2,12 @@
 
 import gc
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
 from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
@@ -18,6 +19,9 @@ from pretrain.health.watchdog import HANG_NAME
 ERROR_NAME = "error.json"
 """A user's error in a worker, for the process that started it."""
 _MAX_START_FAILURES = 3
+_MAX_SHOWN_CHARS = 200
+"""Of what Ray says: where memory ran out, it lists every process."""
+_PAUSE_S = 5.0
 _START_PATIENCE_S = 600
 """For one start: a node that was lost needs its time to be replaced, a busy one to import torch (Ray's own: 60)."""
 
@@ -39,31 +43,49 @@ class Workers:
     ) -> None:
         """Run `work(settings)` in every worker, with `backend` and `log_folder` added to the settings.
 
-        Returns when all have ended, also when they were asked to stop. Needs an open Ray session. Raises UserError
+        Returns when all have ended, also when they were asked to stop. Workers that failed too often are started again
+        all the same while each time brings a new checkpoint or result. Needs an open Ray session. Raises UserError
         for a user's error in a worker, UnfinishedError for workers that fail too often, RetryableError when they hang.
         """
-        from ray.exceptions import RayError
-        from ray.train.v2.api.exceptions import TrainingFailedError
-
         for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
             (self.folder / name).unlink(missing_ok=True)
         backend = choose_backend(self.num_workers)
         logs = self.folder.parent / "logs"
         settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
+        while (failure := self._failure_of(work, settings, reporter)) is not None:
+            reporter.warn(
+                f"{self.what} workers failed ({_last_line(failure)}), see {logs}; they came further than before and "
+                "are started again"
+            )
+            time.sleep(_PAUSE_S)
+        # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
+        gc.collect()
+
+    def _failure_of(
+        self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
+    ) -> Exception | None:
+        """One attempt; what ended it too early where another one is worth while."""
+        from ray.exceptions import RayError
+        from ray.train.v2.api.exceptions import TrainingFailedError
+
+        before = _marks(self.folder)
         try:
             until_done_or_stopped(
-                self._trainer(work, settings, backend).fit, self.folder / STOP_NAME, reporter
+                self._trainer(work, settings, settings["backend"]).fit, self.folder / STOP_NAME, reporter
             )
         except TrainingFailedError as error:
-            self._explain(error, logs)
+            known = any((self.folder / name).exists() for name in (ERROR_NAME, HANG_NAME, STOP_NAME))
+            if known or not _marks(self.folder) - before:
+                self._explain(error, Path(settings["log_folder"]))
+            failure: Exception = error
+            return failure
         except RayError as error:
             raise RetryableError(
                 f"Ray lost a process of its own ({first_line(error)}); run the same command again"
             ) from error
-        # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
-        gc.collect()
+        return None
 
-    def _explain(self, error: Exception, logs: Path) -> None:
+    def _explain(self, error: Exception, logs: Path) -> NoReturn:
         if (self.folder / ERROR_NAME).exists():
             raise UserError(read_json(self.folder / ERROR_NAME)["message"]) from error
         if (self.folder / HANG_NAME).exists():
@@ -130,6 +152,12 @@ def is_first_of_node() -> bool:
     return bool(ray.train.get_context().get_local_rank() == 0)
 
 
+def _marks(folder: Path) -> set[Path]:
+    """What only work that stays leaves: checkpoints and results."""
+    return {path for name in ("COMMIT.json", "result.json") for path in folder.rglob(name)}
+
+
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    last = lines[-1] if lines else type(error).__name__
+    return last if len(last) <= _MAX_SHOWN_CHARS else last[: _MAX_SHOWN_CHARS - 3] + "..."

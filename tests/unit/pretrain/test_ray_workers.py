@@ -1,0 +1,96 @@
+"""How often workers that fail are started again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ray.train.v2.api.exceptions import WorkerGroupError
+
+from cluster.errors import RetryableError, UnfinishedError, UserError
+from cluster.storage import write_json
+from pretrain import ray_workers
+from pretrain.health.stop import STOP_NAME
+from pretrain.health.watchdog import HANG_NAME
+from pretrain.ray_workers import ERROR_NAME, Workers
+from tests.unit.pipeline.recording_reporter import RecordingReporter
+
+
+class Attempts:
+    """In place of Ray: each attempt does one thing to the folder and then loses its workers; the last one ends well."""
+
+    def __init__(self, *before_death: Callable[[], None]) -> None:
+        self.left = list(before_death)
+        self.num_started = 0
+
+    def fit(self) -> None:
+        self.num_started += 1
+        if self.left:
+            self.left.pop(0)()
+            raise WorkerGroupError("a worker died", {0: RuntimeError("killed")})
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
+    monkeypatch.setattr(ray_workers, "choose_backend", lambda num_workers: "gloo")
+    monkeypatch.setattr(ray_workers, "_PAUSE_S", 0.0)
+    return Workers("finetuning", 1, 2, tmp_path / "stage")
+
+
+def run(workers: Workers, attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> RecordingReporter:
+    monkeypatch.setattr(Workers, "_trainer", lambda *_: attempts)
+    reporter = RecordingReporter()
+    workers.run(lambda settings: None, {}, reporter)
+    return reporter
+
+
+def commit(folder: Path, step: int) -> Callable[[], None]:
+    return lambda: write_json(folder / "checkpoints" / f"step-{step:08d}" / "COMMIT.json", {})
+
+
+def nothing() -> None:
+    pass
+
+
+def test_workers_go_on_while_they_come_further(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish_a_job() -> None:
+        write_json(workers.folder / "own" / "seed-0" / "result.json", {})
+
+    attempts = Attempts(commit(workers.folder, 4), commit(workers.folder, 8), finish_a_job)
+    reporter = run(workers, attempts, monkeypatch)
+    assert attempts.num_started == 4
+    assert ["started again" in line for line in reporter.warnings] == [True] * 3
+
+
+def test_workers_that_come_no_further_end_the_command(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = Attempts(commit(workers.folder, 4), nothing, nothing)
+    with pytest.raises(UnfinishedError, match="finetuning workers failed"):
+        run(workers, attempts, monkeypatch)
+    assert attempts.num_started == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "error", "told"),
+    [
+        (ERROR_NAME, {"message": "losses are not finite"}, UserError, "losses are not finite"),
+        (HANG_NAME, {"text": "worker 1 hangs"}, RetryableError, "worker 1 hangs; run the same command again"),
+        (STOP_NAME, {}, UnfinishedError, "workers failed"),
+    ],
+)
+def test_what_has_a_reason_is_not_tried_again(
+    workers: Workers,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    values: dict[str, str],
+    error: type[Exception],
+    told: str,
+) -> None:
+    def fail() -> None:
+        commit(workers.folder, 4)()
+        write_json(workers.folder / name, values)
+
+    attempts = Attempts(fail)
+    with pytest.raises(error, match=told):
+        run(workers, attempts, monkeypatch)
+    assert attempts.num_started == 1
