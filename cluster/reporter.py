@@ -116,6 +116,7 @@ class _PlainBar:
         self._note = ""
         self._start_s = self._said_s = time.monotonic()
         self._first_done: float | None = None
+        self._ended_s: float | None = None
 
     def advance(self, amount: float = 1) -> None:
         self.update(self._done + amount, self._note)
@@ -126,6 +127,8 @@ class _PlainBar:
             self._first_done = done if done > 1 and done >= 0.02 * self._total else 0.0
             if done == 0 or self._first_done:
                 self._start_s = time.monotonic()  # the work may have waited for other work
+        if done >= self._total and self._done < self._total:
+            self._ended_s = time.monotonic()  # what comes after the last unit is other work
         self._done = done
         self._note = note
         if time.monotonic() - self._said_s >= PLAIN_INTERVAL_S:
@@ -136,7 +139,7 @@ class _PlainBar:
 
     def _say(self) -> None:
         self._said_s = time.monotonic()
-        elapsed_s = self._said_s - self._start_s
+        elapsed_s = (self._ended_s or self._said_s) - self._start_s
         rate = (self._done - (self._first_done or 0.0)) / max(elapsed_s, 1e-9)
         parts = [f"{self._label}: {count_text(self._done)}/{count_text(self._total)} {self._unit}"]
         if elapsed_s >= 1 and rate > 0:

@@ -69,6 +69,18 @@ def test_plain_bar_counts_from_where_the_work_began(monkeypatch: pytest.MonkeyPa
     assert output_of(console).splitlines()[-1] == "second: 8/100 steps, 2 steps/s, 46s left"
 
 
+def test_plain_bar_counts_up_to_where_the_work_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(cluster.reporter.time, "monotonic", lambda: now_s)
+    console = plain_console()
+    with Reporter(console=console).bar("first", 10, "steps") as bar:
+        bar.update(0)
+        now_s += 20
+        bar.update(10)
+        now_s += 500  # another bar's work
+    assert output_of(console).splitlines()[-1] == "first: 10/10 steps, 2 s per step"
+
+
 def test_bar_says_its_last_position_when_the_work_fails() -> None:
     console = plain_console()
     reporter = Reporter(console=console)
