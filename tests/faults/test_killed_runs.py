@@ -89,7 +89,7 @@ def test_a_killed_worker_is_restarted_from_the_last_checkpoint(corpus: Path, tmp
     starts = [
         record.text
         for record in read_journal(only(out, "pretrain-*/journal.jsonl"))
-        if record.kind == "event"
+        if record.kind == "event" and record.name == "start"
     ]
     assert "starting at step 0" in starts[0]
     assert any("resuming from checkpoint" in text for text in starts[1:])
