@@ -23,6 +23,7 @@ from pipeline.graph import Stage, StageContext, plan
 from pipeline.judged import judged_fingerprint
 from pipeline.mlflow_note import read_note, write_note
 from pipeline.run import run_stages
+from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.inference.folders import find_model_folder
 
 _VERSION = 1
@@ -84,7 +85,7 @@ def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
     experiment = ExperimentConfig.model_validate(
         config.model_dump(exclude={"ray", "tracking", "model", "prep"})
     )
-    inputs = fingerprint({"version": _VERSION, "signature": _signature(config)})
+    inputs = fingerprint({"version": _VERSION, "signature": context.signature})
     summary = run_experiment(
         experiment, config.model.absolute(), prep_folder(config), context.folder, inputs, context.reporter
     )
@@ -125,5 +126,5 @@ def _signature(config: ExperimentRunConfig) -> str:
 
 
 def _weights_identity(folder: Path) -> str:
-    commit = folder / "COMMIT.json"
+    commit = folder / COMMIT_NAME
     return sha256_file(commit if commit.is_file() else folder / "config.json")

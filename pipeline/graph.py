@@ -17,11 +17,12 @@ _KEY_CHARS = 12
 
 @dataclass(frozen=True)
 class StageContext:
-    """What a stage works with: its own folder, the folders it reads by stage name, the terminal."""
+    """What a stage works with: its own folder, the folders it reads by stage name, the terminal, its signature."""
 
     folder: Path
     inputs: Mapping[str, Path]
     reporter: Reporter
+    signature: str = ""
 
 
 def _no_signature() -> str:

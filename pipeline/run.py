@@ -121,7 +121,7 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
     # Ray's workers have another working directory.
     inputs = {name: folders[name].absolute() for name in stage.inputs}
     with mlflow_run.stage(step), _disk_full_is_user_error(step.folder):
-        summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter))
+        summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter, step.signature))
         record = StageRecord(
             stage=stage.name,
             key=step.key,

@@ -15,13 +15,15 @@ from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
 from pipeline.differences import changed_keys, describe_changes, flatten
 from pipeline.stage_record import RECORD_NAME
+from pretrain.checkpoint.listing import COMMIT_NAME
+from pretrain.run import RESULT_NAME
 
 CONFIG_NAME = "config.yaml"
 REPORT_NAME = "report.html"
 LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
 _WAIT_FOR_STATUS_S = 2.0
-_WORK_NAMES = (RECORD_NAME, "COMMIT.json", "result.json")
+_WORK_NAMES = (RECORD_NAME, COMMIT_NAME, RESULT_NAME)
 # What `cluster.storage` writes before it renames.
 _TEMPORARY_PATTERN = ".*.tmp"
 

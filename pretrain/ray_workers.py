@@ -13,8 +13,10 @@ from cluster.errors import RetryableError, UnfinishedError, UserError, first_lin
 from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
 from cluster.reporter import Reporter
 from cluster.storage import read_json, write_json
+from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.health.stop import STOP_NAME, until_done_or_stopped
 from pretrain.health.watchdog import HANG_NAME
+from pretrain.run import RESULT_NAME
 
 ERROR_NAME = "error.json"
 """A user's error in a worker, for the process that started it."""
@@ -154,7 +156,7 @@ def is_first_of_node() -> bool:
 
 def _marks(folder: Path) -> set[Path]:
     """What only work that stays leaves: checkpoints and results."""
-    return {path for name in ("COMMIT.json", "result.json") for path in folder.rglob(name)}
+    return {path for name in (COMMIT_NAME, RESULT_NAME) for path in folder.rglob(name)}
 
 
 def _last_line(error: Exception) -> str:

@@ -27,7 +27,7 @@ from finetune.metrics.classification import (
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
 from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
-from finetune.tasks.ranking import Masking
+from finetune.tasks.ranking import Masking, with_both_sides
 from pretrain.randomness import keyed_generator
 
 _AT_ONCE = 200
@@ -125,10 +125,7 @@ class ClonePairs:
         config = self.config
         splits: dict[Split, list[Labelled]] = {"train": [], "valid": [], "test": []}
         for split in splits:
-            read = config.read(split)
-            pairs = [pair for pair in read if pair[0] and pair[1]]
-            if len(pairs) < len(read):
-                left_out[f"{split}_pairs_with_an_empty_side_left_out"] = len(read) - len(pairs)
+            pairs = with_both_sides(config.read(split), split, left_out)
             pairs = drawn(pairs, config.most(split), seed, split)
             pairs = masking.pairs(pairs, (config.source, config.target), split)
             splits[split] = list(_with_negatives(pairs, config.nearest, seed, split))

@@ -24,6 +24,14 @@ def search_metrics(pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
     return [mrr(pool, score_QC), *(recall_at(pool, score_QC, k) for k in _RECALLS)]
 
 
+def with_both_sides(pairs: TextPairs, split: str, facts: dict[str, float]) -> list[tuple[str, str]]:
+    """The pairs that have both texts; how many have not goes into `facts`."""
+    whole = [pair for pair in pairs if pair[0] and pair[1]]
+    if len(whole) < len(pairs):
+        facts[f"{split}_pairs_with_an_empty_side_left_out"] = len(pairs) - len(whole)
+    return whole
+
+
 def matches_of_pairs(pairs: TextPairs) -> list[Match]:
     """Each pair is a match. Those with an equal query are of one group: what one finds is right for the other."""
     return [Match(query, found, query) for query, found in pairs]

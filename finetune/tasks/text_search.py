@@ -22,7 +22,13 @@ from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, held_out_documents
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.ranking import leaks, matches_of_pairs, pool_of_pairs, search_metrics
+from finetune.tasks.ranking import (
+    leaks,
+    matches_of_pairs,
+    pool_of_pairs,
+    search_metrics,
+    with_both_sides,
+)
 from pretrain.randomness import keyed_generator
 
 TextPair = tuple[str, str]
@@ -154,9 +160,7 @@ class TextSearch:
     def _read(self, name: str, split: str, facts: dict[str, float]) -> list[TextPair]:
         """Of a file; what lacks query or code is left out and counted."""
         read = read_text_pairs(self._path(name), self.config.query, self.config.code)
-        pairs = [pair for pair in read if pair[0] and pair[1]]
-        if len(pairs) < len(read):
-            facts[f"{split}_pairs_with_an_empty_side_left_out"] = len(read) - len(pairs)
+        pairs = with_both_sides(read, split, facts)
         if self.config.docstrings:
             return pairs
         return [(query, without_docstrings(code)) for query, code in pairs]
