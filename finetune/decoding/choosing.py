@@ -18,10 +18,10 @@ from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
 
 
-def ended_by(special: str) -> TokenRules:
+def ended_by(special: str, config: DecodingConfig) -> TokenRules:
     """Ordinary tokens are written, of the special ones only `special`, which ends a text."""
     never = tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != special)
-    return TokenRules(never, SPECIAL_TOKENS.index(special))
+    return TokenRules(never, SPECIAL_TOKENS.index(special), config.may_be_empty, config.max_repeats)
 
 
 def choose_tokens(

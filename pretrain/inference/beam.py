@@ -3,6 +3,7 @@
 Shapes: G texts, W beam, B = G * W lanes, X lanes of the texts that go on, V vocabulary, C candidates.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,9 @@ class _Beam:
     ended_first: bool
     tokens: list[tuple[int, ...]]
     finished: list[Generated] = field(default_factory=list)
+    surest_end: Generated | None = None
+    """Of all living hypotheses so far the one whose end was likeliest, ended there."""
+    surest_log_probability: float = -math.inf
     done: bool = False
 
     def rating(self, hypothesis: Generated) -> float:
@@ -33,9 +37,19 @@ class _Beam:
 
     def best(self) -> list[Generated]:
         """Finished hypotheses, the best first."""
+        finished = self.finished
+        if self.ended_first and self.surest_end is not None and not any(one.ended for one in finished):
+            finished = [*finished, self.surest_end]
         return sorted(
-            self.finished, key=lambda one: (one.ended and self.ended_first, self.rating(one)), reverse=True
+            finished, key=lambda one: (one.ended and self.ended_first, self.rating(one)), reverse=True
         )
+
+    def note_ends(self, scores: Sequence[float], ends: Sequence[float]) -> None:
+        """Given the score of every hypothesis and the end's log-probability behind it, keep the surest end."""
+        for tokens, score, end in zip(self.tokens, scores, ends, strict=True):
+            if score > -math.inf and end > self.surest_log_probability:
+                self.surest_end = Generated(tokens, score + end, ended=True)
+                self.surest_log_probability = end
 
     def cannot_improve(self, best_score: float, num_tokens: int) -> bool:
         """Whether no living hypothesis, of so many tokens, can still be among the W best; or, with `ended_first`,
@@ -65,7 +79,8 @@ def beam_search(
 
     Results are rated by log-likelihood / num_tokens ** length_power. A text of `limits[g]` tokens is cut, or, with
     `must_end`, ended. With `ended_first` hypotheses that ended come before cut ones, for one that repeats itself has a
-    high likelihood per token and never ends; and a text is done when `width` have ended and none that lives is better.
+    high likelihood per token and never ends; a text is done when `width` have ended and none that lives is better; and
+    where no end was ever among the likeliest tokens, the text ends where its end was likeliest.
     """
     beams = [_Beam(width, limit, must_end, length_power, ended_first, [()] * width) for limit in limits]
     going = beams
@@ -74,9 +89,15 @@ def beam_search(
     score_GW = torch.full((len(going), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)
     score_GW[:, 0] = 0.0
     for step in range(max(limits) + must_end):
-        log_BV = rules.allow(logits_BV.double() - logits_BV.double().logsumexp(dim=-1, keepdim=True))
+        log_BV = rules.allow(
+            _log_probabilities(logits_BV), [tokens for beam in going for tokens in beam.tokens]
+        )
         if must_end and step in limits:
             log_BV = _only_end(log_BV, [step == beam.limit for beam in going for _ in range(width)], rules)
+        if ended_first and rules.end is not None:
+            end_GW = log_BV[:, rules.end].view(score_GW.shape)
+            for beam, scores, ends in zip(going, score_GW.tolist(), end_GW.tolist(), strict=True):
+                beam.note_ends(scores, ends)
         value_GC, lane_GC, token_GC = _candidates(log_BV, score_GW)
         chosen = [
             _choose(beam, step, rules, list(zip(*one, strict=True)))
@@ -102,6 +123,12 @@ def beam_search(
             torch.tensor([one[2] for row in chosen for one in row], device=score_GW.device)
         )
     return [beam.best()[:width] for beam in beams]
+
+
+def _log_probabilities(logits_BV: Tensor) -> Tensor:
+    """float64 [B, V]."""
+    logits_BV = logits_BV.double()
+    return logits_BV - logits_BV.logsumexp(dim=-1, keepdim=True)
 
 
 def _only_end(log_BV: Tensor, at_limit: list[bool], rules: TokenRules) -> Tensor:

@@ -5,7 +5,7 @@ Shapes: B lanes, T tokens, V vocabulary.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class _Lane:
     """Tokens at most."""
     must_end: bool
     """Whether the end is written after `limit` tokens, wanted or not."""
+    tokens: list[int] = field(default_factory=list)
+    """What it has, where that is followed (see `_judge`)."""
     going: bool = True
     num_chosen: int = 0
     ended: bool = False
@@ -81,7 +83,7 @@ def generate(
     chosen: list[_Chosen] = []
     logits_BV = text.first()
     for step in range(max(limits) + must_end):
-        allowed_BV = rules.allow(logits_BV)
+        allowed_BV = rules.allow(logits_BV, [lane.tokens for lane in going])
         token_B = sampling.choose(allowed_BV, None if uniform_BT is None else uniform_BT[:, step])
         if must_end and step in limits:
             at_limit_B = torch.tensor([step == lane.limit for lane in going], device=token_B.device)
@@ -124,7 +126,7 @@ def _judge(
     lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: Watch | None
 ) -> None:
     """Note what the newest tokens mean for their lanes."""
-    if rules.end is None and watch is None:
+    if rules.end is None and rules.max_repeats is None and watch is None:
         for lane in lanes:
             lane.num_chosen = min(step + 1, lane.limit)
             lane.going = step + 1 < lane.limit
@@ -133,6 +135,7 @@ def _judge(
         if not lane.going:
             continue
         lane.num_chosen = step + 1
+        lane.tokens.append(token)
         lane.ended = token == rules.end
         lane.stopped = not lane.ended and watch is not None and watch(lane.number, token)
         is_full = step + 1 >= lane.limit and not lane.must_end

@@ -1,6 +1,7 @@
 """Filling a hole from left to right, token ids in and out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
@@ -27,7 +28,7 @@ def fill_known_length(
     """`num_samples` fillings of exactly `length` tokens; with `beam` the best of a beam of that width."""
     if length < 1:
         raise UserError(f"a hole must have at least 1 token, got {length}")
-    rules = TokenRules(rules.never)
+    rules = replace(rules, end=None)
     text = Hole(decoder, sides, [length], beam or num_samples)
     if beam:
         return beam_search(text, [length], beam, rules)[0][:num_samples]

@@ -1,9 +1,12 @@
 """Which tokens may be written, and which end a text."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from pretrain.inference.loops import continuing_a_loop
 
 
 @dataclass(frozen=True)
@@ -12,10 +15,28 @@ class TokenRules:
 
     never: tuple[int, ...] = ()
     end: int | None = None
+    may_be_empty: bool = True
+    """Whether a text may end before it has a token."""
+    max_repeats: int | None = None
+    """How often a run of tokens may stand in a row (see `continuing_a_loop`); None: as often as the model likes."""
 
-    def allow(self, logits_XV: Tensor) -> Tensor:
-        """The scores with those of `never` at minus infinity."""
-        if not self.never:
+    def allow(self, logits_XV: Tensor, written: Sequence[Sequence[int]] | None = None) -> Tensor:
+        """The scores with those of tokens that may not follow at minus infinity.
+
+        `written` are the tokens of every row's text so far; without them only `never` counts.
+        """
+        if self.never:
+            never = torch.tensor(self.never, device=logits_XV.device)
+            logits_XV = logits_XV.index_fill(-1, never, -torch.inf)
+        refused = [(row, token) for row, text in enumerate(written or ()) for token in self._refused(text)]
+        if not refused:
             return logits_XV
-        never = torch.tensor(self.never, device=logits_XV.device)
-        return logits_XV.index_fill(-1, never, -torch.inf)
+        row_R, token_R = torch.tensor(refused, device=logits_XV.device).unbind(1)
+        return logits_XV.index_put((row_R, token_R), logits_XV.new_tensor(-torch.inf))
+
+    def _refused(self, text: Sequence[int]) -> Iterable[int]:
+        """What may not follow this text, besides `never`."""
+        if not text and not self.may_be_empty and self.end is not None:
+            yield self.end
+        if self.max_repeats is not None:
+            yield from continuing_a_loop(text, self.max_repeats)

@@ -154,7 +154,8 @@ class SourceWriter:
         decoding, limit = self._config.decoding, self._config.max_new_tokens
         encoded = self.network.encode(*filled_up(rows, self._device)).repeated(decoding.beam)
         text = self.network.written(encoded, self._tokenizer.eod_id, limit)
-        found = choose_tokens(text, rows, samples, decoding, limit, ended_by("<eod>"), self._device)
+        rules = ended_by("<eod>", decoding)
+        found = choose_tokens(text, rows, samples, decoding, limit, rules, self._device)
         return [self._tokenizer.decode(one.tokens) for one in found]
 
 

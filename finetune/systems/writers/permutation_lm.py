@@ -178,7 +178,7 @@ class PermutationWriter:
         config, prompts = self._config, [self._layout.prompt(source) for source in sources]
         text = Continuation(decoder, prompts, config.max_new_tokens, config.decoding.beam)
         device = decoder.model.device
-        rules = ended_by("<eod>")
+        rules = ended_by("<eod>", config.decoding)
         return choose_tokens(text, prompts, samples, config.decoding, config.max_new_tokens, rules, device)
 
     def _fill(self, decoder: Decoder, source: Source) -> Generated:
@@ -190,7 +190,7 @@ class PermutationWriter:
             sides,
             self._config.max_new_tokens,
             decoding.sampling,
-            ended_by("<end_hole>"),
+            ended_by("<end_hole>", decoding),
             beam=beam,
         )[0]
 

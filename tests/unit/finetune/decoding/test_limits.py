@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from data_prep.documents import SPECIAL_TOKENS
 from finetune.decoding.choosing import choose_tokens, ended_by
 from finetune.decoding.config import DecodingConfig
 
@@ -16,6 +17,7 @@ class Stutterer:
     def __init__(self, lanes: int) -> None:
         self._scores_BV = torch.zeros(lanes, _VOCAB, dtype=torch.float64)
         self._scores_BV[:, 150] = 9.0
+        self._scores_BV[:, SPECIAL_TOKENS.index("<eod>")] = -torch.inf
 
     def first(self) -> torch.Tensor:
         return self._scores_BV
@@ -34,9 +36,8 @@ class Stutterer:
 def test_a_text_is_as_long_as_its_source_allows(beam: int) -> None:
     contexts = [np.arange(n) for n in (4, 40, 400)]
     config = DecodingConfig(beam=beam, max_length_ratio=1.5)
-    found = choose_tokens(
-        Stutterer(3 * beam), contexts, [0, 0, 0], config, 100, ended_by("<eod>"), torch.device("cpu")
-    )
+    rules = ended_by("<eod>", config)
+    found = choose_tokens(Stutterer(3 * beam), contexts, [0, 0, 0], config, 100, rules, torch.device("cpu"))
     assert [len(one.tokens) for one in found] == [6 + 16, 60 + 16, 100]
     assert not any(one.ended for one in found)
 

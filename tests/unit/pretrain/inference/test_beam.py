@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -68,6 +69,49 @@ def test_without_it_the_likeliest_per_token_wins() -> None:
     assert text.num_steps == 49
 
 
-def test_a_text_of_which_nothing_ends_is_cut() -> None:
-    (found,) = beam_search(Looping(2), [1], 2, TokenRules(end=END), ended_first=True)
-    assert [one.tokens for one in found] == [(LOOP,), (OTHER,)]
+def test_a_text_of_which_nothing_can_end_is_cut() -> None:
+    rules = TokenRules(end=END, may_be_empty=False)
+    (found,) = beam_search(Looping(2), [1], 2, rules, ended_first=True)
+    assert [(one.tokens, one.ended) for one in found] == [((LOOP,), False), ((OTHER,), False)]
+
+
+class NeverEnding(Looping):
+    """The end is never among the likeliest; behind three tokens it is likelier than elsewhere."""
+
+    def _scores(self) -> Tensor:
+        end = 1e-3 if self.num_steps == 3 else 1e-6
+        return torch.tensor([end, 0.6 - end, 0.4]).log().expand(len(self._last_B), -1)
+
+
+def test_where_no_end_is_among_the_likeliest_the_text_ends_where_it_is_likeliest() -> None:
+    rules = TokenRules(end=END, may_be_empty=False)
+    (found,) = beam_search(NeverEnding(2), [50], 2, rules, ended_first=True)
+    assert (found[0].tokens, found[0].ended) == ((LOOP,) * 3, True)
+    assert found[0].log_likelihood == pytest.approx(
+        2 * math.log(0.6) + math.log(0.599) + math.log(1e-3), abs=3e-3
+    )
+    assert [one.ended for one in found[1:]] == [False]
+
+
+class Silent(Looping):
+    """Would rather say nothing at all."""
+
+    def _scores(self) -> Tensor:
+        start = torch.tensor([0.9, 0.06, 0.04]).log().expand(len(self._last_B), -1)
+        return super()._scores() if self.num_steps else start
+
+
+def test_no_hypothesis_is_empty_where_that_is_not_allowed() -> None:
+    for may_be_empty in (True, False):
+        rules = TokenRules(end=END, may_be_empty=may_be_empty)
+        (found,) = beam_search(Silent(2), [50], 2, rules, ended_first=True)
+        assert (() in [one.tokens for one in found]) == may_be_empty
+        assert [one.ended for one in found] == [True, True]
+
+
+def test_a_beam_leaves_its_loops() -> None:
+    rules = TokenRules(end=END, may_be_empty=False, max_repeats=2)
+    text = Looping(2)
+    (found,) = beam_search(text, [50], 2, rules)
+    assert max(one.tokens.count(LOOP) for one in found) <= 16
+    assert found[0].ended

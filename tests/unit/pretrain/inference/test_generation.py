@@ -64,6 +64,38 @@ def test_greedy_is_the_first_choice_step_by_step() -> None:
     assert found.log_likelihood == pytest.approx(likelihood(model, prompt, tokens, NOTHING))
 
 
+def test_a_lane_that_may_not_be_empty_has_a_token() -> None:
+    model, prompt = small_model(), array(1, 2, 3)
+    decoder = Decoder(model, SEGMENT)
+    end = complete_tokens(decoder, [prompt], 1, GREEDY, ANYTHING)[0].tokens[0]
+    assert complete_tokens(decoder, [prompt], 8, GREEDY, TokenRules(end=end))[0].tokens == ()
+    rules = TokenRules(end=end, may_be_empty=False)
+    assert len(complete_tokens(decoder, [prompt], 8, GREEDY, rules)[0].tokens) >= 1
+    beam = complete_by_beam(decoder, [prompt], 8, 3, rules)[0]
+    assert () not in [one.tokens for one in beam]
+
+
+@pytest.mark.parametrize("end", [None, 0])
+def test_a_greedy_lane_leaves_its_loops(end: int | None) -> None:
+    model, prompts = small_model(), [array(1, 2, 3), array(4)]
+    decoder = Decoder(model, SEGMENT)
+    looping = complete_tokens(decoder, prompts, 60, GREEDY, TokenRules(never=(0,), end=end))
+    assert all(find_loop(one.tokens) for one in looping), "the small model must loop, or this tests nothing"
+    rules = TokenRules(never=(0,), end=end, max_repeats=2)
+    for one in complete_tokens(decoder, prompts, 60, GREEDY, rules):
+        assert len(one.tokens) == 60
+        assert not find_loop(one.tokens)
+
+
+def find_loop(tokens: tuple[int, ...]) -> bool:
+    """Whether 17 tokens and more than two runs anywhere repeat a run of up to 29."""
+    return any(
+        all(tokens[start + i] == tokens[start + i + run] for i in range(max(2 * run, 16) + 1 - run))
+        for run in range(1, 30)
+        for start in range(len(tokens) - max(2 * run, 16))
+    )
+
+
 def test_a_lane_ends_where_it_writes_the_end_and_others_go_on() -> None:
     model, prompts = small_model(), [array(1, 2, 3), array(4), array(5, 6)]
     decoder = Decoder(model, SEGMENT)
