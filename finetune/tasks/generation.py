@@ -2,25 +2,34 @@
 
 Iyer et al., "Mapping Language to Code in Programmatic Context", 2018. The headline is BLEU: exact match of a small
 model is close to nothing, and cannot tell when to stop. The published test file has empty labels; nothing can be judged
-by it (`permcode predict` writes predictions for it). Functional correctness is `finetune.tasks.humaneval`.
+by it (`permcode predict` writes predictions for it). Without files the items are a corpus' documented Python functions:
+the body is to be written for head and docstring. Functional correctness is `finetune.tasks.humaneval`.
 """
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from pydantic import PositiveInt, model_validator
+
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
-from finetune.formats.pair_files import PairFiles
+from finetune.formats.pair_files import PairSource
+from finetune.functions import documented_bodies
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
+from finetune.metrics.spacing import spaced
 from finetune.tasks.base import Source
-from finetune.tasks.writing import judge_code, load_pair_files, references
+from finetune.tasks.derived import derived_splits
+from finetune.tasks.writing import finish, judge_code, load_pair_files, references
 
 
-class GenerationConfig(PairFiles):
-    """By default CodeXGLUE's files, judged by the development set, whose labels are public."""
+class GenerationConfig(PairSource):
+    """By default CodeXGLUE's files if there is a folder, judged by the development set, whose labels are public."""
 
     kind: Literal["generation"] = "generation"
     train: str | None = "train.json"
@@ -29,13 +38,24 @@ class GenerationConfig(PairFiles):
     source: str = "nl"
     target: str = "code"
     language: str = "java"
-    """Of the code."""
+    """Of the code; only Python's is taken from a corpus."""
+    max_lines: PositiveInt = 12
+    """Of a body that is taken from a corpus."""
+
+    @model_validator(mode="after")
+    def _python_of_a_corpus(self) -> "GenerationConfig":
+        if self.folder is None and grammar_name(self.language) != "python":
+            raise ValueError(
+                f"without a folder with files, functions are taken from a corpus, and of these only Python's are: "
+                f"language={self.language!r} needs a folder, or write language=python"
+            )
+        return self
 
 
 class Generation:
     """The WritingTask of a `GenerationConfig`."""
 
-    reads_corpus = False
+    reads_corpus = True
 
     def __init__(self, config: GenerationConfig) -> None:
         self.config = config
@@ -46,13 +66,35 @@ class Generation:
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of the files. Raises UserError for data that cannot be used, withheld labels included."""
-        return load_pair_files(self.config, self.language, source.seed)
+        """The pairs of files or corpus. Raises UserError for data that cannot be used, withheld labels included."""
+        if self.config.folder is not None:
+            return load_pair_files(self.config, self.language, source.seed)
+        train, valid, test = derived_splits(source, self.config, "Python", self._pairs, "generation")
+        return finish(train, valid, test, self.config, {}, source.seed)
+
+    def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
+        for number, (head, body) in enumerate(documented_bodies(text)):
+            if body.count("\n") <= self.config.max_lines:
+                yield Pair(str(number), head, (body,))
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match by tokens, CodeBLEU; the first two again without leaked items."""
+        items, written = self._comparable(items, written)
         return judge_code((codexglue_bleu, exact_match_tokens), items, written, self.language)
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""
+        items, written = self._comparable(items, written)
         return codexglue_bleu(references(items), written)
+
+    def _comparable(
+        self, items: Sequence[Pair], written: Sequence[str]
+    ) -> tuple[Sequence[Pair], Sequence[str]]:
+        """Published texts have spaces between their tokens; a corpus' bodies get them, and lose their indentation."""
+        if self.config.folder is not None:
+            return items, written
+        plain = [replace(item, references=tuple(map(self._body, item.references))) for item in items]
+        return plain, list(map(self._body, written))
+
+    def _body(self, text: str) -> str:
+        return spaced(textwrap.dedent(text), self.language)

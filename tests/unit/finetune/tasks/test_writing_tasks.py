@@ -54,6 +54,24 @@ def test_generation_reads_concode_and_compares_tokens(tmp_path: Path) -> None:
     assert task.quick(data.test, ["int"]).name == "bleu"
 
 
+def test_generation_takes_bodies_from_a_corpus(source: Source) -> None:
+    task = Generation(GenerationConfig(language="python", max_lines=5))
+    data = task.load(source)
+    assert len(data.train) > 30
+    for pair in (*data.train, *data.test):
+        compile(pair.source + pair.references[0], pair.key, "exec")
+        assert 1 <= len(pair.references[0].splitlines()) <= 5
+    # Spaces and indentation alike for all do not count, names do.
+    one = [pair for pair in data.test if "return" in pair.references[0]][:1]
+    other_layout = "\n".join(
+        line.removeprefix("    ").replace(", ", ",") for line in one[0].references[0].split("\n")
+    )
+    assert {value.name: value.value for value in task.judge(one, [other_layout])}["exact_match"] == 100
+    assert task.judge(one, [other_layout.replace("return", "retrun")])[1].value == 0
+    with pytest.raises(ValueError, match="language='java' needs a folder, or write language=python"):
+        GenerationConfig()
+
+
 def test_withheld_labels_are_refused(tmp_path: Path) -> None:
     _jsonl(tmp_path / "test.json", [{"nl": "add it", "code": ""}] * 2)
     task = Generation(GenerationConfig(folder=tmp_path, train=None, test="test.json"))
@@ -117,6 +135,7 @@ def test_summaries_from_tokens(tmp_path: Path) -> None:
         Summarisation(SummarisationConfig(max_train=30, max_test=20)),
         LineCompletion(LineCompletionConfig(max_train=30, max_test=20)),
         Infilling(InfillingConfig(max_train=30, max_test=20, per_document=12)),
+        Generation(GenerationConfig(language="python", max_train=30, max_test=20)),
     ],
 )
 def test_derived_splits_are_reproducible_disjoint_and_judged(task: Any, source: Source) -> None:
