@@ -24,4 +24,8 @@ def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
     """Set torch's generators for one micro-batch of one step, named by its place in the global batch."""
     import torch
 
-    torch.manual_seed(key_seed(seed, "dropout", step, micro_batch))
+    key = key_seed(seed, "dropout", step, micro_batch)
+    # torch.manual_seed keeps a stack trace of every call, and reads its source lines, for devices that never start.
+    torch.default_generator.manual_seed(key)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(key)

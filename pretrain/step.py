@@ -81,14 +81,15 @@ def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepR
     watchdog.at(state.step, "read")
     started_s = time.perf_counter()
     segments = state.feed.take(cursor)
-    own_s, losses, memories = segments.wait_s, [], []
+    ordered_s = time.perf_counter()
+    batches = ordered_batch(segments, state.mixture, state.seed, config.model.segment_encodings)
+    own_s, losses, memories = segments.wait_s + time.perf_counter() - ordered_s, [], []
 
     for first in range(0, len(state.lanes), config.micro_batch_lanes):
         forward_s = time.perf_counter()
         watchdog.at(state.step, "forward", first)
         lanes = state.lanes[first : first + config.micro_batch_lanes]
-        read = segments.part(first, first + len(lanes))
-        batch = ordered_batch(read, state.mixture, state.seed, config.model.segment_encodings)
+        batch = batches.part(first, first + len(lanes))
         micro_batch = lanes[0] // config.micro_batch_lanes
         seed_dropout(state.seed, cursor, micro_batch)
         memory = state.memory.lanes(first, first + len(lanes))

@@ -29,6 +29,15 @@ class Batch:
     targets: Places
     wanted_BP: Tensor
 
+    def part(self, start: int, stop: int) -> "Batch":
+        """The lanes at places [start, stop) of this batch."""
+        return Batch(
+            self.tokens_BL[start:stop],
+            self.content.part(start, stop),
+            self.targets.part(start, stop),
+            self.wanted_BP[start:stop],
+        )
+
 
 def training_batch(
     reader: LaneReader, mixture: OrderMixture, seed: int, step: int, lanes: range, with_documents: bool

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pretrain.engine.canonical import CanonicalGradient, SummedGradient
 from pretrain.engine.deepspeed_config import deepspeed_config
+from pretrain.engine.float32_sums import Float32Sums
 from pretrain.engine.fragments import whole_shape
 from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import set_learning_rate
@@ -49,6 +50,13 @@ class ModuleEngine:
         with _no_memory_reports():
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
+        optimizer_wrapper = self._engine.optimizer
+        if hasattr(optimizer_wrapper, "update_hp_grads"):
+            Float32Sums(optimizer_wrapper)
+        shares_gradients_out = settings.zero_stage > 1 or hasattr(optimizer_wrapper, "reduce_gradients")
+        if world_size == 1 and not shares_gradients_out:
+            # One worker's gradients are the sum already. DeepSpeed would copy them all, and round them to bfloat16.
+            self._engine.enable_backward_allreduce = False
         self._canonical: CanonicalGradient | None = None
         if settings.deterministic:
             self._canonical = CanonicalGradient(list(trained.values()), settings.micro_batches)

@@ -43,6 +43,17 @@ class Places:
         """Places of a text that is read in both directions."""
         return cls.in_order(torch.zeros_like(group_BL), group_BL)
 
+    def part(self, start: int, stop: int) -> "Places":
+        """Those of the lanes [start, stop)."""
+        document_BX = self.document_BX
+        return Places(
+            self.position_BX[start:stop],
+            self.rank_BX[start:stop],
+            self.group_BX[start:stop],
+            None if document_BX is None else document_BX[start:stop],
+            self.extent,
+        )
+
     def at(self, index_BP: Tensor) -> "Places":
         """The places of the tokens that `index_BP` points at."""
         document_BX = self.document_BX

@@ -21,6 +21,7 @@ FEW = [
     Case(0, "fp32", layer_decay=0.5),
 ]
 DETERMINISTIC = [Case(2, "bf16", deterministic=True), Case(1, "fp32", deterministic=True)]
+ALONE = Case(1, "bf16", micro_batch_lanes=1)
 MANY = [
     Case(stage, precision, micro_batch_lanes, offload)
     for precision in ("bf16", "fp32")
@@ -100,13 +101,32 @@ def plain_training(case: Case) -> tuple[list[float], list[float]]:
     return losses, norms
 
 
-def test_one_worker_and_two_make_the_same_bits(
-    few: list[Seen], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    alone = try_cases(DETERMINISTIC, tmp_path_factory.mktemp("one"), world_size=1)
-    for one, two in zip(alone, few[len(FEW) :], strict=True):
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    return try_cases([*DETERMINISTIC, ALONE], tmp_path_factory.mktemp("one"), world_size=1)
+
+
+def test_one_worker_and_two_make_the_same_bits(few: list[Seen], alone: list[Seen]) -> None:
+    for one, two in zip(alone[:-1], few[len(FEW) :], strict=True):
         assert (one.half, one.end, one.norms) == (two.half, two.end, two.norms)
         assert one.weights == two.weights[:1]
+
+
+def test_bfloat16_gradients_are_summed_in_float32(alone: list[Seen]) -> None:
+    config = ALONE.config(world_size=1)
+    model, num_micro_batches = new_model(config).bfloat16(), config.lanes // config.micro_batch_lanes
+    sums = [torch.zeros(parameter.shape) for parameter in model.parameters()]
+    for micro_batch in range(num_micro_batches):
+        model.zero_grad()
+        loss, _ = micro_batch_loss(model, model, config, 0, micro_batch)
+        (loss / num_micro_batches).backward()
+        for total, parameter in zip(sums, model.parameters(), strict=True):
+            assert parameter.grad is not None
+            total += parameter.grad
+    norm = float(torch.nn.utils.get_total_norm(sums))
+    assert alone[-1].norms[0] == pytest.approx(norm, rel=1e-6)
+    rounded = float(torch.nn.utils.get_total_norm([total.bfloat16().float() for total in sums]))
+    assert rounded != pytest.approx(norm, rel=1e-6), "rounded sums would show"
 
 
 @pytest.mark.slow
