@@ -144,7 +144,7 @@ def finetune(
     with exit_codes(None if dry_run else out):
         from pipeline.accepting import GROWING
         from pipeline.dry_run import stage_lines
-        from pipeline.experiment import experiment_stages, run_experiments
+        from pipeline.experiment import experiment_stages, run_experiments, survey_lines
         from pipeline.experiment_config import load_experiment
 
         given = [] if seeds is None else [f"num_seeds={seeds}"]
@@ -152,7 +152,11 @@ def finetune(
         if not dry_run:
             run_experiments(config, out, Reporter)
             return
-        for line in stage_lines(experiment_stages(config), config, out, GROWING):
+        for line in [
+            *stage_lines(experiment_stages(config), config, out, GROWING),
+            "",
+            *survey_lines(config),
+        ]:
             Reporter().line(line)
 
 

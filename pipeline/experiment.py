@@ -81,13 +81,26 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
     return [task, report]
 
 
+def survey_lines(config: ExperimentRunConfig) -> list[str]:
+    """What the task's items and systems are. Raises UserError for what `run_experiments` would refuse."""
+    from finetune.experiment.survey import survey
+
+    return survey(_without_places(config), config.model.absolute(), prep_folder(config))
+
+
+def _without_places(config: ExperimentRunConfig) -> ExperimentConfig:
+    return ExperimentConfig.model_validate(config.model_dump(exclude={"ray", "tracking", "model", "prep"}))
+
+
 def _run(config: ExperimentRunConfig, context: StageContext) -> dict[str, Any]:
-    experiment = ExperimentConfig.model_validate(
-        config.model_dump(exclude={"ray", "tracking", "model", "prep"})
-    )
     inputs = fingerprint({"version": _VERSION, "signature": context.signature})
     summary = run_experiment(
-        experiment, config.model.absolute(), prep_folder(config), context.folder, inputs, context.reporter
+        _without_places(config),
+        config.model.absolute(),
+        prep_folder(config),
+        context.folder,
+        inputs,
+        context.reporter,
     )
     first = next(iter(job_paths(config).values()))[2]
     judged = judged_fingerprint(

@@ -120,5 +120,17 @@ def test_the_plan_is_shown_without_doing_it(model: Path, recipe: Path, tmp_path:
     done = CliRunner().invoke(app, ["finetune", *given, "--seeds", "3"])
     assert done.exit_code == 0, done.output
     assert "num_seeds: 3" in done.stdout
-    assert "translation run" in " ".join(done.stdout.split())
+    shown = " ".join(done.stdout.split())
+    assert "translation run" in shown
+    assert "items: 2 to learn from, 2 to validate by, 2 to be judged by; 2 test targets in train" in shown
+    assert "copy: nothing to train" in shown
+    assert "12 steps of" in shown
+    assert not out.exists()
+
+
+def test_the_plan_is_not_shown_of_data_that_cannot_be_used(model: Path, recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "data" / "test.new").write_text("one\n")
+    out = tmp_path / "out"
+    given = ["--recipe", str(recipe), "--from", str(model), "--out", str(out), "--dry-run"]
+    assert "test.new" in refused("finetune", *given)
     assert not out.exists()

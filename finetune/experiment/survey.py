@@ -1,0 +1,51 @@
+"""An experiment looked over before it runs: its data read, its systems built, nothing trained or written."""
+
+from pathlib import Path
+
+import torch
+
+from finetune.examples import Pool
+from finetune.experiment.choices import learns
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.jobs import Job, Workplace
+from finetune.systems.saved import module_of
+
+
+def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str]:
+    """A line on the task's items and one per system. Raises UserError for whatever `run_experiment` would refuse.
+
+    All is built on the CPU; `model` and `prep` are what `run_experiment` takes.
+    """
+    place = Workplace.open(config, model, prep, torch.device("cpu"))
+    data = place.data
+    facts = "".join(f"; {value:,g} {_words(name)}" for name, value in data.facts.items() if value)
+    lines = [
+        f"items: {len(data.train):,} to learn from, {_num_items(data.valid):,} to validate by, "
+        f"{_num_items(data.test):,} to be judged by{facts}"
+    ]
+    for name in config.systems:
+        lines.append(f"{name}: {_description(config, place, name)}")
+    return lines
+
+
+def _num_items(judged: object) -> int:
+    return len(judged.queries) if isinstance(judged, Pool) else len(judged)  # type: ignore[arg-type]
+
+
+def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
+    system = place.build(Job(name, config.seed, Path()))
+    if not learns(config.systems[name]):
+        return "nothing to train"
+    training, module = config.training_of_system(name), module_of(system)
+    assert module is not None
+    trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
+    parts = [
+        f"{sum(one.numel() for one in module.parameters()):,} parameters, {trained:,} trained",
+        f"{training.steps:,} steps of {training.batch_tokens:,} tokens",
+    ]
+    parts += [f"{count:,} {_words(what)} cut" for what, count in getattr(system, "cut", {}).items() if count]
+    return "; ".join(parts)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
