@@ -18,7 +18,7 @@ _NAME = "best.safetensors"
 
 @dataclass(frozen=True)
 class Best:
-    """Where the headline metric was highest on the validation split."""
+    """Where the headline metric was highest on the validation split, for the last time."""
 
     step: int
     metric: float
@@ -70,3 +70,8 @@ def load_best(folder: Path, module: nn.Module) -> None:
 def is_better(metric: float, best: Best | None) -> bool:
     """Whether an evaluation beats the best one before it; one that is no number never does."""
     return math.isfinite(metric) and (best is None or metric > best.metric)
+
+
+def is_as_good(metric: float, best: Best | None) -> bool:
+    """Whether it beats or equals it."""
+    return math.isfinite(metric) and (best is None or metric >= best.metric)

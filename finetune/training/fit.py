@@ -16,7 +16,7 @@ from cluster.fault_points import fault_point
 from cluster.journal import Journal
 from finetune.systems.base import Learner
 from finetune.training.batches import Batches
-from finetune.training.best import Best, is_better, write_best
+from finetune.training.best import Best, is_as_good, is_better, write_best
 from finetune.training.config import FitConfig
 from finetune.training.rates import adamw, rate_share
 from finetune.training.saving import FitSaver
@@ -158,7 +158,9 @@ class Fit:
         metric = agreed(self._validate)
         state.evaluations_since_best += 1
         if is_better(metric, state.best):
-            state.best, state.evaluations_since_best = Best(state.step, metric), 0
+            state.evaluations_since_best = 0
+        if is_as_good(metric, state.best):  # of equal ones the weights that have learnt more
+            state.best = Best(state.step, metric)
             trained = engine.masters()
             if dist.get_rank() == 0:
                 write_best(self._folder, state.best, trained)

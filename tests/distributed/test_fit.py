@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from cluster.journal import JournalRecord, read_journal
 from cluster.storage import sha256_file
 from finetune.training.batches import Batches
-from finetune.training.best import read_best
+from finetune.training.best import Best, read_best
 from finetune.training.config import FitConfig
 from pretrain.checkpoint.digest import digest
 from tests.distributed.nursery import Worker, start_ranks
@@ -26,16 +26,17 @@ def config(**changes: Any) -> FitConfig:
     return FitConfig.model_validate(values | changes)
 
 
-def start(folder: Path, given: FitConfig, **environment: str) -> list[Worker]:
+def start(folder: Path, given: FitConfig, metric: float | None = None, **environment: str) -> list[Worker]:
+    """`metric` is what every evaluation finds, instead of the loss."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"folder": str(folder), "config": given.model_dump(mode="json")}
+    settings = {"folder": str(folder), "config": given.model_dump(mode="json"), "metric": metric}
     logs = str(folder.parent / f"{folder.name}-{{}}.log")
     return start_ranks("fit_main", settings, given.num_workers, logs, environment)
 
 
-def finish(folder: Path, given: FitConfig) -> tuple[str, str]:
+def finish(folder: Path, given: FitConfig, metric: float | None = None) -> tuple[str, str]:
     """Hashes of the last commit and of the best weights."""
-    for rank, process in enumerate(start(folder, given)):
+    for rank, process in enumerate(start(folder, given, metric)):
         log = folder.parent / f"{folder.name}-{rank}.log"
         assert process.wait(120) == 0, log.read_text()[-3000:]
     return state(folder)
@@ -106,6 +107,14 @@ def test_training_stops_when_it_gets_no_better(tmp_path: Path) -> None:
     # The first evaluation is the best so far; so small a rate changes nothing after it, or hardly anything.
     assert ended.facts["steps"] < 100
     assert not ended.facts["stopped"]
+
+
+def test_of_evaluations_that_are_alike_the_last_one_s_weights_are_kept(tmp_path: Path) -> None:
+    # Exact match is 0 for long: the weights that were trained least would be judged.
+    finish(tmp_path / "run", config(patience=2, steps=100, evaluate_every_steps=3), metric=0.0)
+    (ended,) = events(tmp_path / "run", "ended")
+    assert ended.facts["steps"] == 9
+    assert read_best(tmp_path / "run") == Best(9, 0.0)
 
 
 def test_a_loss_that_is_not_finite_ends_training_with_one_line(tmp_path: Path) -> None:
