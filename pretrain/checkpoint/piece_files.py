@@ -71,15 +71,19 @@ class StoredTensors:
 
     def tensor(self, name: str) -> Tensor:
         """A copy of its own. KeyError when there is none of that name."""
-        pieces = self._pieces[name]
-        whole: Tensor | None = None
-        for piece in pieces:
-            values_X = piece.file.get_tensor(piece.key)
-            if whole is None:
-                whole = torch.empty(math.prod(self.shapes[name]), dtype=values_X.dtype)
-            whole[piece.start : piece.start + piece.length] = values_X
-        assert whole is not None
-        return whole.reshape(self.shapes[name])
+        return self.part(name, 0, math.prod(self.shapes[name])).reshape(self.shapes[name])
+
+    def part(self, name: str, start: int, stop: int) -> Tensor:
+        """A copy of elements [start, stop) of the flattened tensor. KeyError when there is none of that name."""
+        parts = []
+        for piece in self._pieces[name]:
+            first, last = (
+                max(start, piece.start) - piece.start,
+                min(stop, piece.start + piece.length) - piece.start,
+            )
+            if first < last:
+                parts.append(piece.file.get_slice(piece.key)[first:last])
+        return torch.cat(parts)
 
     def _add(self, path: Path) -> None:
         file: Any = safe_open(path, framework="pt")

@@ -1,4 +1,4 @@
-"""A commit on disk as whole tensors, and as lanes of memory."""
+"""A commit on disk as tensors, whole or in part, and as lanes of memory."""
 
 from functools import cached_property
 from pathlib import Path
@@ -68,9 +68,17 @@ class CommitTensors:
         """A parameter, float32, whole."""
         return self._masters.tensor(name)
 
+    def master_part(self, name: str, start: int, stop: int) -> Tensor:
+        """Elements [start, stop) of the flattened parameter, float32; no others are read."""
+        return self._masters.part(name, start, stop)
+
     def moment(self, kind: str, name: str) -> Tensor:
         """One of its Adam moments, float32, whole."""
         return self._moments.tensor(f"{kind}.{name}")
+
+    def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
+        """Elements [start, stop) of it, flattened; no others are read."""
+        return self._moments.part(f"{kind}.{name}", start, stop)
 
     def memory(self, lanes: range) -> SegmentMemory:
         """Of these lanes. Raises UserError when one is missing."""

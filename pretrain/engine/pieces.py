@@ -37,15 +37,19 @@ class EnginePieces:
 
 
 class StateSource(Protocol):
-    """Whole float32 tensors by parameter name, read when they are asked for; what a commit on disk offers."""
+    """Float32 tensors by parameter name, read when they are asked for; what a commit on disk offers."""
 
     @property
     def adam_steps(self) -> int: ...
 
     def master(self, name: str) -> Tensor:
-        """The parameter itself."""
+        """The parameter itself, whole."""
         ...
 
-    def moment(self, kind: str, name: str) -> Tensor:
-        """One of Adam's moments, `kind` in MOMENTS."""
+    def master_part(self, name: str, start: int, stop: int) -> Tensor:
+        """Elements [start, stop) of the flattened parameter."""
+        ...
+
+    def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
+        """The same of one of Adam's moments, `kind` in MOMENTS."""
         ...

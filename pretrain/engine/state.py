@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pretrain.engine.fragments import Fragment, local_fragments
+from pretrain.engine.fragments import Fragment, local_fragments, whole_shape
 from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece, StateSource
 
 
@@ -29,23 +29,25 @@ def local_pieces(
 
 
 def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: StateSource) -> None:
-    """Put `source` into an engine that has made no step; every worker must call it."""
+    """Put `source` into an engine that has made no step; every worker must call it.
+
+    A worker asks for its own fragments, and for whole parameters where it has these between steps.
+    """
     fragments, adam = local_fragments(engine, parameters), base_optimizer(engine)
     here = {fragment.name: fragment for fragment in fragments}
     for master in _distinct_masters(fragments).values():
         adam.state[master] = _fresh_state(adam, master, source.adam_steps)
     with torch.no_grad():
         for name, parameter in parameters.items():
-            whole = source.master(name)
             if name in here:
                 fragment = here[name]
-                _put(fragment, fragment.master, whole)
+                start, stop = fragment.start, fragment.start + fragment.numel
+                _put(fragment, fragment.master, source.master_part(name, start, stop))
                 for kind in MOMENTS:
-                    _put(fragment, adam.state[fragment.master][kind], source.moment(kind, name))
-            if (
-                parameter.numel() == whole.numel()
-            ):  # ZeRO 3 holds whole weights of few parameters between steps
-                parameter.copy_(whole)
+                    moment_X = source.moment_part(kind, name, start, stop)
+                    _put(fragment, adam.state[fragment.master][kind], moment_X)
+            if parameter.numel() == whole_shape(parameter).numel():  # with ZeRO 3 that is so for few
+                parameter.copy_(source.master(name))
     if engine.zero_optimization_stage() == 3:
         for group in range(len(engine.optimizer.fp16_groups)):
             engine.optimizer._reassign_or_swap_out_partitioned_parameters(group)
@@ -114,7 +116,6 @@ def _pieces(fragments: list[Fragment], tensors: Mapping[int, Tensor | None]) -> 
     return tuple(pieces)
 
 
-def _put(fragment: Fragment, tensor: Tensor, whole: Tensor) -> None:
-    """Write the fragment's elements of the whole parameter where `tensor` keeps them."""
-    kept_X = tensor.view(-1)[fragment.offset : fragment.offset + fragment.numel]
-    kept_X.copy_(whole.flatten()[fragment.start : fragment.start + fragment.numel])
+def _put(fragment: Fragment, tensor: Tensor, values_X: Tensor) -> None:
+    """Write the fragment's elements where `tensor` keeps them."""
+    tensor.view(-1)[fragment.offset : fragment.offset + fragment.numel].copy_(values_X)

@@ -102,8 +102,11 @@ class WholeState:
     def master(self, name: str) -> Tensor:
         return self.tensors["master", name]
 
-    def moment(self, kind: str, name: str) -> Tensor:
-        return self.tensors[kind, name]
+    def master_part(self, name: str, start: int, stop: int) -> Tensor:
+        return self.master(name).flatten()[start:stop]
+
+    def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
+        return self.tensors[kind, name].flatten()[start:stop]
 
     def sha256(self) -> str:
         names = sorted(self.tensors)

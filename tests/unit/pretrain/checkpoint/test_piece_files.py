@@ -1,5 +1,6 @@
 """Whole tensors out of pieces, however they were cut; what does not fit together is refused in one line."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ def test_any_cut_over_any_files_gives_the_whole_tensors(
     assert tensors.shapes == {name: tuple(whole.shape) for name, whole in WHOLE.items()}
     for name, whole in WHOLE.items():
         assert torch.equal(tensors.tensor(name), whole)
+        for start, stop in itertools.combinations(range(whole.numel() + 1), 2):
+            assert torch.equal(tensors.part(name, start, stop), whole.flatten()[start:stop])
 
 
 def test_a_tensor_is_a_copy_of_its_own(tmp_path: Path) -> None:

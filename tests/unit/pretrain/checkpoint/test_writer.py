@@ -66,6 +66,9 @@ def test_the_state_comes_back_whole_whoever_wrote_it(tmp_path: Path, world_size:
         assert torch.equal(commit.master(name), weight)
         assert torch.equal(commit.moment("exp_avg", name), weight * 0.5)
         assert torch.equal(commit.moment("exp_avg_sq", name), weight * 0.25)
+        half, end = weight.numel() // 2, weight.numel()
+        assert torch.equal(commit.master_part(name, half, end), weight.flatten()[half:])
+        assert torch.equal(commit.moment_part("exp_avg", name, half, end), weight.flatten()[half:] * 0.5)
     assert torch.equal(commit.memory(range(1, 4)).layers_BMD[1], memory_of(range(1, 4), 30).layers_BMD[1])
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
