@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cluster.memory import check_memory
 from finetune.layers.transformer import (
     Attention,
     FeedForward,
@@ -129,9 +130,15 @@ class Decoder(nn.Module):
         return self.final_norm(rows_BTD)  # type: ignore[no-any-return]
 
     def empty_past(self, lanes: int, max_tokens: int) -> list[LayerPast]:
-        """Before the first token, for every layer."""
+        """Before the first token, for every layer. Raises UserError where they do not fit into memory."""
         head_dim = self.model_dim // self.num_heads
         like = next(self.parameters()).detach()
+        check_memory(
+            2 * lanes * max_tokens * self.model_dim * len(self.blocks) * like.itemsize,
+            like.device,
+            f"writing {lanes:,} texts of up to {max_tokens:,} tokens side by side",
+            "lower decoding.batch, decoding.beam or decoding.max_new_tokens",
+        )
         return [LayerPast(lanes, self.num_heads, max_tokens, head_dim, like) for _ in self.blocks]
 
 

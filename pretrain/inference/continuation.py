@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.inference.context import Context
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.session import Decoder, DecodingSession, check_room
 from pretrain.inference.written import check_positions
 
 
@@ -65,6 +65,7 @@ class Continuation:
             num_columns = decoder.memory_tokens + segment_tokens
         context = Context.of_prompts(prompts, decoder.model.device)
         offset_B = longest - context.given_BT.sum(dim=1)
+        check_room(decoder, len(prompts) * lanes_each, num_columns)
         self._session = DecodingSession(decoder, len(prompts), num_columns, offset_B)
         read_history(self._session, decoder, context.part(0, history))
         self._session.encode(context.part(history, longest))

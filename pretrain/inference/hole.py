@@ -20,7 +20,7 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.context import Context
 from pretrain.inference.continuation import read_history
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.session import Decoder, DecodingSession, check_room
 from pretrain.inference.written import check_positions
 
 
@@ -54,6 +54,7 @@ class Hole:
         if history:
             num_columns = max(num_columns + decoder.memory_tokens, decoder.memory_tokens + segment_tokens)
         lanes, device = len(place_tokens), decoder.model.device
+        check_room(decoder, lanes * lanes_each, num_columns)
         self.session = DecodingSession(decoder, lanes, num_columns)
         context = _laid_out(sides.prefix, shown.suffix, place_tokens, device)
         read_history(self.session, decoder, context.part(0, history))

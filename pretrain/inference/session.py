@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cluster.memory import check_memory
 from pretrain.inference.context import Context
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
@@ -52,6 +53,20 @@ class Decoder:
     def absolute(self) -> bool:
         """Whether tokens are placed by counting from the first, not by their distances."""
         return self.model.config.positions.kind.startswith("absolute")
+
+
+def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
+    """Raise UserError where keys and values of so many lanes do not fit into memory."""
+    config, element_bytes = decoder.model.config, decoder.layers[0].attention_dtype.itemsize
+    # Of every lane keys and values; of all together the distances, of which there are twice as many.
+    columns = 2 * lanes * num_columns + 2 * num_columns
+    needed_bytes = columns * config.num_layers * config.num_heads * config.head_dim * element_bytes
+    check_memory(
+        needed_bytes,
+        decoder.model.device,
+        f"writing {lanes:,} texts of up to {num_columns:,} tokens side by side",
+        "write fewer at a time (batch, beam, samples), or shorter ones (max_new_tokens)",
+    )
 
 
 class DecodingSession:

@@ -315,3 +315,20 @@ def test_samples_are_the_same_in_several_batches() -> None:
         decoder, [array(1), array(2)], 5, sampling, ANYTHING, num_samples=2, first_sample=1
     )
     assert later == [whole[1], whole[2], whole[4], whole[5]]
+
+
+def test_texts_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, prompt = Decoder(small_model(), SEGMENT), array(1, 2, 3)
+    config = decoder.model.config
+    # Two lanes of eleven columns: keys, values and a share of the distances, in every layer.
+    needed_bytes = (
+        (2 * 2 + 2) * 11 * config.num_layers * config.model_dim * torch.finfo(decoder.model.dtype).bits // 8
+    )
+    monkeypatch.setattr("cluster.memory.free_bytes", lambda device: needed_bytes)
+    complete_by_beam(decoder, [prompt], 8, 2, ANYTHING)
+    monkeypatch.setattr("cluster.memory.free_bytes", lambda device: needed_bytes - 1)
+    with pytest.raises(UserError, match="writing 2 texts of up to 11 tokens side by side takes"):
+        complete_by_beam(decoder, [prompt], 8, 2, ANYTHING)
+    monkeypatch.setattr("cluster.memory.free_bytes", lambda device: 0)
+    with pytest.raises(UserError, match=r"write fewer at a time \(batch, beam, samples\)"):
+        fill_unknown_length(decoder, Sides(prompt, prompt), 4, GREEDY, TokenRules(end=4))

@@ -1,0 +1,47 @@
+"""Memory that is still free, asked before much is taken: what does not fit ends processes, and not only its own."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+_CGROUP = Path("/sys/fs/cgroup")
+_GB = 1e9
+
+
+def free_bytes(device: "torch.device") -> float:
+    """Of a GPU's memory or the machine's; in a container that may have less, of what it may have."""
+    if device.type == "cuda":
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(device)
+        return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    import psutil
+
+    return min(int(psutil.virtual_memory().available), _free_in_container_bytes())
+
+
+def _free_in_container_bytes() -> float:
+    """By the limits of control groups (version 2); infinite where there are none."""
+    try:
+        most_bytes = int((_CGROUP / "memory.max").read_text())
+        used_bytes = int((_CGROUP / "memory.current").read_text())
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+    except (OSError, ValueError):  # no container, no limit ("max"), or another version
+        return math.inf
+    counts = {name: int(count) for name, _, count in (line.partition(" ") for line in lines)}
+    # Files that were read stay in memory until it is needed.
+    return most_bytes - used_bytes + counts.get("active_file", 0) + counts.get("inactive_file", 0)
+
+
+def check_memory(needed_bytes: int, device: "torch.device", what: str, remedy: str) -> None:
+    """Raise UserError when `what` needs more than is free; `remedy` says how it could need less."""
+    free = free_bytes(device)
+    if needed_bytes > free:
+        raise UserError(
+            f"{what} takes {needed_bytes / _GB:,.1f} GB of memory, of which {free / _GB:,.1f} GB are free: {remedy}"
+        )
