@@ -19,6 +19,7 @@ from finetune.layers.transformer import (
     fed_forward,
     initialise,
 )
+from pretrain.inference.lanes import moved_lanes
 from pretrain.model.block import Norm
 
 
@@ -89,8 +90,9 @@ class LayerPast:
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i go on from lane `lane_B[i]`."""
         used = slice(0, self._num_tokens)
+        to_X, from_X = moved_lanes(lane_B)
         for part_BNTH in (self._key_BNTH, self._value_BNTH):
-            part_BNTH[:, :, used] = part_BNTH[lane_B, :, used]
+            part_BNTH[to_X, :, used] = part_BNTH[from_X, :, used]
 
     def retain(self, lane_X: Tensor) -> None:
         """Forget all lanes but these."""

@@ -152,11 +152,10 @@ def _candidates(log_BV: Tensor, score_GW: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _choose(
     beam: _Beam, step: int, rules: TokenRules, candidates: list[tuple[float, int, int]]
 ) -> list[tuple[float, int, int]]:
-    """Finish hypotheses and return the W (score, lane, token) that live on, filled up with dead ones."""
-    dead = (-torch.inf, 0, 0)
-    if beam.done:
-        return [dead] * beam.width
+    """Finish hypotheses and return the (score, lane it comes from, token) that lives on in each of the W lanes."""
     living: list[tuple[float, int, int]] = []
+    if beam.done:
+        return _in_place(living, beam.width)
     for rank, (score, lane, token) in enumerate(candidates):
         if score == -torch.inf or len(living) == beam.width:
             break
@@ -166,13 +165,29 @@ def _choose(
                 beam.finished.append(Generated(tokens, score, ended=True))
         else:
             living.append((score, lane, token))
-    beam.tokens = [(*beam.tokens[lane], token) for _, lane, token in living]
     if step + 1 == beam.limit and not beam.must_end:
         beam.finished += [
-            Generated(tokens, score, ended=False)
-            for tokens, (score, _, _) in zip(beam.tokens, living, strict=True)
+            Generated((*beam.tokens[lane], token), score, ended=False) for score, lane, token in living
         ]
         living = []
     beam.done = not living or beam.cannot_improve(living[0][0], step + 1)
-    beam.tokens += [()] * (beam.width - len(beam.tokens))
-    return living + [dead] * (beam.width - len(living))
+    chosen = _in_place(living, beam.width)
+    beam.tokens = [
+        () if score == -torch.inf else (*beam.tokens[lane], token) for score, lane, token in chosen
+    ]
+    return chosen
+
+
+def _in_place(living: list[tuple[float, int, int]], width: int) -> list[tuple[float, int, int]]:
+    """By lane, with dead ones where none lives; who comes from a lane stays there if it is free: the less is copied."""
+    chosen = [(-torch.inf, lane, 0) for lane in range(width)]
+    moving = []
+    for one in living:
+        if chosen[one[1]][0] == -torch.inf:
+            chosen[one[1]] = one
+        else:
+            moving.append(one)
+    for lane in range(width):
+        if moving and chosen[lane][0] == -torch.inf:
+            chosen[lane] = moving.pop(0)
+    return chosen

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from cluster.memory import check_memory
 from pretrain.inference.context import Context
+from pretrain.inference.lanes import moved_lanes
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
@@ -163,9 +164,10 @@ class DecodingSession:
     def select_lanes(self, lane_B: Tensor, first_column: int) -> None:
         """Let lane i go on from what lane `lane_B[i]` holds from `first_column` on; before it they must agree."""
         columns = slice(first_column, self.num_columns)
+        to_X, from_X = moved_lanes(lane_B)
         for cache in self.caches:
             for part_NBCH in (cache.key_NBCH, cache.value_NBCH):
-                part_NBCH[:, :, columns] = part_NBCH[:, lane_B, columns]
+                part_NBCH[:, to_X, columns] = part_NBCH[:, from_X, columns]
 
     def repeat_lanes(self, times: int) -> None:
         """Every lane `times` times, in a row."""

@@ -4,9 +4,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from pretrain.inference.beam import beam_search
+from pretrain.inference.beam import _in_place, beam_search
+from pretrain.inference.lanes import moved_lanes
 from pretrain.inference.vocabulary import TokenRules
 
 END, LOOP, OTHER = 0, 1, 2
@@ -115,3 +118,24 @@ def test_a_beam_leaves_its_loops() -> None:
     (found,) = beam_search(text, [50], 2, rules)
     assert max(one.tokens.count(LOOP) for one in found) <= 16
     assert found[0].ended
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda width: st.tuples(st.just(width), st.lists(st.integers(0, width - 1), max_size=width))
+    )
+)
+def test_who_can_stays_in_its_lane(case: tuple[int, list[int]]) -> None:
+    width, lanes = case
+    living = [(-float(number), lane, 7) for number, lane in enumerate(lanes)]
+    chosen = _in_place(living, width)
+    assert len(chosen) == width
+    assert sorted(one for one in chosen if one[0] > -math.inf) == sorted(living)
+    for lane, (score, came_from, _) in enumerate(chosen):
+        if lane in lanes or score == -math.inf:
+            assert came_from == lane
+
+
+def test_lanes_that_stay_are_not_moved() -> None:
+    to_X, from_X = moved_lanes(torch.tensor([0, 0, 2, 1]))
+    assert (to_X.tolist(), from_X.tolist()) == ([1, 3], [0, 1])
