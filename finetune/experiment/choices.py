@@ -54,6 +54,7 @@ SystemConfig = Annotated[
     | permutation_lm.PermutationWriterConfig
     | transformer.TransformerWriterConfig
     | lexical_writer.CopyConfig
+    | lexical_writer.ConstantConfig
     | lexical_writer.NearestConfig
     | lexical_writer.NgramConfig,
     Field(discriminator="kind"),
@@ -86,6 +87,7 @@ _SYSTEMS: dict[type, tuple[Asks, bool, Any]] = {
     permutation_lm.PermutationWriterConfig: ("write", True, permutation_lm.build),
     transformer.TransformerWriterConfig: ("write", True, transformer.build),
     lexical_writer.CopyConfig: ("write", False, lexical_writer.build),
+    lexical_writer.ConstantConfig: ("write", False, lexical_writer.build),
     lexical_writer.NearestConfig: ("write", False, lexical_writer.build),
     lexical_writer.NgramConfig: ("write", False, lexical_writer.build),
 }

@@ -1,6 +1,6 @@
 """What copying and counting alone achieve.
 
-Shapes: N training texts, Q queries, V words.
+Shapes: N training texts, M some of them, Q queries, V words.
 """
 
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from cluster.config import Config
@@ -16,9 +17,11 @@ from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.lexical import sub_tokens
 from finetune.systems.base import Base, OnProgress
+from pretrain.randomness import keyed_generator
 
 _MAX_PRODUCTS = 1 << 24
 """Similarities held at once: 128 MB if none of them is 0."""
+_AT_ONCE = 2048
 _LEXEME = re.compile(r"\s+|\w+|[^\w\s]")
 _END = ""
 """No lexeme is empty."""
@@ -31,6 +34,17 @@ class CopyConfig(Config):
     """Writes the source."""
 
     kind: Literal["copy"] = "copy"
+
+
+class ConstantConfig(Config):
+    """Writes one text for all sources: the target to learn that has most words in common with the others.
+
+    What a metric gives to it, it gives to nothing at all.
+    """
+
+    kind: Literal["constant"] = "constant"
+    compared_with: PositiveInt = 1000
+    """Targets, drawn by seed."""
 
 
 class NearestConfig(Config):
@@ -64,6 +78,21 @@ class CopyWriter(_Lexical):
         """The sources; nothing for a hole."""
         on_progress(len(sources))
         return [source if suffix is None else "" for source, suffix in sources]
+
+
+class ConstantWriter(_Lexical):
+    """`Writer` that looks at nothing."""
+
+    def __init__(self, config: ConstantConfig, pairs: Sequence[Pair], seed: int) -> None:
+        super().__init__()
+        targets = [pair.references[0] for pair in pairs]
+        order = keyed_generator(seed, "constant text").permutation(len(targets))
+        self._text = _most_common(targets, order[: config.compared_with])
+
+    def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
+        """The one text, so many times."""
+        on_progress(len(sources))
+        return [self._text] * len(sources)
 
 
 class NearestWriter(_Lexical):
@@ -141,16 +170,45 @@ def _most_frequent_followers(pairs: Iterable[Pair], order: int) -> dict[tuple[st
     return {run: counts.most_common(1)[0][0] for run, counts in followers.items()}
 
 
+def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:
+    """The target whose distinct words have the highest mean F1 with those of `others_M`; among equals the first."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    vectorizer = CountVectorizer(analyzer=_words, binary=True, dtype=np.int64)
+    try:
+        has_NV = vectorizer.fit_transform(targets)
+    except ValueError:  # what scikit-learn makes of texts without words
+        raise UserError("the targets to learn hold no words, so none is like the others") from None
+    words_N = np.asarray(has_NV.sum(axis=1)).ravel()
+    best, best_mean = 0, -1.0
+    for first in range(0, len(targets), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        shared_NM = (has_NV[part] @ has_NV[others_M].T).toarray()
+        mean_N = (2 * shared_NM / np.maximum(1, words_N[part, None] + words_N[others_M])).mean(axis=1)
+        if mean_N.max() > best_mean:
+            best, best_mean = first + int(mean_N.argmax()), float(mean_N.max())
+    return targets[best]
+
+
+def _words(text: str) -> list[str]:
+    return [lexeme.lower() for lexeme in _LEXEME.findall(text) if not lexeme.isspace()]
+
+
 def _both_sides(given: Given) -> str:
     source, suffix = given
     return source if suffix is None else f"{source} {suffix}"
 
 
 def build(
-    config: CopyConfig | NearestConfig | NgramConfig, base: Base, data: WritingData, seed: int
-) -> CopyWriter | NearestWriter | NgramWriter:
-    """The writer; nothing of it is random, and of the base nothing is used."""
+    config: CopyConfig | ConstantConfig | NearestConfig | NgramConfig,
+    base: Base,
+    data: WritingData,
+    seed: int,
+) -> CopyWriter | ConstantWriter | NearestWriter | NgramWriter:
+    """The writer; of the base nothing is used."""
     match config:
+        case ConstantConfig():
+            return ConstantWriter(config, data.train, seed)
         case NearestConfig():
             return NearestWriter(data.train)
         case NgramConfig():

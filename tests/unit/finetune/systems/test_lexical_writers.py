@@ -1,11 +1,12 @@
 """Copying, looking up and counting."""
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
@@ -14,6 +15,8 @@ from finetune.examples import Pair
 from finetune.lexical import TfidfSearch
 from finetune.systems.writers import lexical
 from finetune.systems.writers.lexical import (
+    ConstantConfig,
+    ConstantWriter,
     CopyConfig,
     NearestConfig,
     NearestWriter,
@@ -34,6 +37,35 @@ def test_copies(corpus: PreparedCorpus) -> None:
     assert written(writer, pairs) == [pair.source for pair in pairs]
     assert writer.write([("before", "after")], lambda done: None) == [""]
     assert writer.learner is None
+
+
+def test_the_constant_text_is_the_target_most_like_the_others(corpus: PreparedCorpus) -> None:
+    texts = ["return the value", "return a list of names", "Return the list .", "close it", "return the file"]
+    pairs = _pairs(*((str(number), text) for number, text in enumerate(texts)))
+    writer = build(ConstantConfig(), toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    assert set(written(writer, toy_pairs(3))) == {"Return the list ."}
+    with pytest.raises(UserError, match="the targets to learn hold no words"):
+        build(ConstantConfig(), toy_base(corpus.tokenizer), as_data([]), seed=0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("ab .", max_size=8), min_size=2, max_size=12), st.integers(1, 5))
+def test_the_constant_text_in_chunks_as_by_hand(texts: list[str], at_once: int) -> None:
+    def words(text: str) -> set[str]:
+        return {word for word in re.findall(r"\w+|[^\w\s]", text)}
+
+    def mean_f1(text: str) -> float:
+        return sum(
+            2 * len(words(text) & words(other)) / max(1, len(words(text)) + len(words(other)))
+            for other in texts
+        ) / len(texts)
+
+    assume(any(map(words, texts)))
+    pairs = _pairs(*(("", text) for text in texts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lexical, "_AT_ONCE", at_once)
+        (text,) = ConstantWriter(ConstantConfig(), pairs, seed=1).write([("", None)], lambda done: None)
+    assert mean_f1(text) == pytest.approx(max(map(mean_f1, texts)))
 
 
 def test_looks_up_the_target_of_the_nearest_source(
