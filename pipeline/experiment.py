@@ -82,7 +82,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
 
 
 def survey_lines(config: ExperimentRunConfig) -> list[str]:
-    """What the task's items and systems are. Raises UserError for what `run_experiments` would refuse."""
+    """What the task's items and systems are. Raises UserError for data or settings that cannot be used."""
     from finetune.experiment.survey import survey
 
     return survey(_without_places(config), config.model.absolute(), prep_folder(config))

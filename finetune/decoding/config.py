@@ -33,8 +33,8 @@ class DecodingConfig(Config):
     may_be_empty: bool = False
     """Whether a text may end before its first token. No task has an item whose target is empty."""
     max_repeats: int | None = Field(default=None, ge=2)
-    """How often the same tokens may be written in a row, once that is 16 tokens or more; None: as often as the model
-    likes. A small model that has run into a loop does not find out by itself."""
+    """How often the same tokens, at most 64, may be written in a row, once that is 16 tokens or more; None: as often as
+    the model likes. A small model that has run into a loop does not find out by itself."""
     temperature: NonNegativeFloat = 0.0
     """0 takes the likeliest token; above, tokens are drawn."""
     top_k: PositiveInt | None = None

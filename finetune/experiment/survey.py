@@ -1,6 +1,8 @@
 """An experiment looked over before it runs: its data read, its systems built, nothing trained or written."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,13 +14,13 @@ from finetune.systems.saved import module_of
 
 
 def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str]:
-    """A line on the task's items and one per system. Raises UserError for whatever `run_experiment` would refuse.
+    """A line on the task's items and one per system. Raises UserError for data or settings that cannot be used.
 
     All is built on the CPU; `model` and `prep` are what `run_experiment` takes.
     """
     place = Workplace.open(config, model, prep, torch.device("cpu"))
     data = place.data
-    facts = "".join(f"; {value:,g} {_words(name)}" for name, value in data.facts.items() if value)
+    facts = "".join(f"; {_number(value)} {_words(name)}" for name, value in data.facts.items() if value)
     lines = [
         f"items: {len(data.train):,} to learn from, {_num_items(data.valid):,} to validate by, "
         f"{_num_items(data.test):,} to be judged by{facts}"
@@ -28,8 +30,12 @@ def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str
     return lines
 
 
-def _num_items(judged: object) -> int:
-    return len(judged.queries) if isinstance(judged, Pool) else len(judged)  # type: ignore[arg-type]
+def _num_items(judged: Pool | Sequence[Any]) -> int:
+    return len(judged.queries) if isinstance(judged, Pool) else len(judged)
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
 
 
 def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:

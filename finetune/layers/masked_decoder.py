@@ -87,10 +87,9 @@ class LayerPast:
         self._num_tokens += 1
         return self._key_BNTH[:, :, : self._num_tokens], self._value_BNTH[:, :, : self._num_tokens]
 
-    def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from lane `lane_B[i]`."""
+    def move(self, to_X: Tensor, from_X: Tensor) -> None:
+        """Let lanes `to_X` go on from lanes `from_X`."""
         used = slice(0, self._num_tokens)
-        to_X, from_X = moved_lanes(lane_B)
         for part_BNTH in (self._key_BNTH, self._value_BNTH):
             part_BNTH[to_X, :, used] = part_BNTH[from_X, :, used]
 
@@ -171,8 +170,9 @@ class DecodedText:
     @torch.inference_mode()
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i go on from lane `lane_B[i]`, which has the same source."""
+        to_X, from_X = moved_lanes(lane_B)
         for layer_past in self._past:
-            layer_past.reorder(lane_B)
+            layer_past.move(to_X, from_X)
 
     @torch.inference_mode()
     def retain(self, lane_X: Tensor) -> None:

@@ -1,6 +1,8 @@
-"""White space between tokens, for metrics that know no others."""
+"""White space between tokens, for metrics that know no others, and tokens for white space that means something."""
 
 from finetune.metrics.syntax import parse
+
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def spaced(code: str, language: str) -> str:
@@ -22,3 +24,35 @@ def spaced(code: str, language: str) -> str:
         touches = found and not found[-1:].isspace() and not piece[:1].isspace()
         found += b" " + piece if touches else piece
     return found.decode("utf-8", errors="replace")
+
+
+def structured_python(code: str) -> str:
+    """Python as one line of tokens, with `<indent>`, `<dedent>` and `<newline>` where its structure needs them.
+
+    How deep a line is indented does not matter, nor does layout within brackets. Broken code is read line by line too.
+    """
+    depths, open_brackets, tokens = [0], 0, list[str]()
+    for line in spaced(code, "python").expandtabs().split("\n"):
+        words = line.split()
+        if not words:
+            continue
+        if open_brackets == 0:
+            tokens += _changes_of_depth(depths, len(line) - len(line.lstrip()))
+        tokens += words
+        open_brackets += sum((word in _OPENING) - (word in _CLOSING) for word in words)
+        open_brackets = max(0, open_brackets)
+        if open_brackets == 0:
+            tokens.append("<newline>")
+    return " ".join(tokens)
+
+
+def _changes_of_depth(depths: list[int], depth: int) -> list[str]:
+    """What a line at `depth` begins with; `depths` of the blocks around it are brought up to date."""
+    found = []
+    while depth < depths[-1]:
+        depths.pop()
+        found.append("<dedent>")
+    if depth > depths[-1]:
+        depths.append(depth)
+        found.append("<indent>")
+    return found

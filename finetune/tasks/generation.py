@@ -7,7 +7,7 @@ the body is to be written for head and docstring. Functional correctness is `fin
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -22,10 +22,17 @@ from finetune.functions import documented_bodies
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
-from finetune.metrics.spacing import spaced
+from finetune.metrics.spacing import spaced, structured_python
 from finetune.tasks.base import Source
 from finetune.tasks.derived import derived_splits
-from finetune.tasks.writing import finish, judge_code, load_pair_files, references
+from finetune.tasks.writing import (
+    finish,
+    judge_code,
+    load_pair_files,
+    on_the_rest,
+    references,
+    with_codebleu,
+)
 
 
 class GenerationConfig(PairSource):
@@ -55,10 +62,9 @@ class GenerationConfig(PairSource):
 class Generation:
     """The WritingTask of a `GenerationConfig`."""
 
-    reads_corpus = True
-
     def __init__(self, config: GenerationConfig) -> None:
         self.config = config
+        self.reads_corpus = config.folder is None
         self.language = grammar_name(config.language)
 
     def files(self) -> list[Path]:
@@ -79,22 +85,35 @@ class Generation:
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match by tokens, CodeBLEU; the first two again without leaked items."""
-        items, written = self._comparable(items, written)
-        return judge_code((codexglue_bleu, exact_match_tokens), items, written, self.language)
+        metrics = (codexglue_bleu, exact_match_tokens)
+        if self.config.folder is not None:
+            return judge_code(metrics, items, written, self.language)
+        # Published texts have spaces between their tokens; a corpus' bodies get them, in layout where that is parsed.
+        structured = _rewritten(items, written, _structured)
+        laid_out = _rewritten(items, written, _laid_out)
+        return [
+            *(metric(references(structured[0]), structured[1]) for metric in metrics),
+            *with_codebleu(*laid_out, self.language),
+            *on_the_rest(metrics, *structured),
+        ]
 
     def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""
-        items, written = self._comparable(items, written)
+        if self.config.folder is None:
+            items, written = _rewritten(items, written, _structured)
         return codexglue_bleu(references(items), written)
 
-    def _comparable(
-        self, items: Sequence[Pair], written: Sequence[str]
-    ) -> tuple[Sequence[Pair], Sequence[str]]:
-        """Published texts have spaces between their tokens; a corpus' bodies get them, and lose their indentation."""
-        if self.config.folder is not None:
-            return items, written
-        plain = [replace(item, references=tuple(map(self._body, item.references))) for item in items]
-        return plain, list(map(self._body, written))
 
-    def _body(self, text: str) -> str:
-        return spaced(textwrap.dedent(text), self.language)
+def _rewritten(
+    items: Sequence[Pair], written: Sequence[str], rewrite: Callable[[str], str]
+) -> tuple[list[Pair], list[str]]:
+    plain = [replace(item, references=tuple(map(rewrite, item.references))) for item in items]
+    return plain, list(map(rewrite, written))
+
+
+def _laid_out(body: str) -> str:
+    return spaced(textwrap.dedent(body), "python")
+
+
+def _structured(body: str) -> str:
+    return structured_python(textwrap.dedent(body))

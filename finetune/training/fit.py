@@ -102,7 +102,7 @@ class Fit:
 
     def _is_patience_over(self, state: FitState) -> bool:
         patience = self._config.patience
-        return patience is not None and state.evaluations_since_best >= patience
+        return patience is not None and state.evaluations_since_better >= patience
 
     def _step(self, engine: ModuleEngine, state: FitState) -> tuple[dict[str, float], bool]:
         """One optimizer step: its metrics, and whether somebody asked to stop."""
@@ -153,12 +153,12 @@ class Fit:
             )
 
     def _evaluate(self, engine: ModuleEngine, state: FitState) -> float:
-        """The headline metric, kept with the weights where it is the best so far; collective."""
+        """The headline metric, kept with the weights where none was better; collective."""
         self._learner.module.eval()
         metric = agreed(self._validate)
-        state.evaluations_since_best += 1
+        state.evaluations_since_better += 1
         if is_better(metric, state.best):
-            state.evaluations_since_best = 0
+            state.evaluations_since_better = 0
         if is_as_good(metric, state.best):  # of equal ones the weights that have learnt more
             state.best = Best(state.step, metric)
             trained = engine.masters()

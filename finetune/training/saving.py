@@ -101,7 +101,7 @@ class FitSaver:
 def _remembered(state: FitState) -> dict[str, Any]:
     return {
         "best": asdict(state.best) if state.best else None,
-        "evaluations_since_best": state.evaluations_since_best,
+        "evaluations_since_best": state.evaluations_since_better,
         "skipped_in_a_row": state.skipped_in_a_row,
     }
 
@@ -109,5 +109,5 @@ def _remembered(state: FitState) -> dict[str, Any]:
 def _take_up(state: FitState, step: int, stored: Mapping[str, Any]) -> None:
     state.step = step
     state.best = Best(**stored["best"]) if stored["best"] else None
-    state.evaluations_since_best = stored["evaluations_since_best"]
+    state.evaluations_since_better = stored["evaluations_since_best"]
     state.skipped_in_a_row = stored["skipped_in_a_row"]

@@ -11,5 +11,6 @@ class FitState:
 
     step: int = 0
     best: Best | None = None
-    evaluations_since_best: int = 0
+    evaluations_since_better: int = 0
+    """An evaluation that is only as good counts too."""
     skipped_in_a_row: int = 0

@@ -1,4 +1,4 @@
-"""Pieces of tensors in files, and whole tensors out of the files of all ranks.
+"""Pieces of tensors in files, and tensors, whole or in part, out of the files of all ranks.
 
 A file's safetensors metadata say of each of its entries which tensor it is a piece of, where in it the piece begins
 and the whole tensor's shape.
@@ -51,7 +51,7 @@ class _StoredPiece:
 
 
 class StoredTensors:
-    """Whole tensors of several piece files, which are mapped into memory; each is put together when asked for."""
+    """Tensors of several piece files, which are mapped into memory; what is asked for is put together then."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         """Raises UserError when a file cannot be read or pieces do not cover their tensors exactly once."""
@@ -74,7 +74,11 @@ class StoredTensors:
         return self.part(name, 0, math.prod(self.shapes[name])).reshape(self.shapes[name])
 
     def part(self, name: str, start: int, stop: int) -> Tensor:
-        """A copy of elements [start, stop) of the flattened tensor. KeyError when there is none of that name."""
+        """A copy of elements [start, stop) of the flattened tensor, of which there must be some.
+
+        KeyError when there is none of that name.
+        """
+        assert 0 <= start < stop <= math.prod(self.shapes[name]), f"{name} has no elements {start} to {stop}"
         parts = []
         for piece in self._pieces[name]:
             first, last = (

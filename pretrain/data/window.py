@@ -33,18 +33,6 @@ class LaneBatch:
         """Sum of the lanes' checksums: what workers that share the lanes can add up."""
         return sum(self.crc_B)
 
-    def part(self, start: int, stop: int) -> "LaneBatch":
-        """The lanes at places [start, stop) of this batch."""
-        return LaneBatch(
-            self.cursor,
-            self.lanes[start:stop],
-            self.tokens_BL[start:stop],
-            self.group_BL[start:stop],
-            self.document_BL[start:stop],
-            self.crc_B[start:stop],
-            self.wait_s,
-        )
-
 
 @dataclass(frozen=True)
 class LaneWindow:

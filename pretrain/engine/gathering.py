@@ -10,7 +10,7 @@ class TupleOutput:
     """Shows DeepSpeed the model's output as a tuple, and everybody else as the model promises.
 
     DeepSpeed finds tensors in tuples, lists and dicts only. It hangs on them what it does when their gradients come:
-    clear old gradients (ZeRO 1 with sums in float32 counts them again otherwise), gather parameters again (ZeRO 3).
+    gather parameters again (ZeRO 3).
     """
 
     def __init__(self, model: TwoStreamTransformer) -> None:

@@ -137,8 +137,14 @@ class ModuleEngine:
         return gradient.norm
 
     def _clip(self) -> float:
-        """Clip the gradients, which every worker has whole, or drop them if they are not finite."""
-        gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
+        """Clip the gradients, which every worker has whole, or drop them if they are not finite.
+
+        A parameter without one gets zeros, as DeepSpeed gives it among several workers: Adam's steps stay in step.
+        """
+        for parameter in self._parameters.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [one.grad for one in self._parameters.values() if one.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if math.isfinite(norm):
             torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), self._settings.clip_norm, norm)

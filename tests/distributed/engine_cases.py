@@ -72,6 +72,8 @@ class Seen:
     restored: str = ""
     continued: str = ""
     """The end again, from the half way state."""
+    share_read: float = 0.0
+    """Of the moments of the half way state, read for that by rank 0."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class WholeState:
     tensors: dict[tuple[str, str], Tensor]
     """By kind ("master" or a moment) and parameter."""
     adam_steps: int
+    moments_read: list[int] = field(default_factory=list)
+    """Elements, by request."""
 
     @classmethod
     def of(cls, pieces: list[EnginePieces]) -> "WholeState":
@@ -106,6 +110,7 @@ class WholeState:
         return self.master(name).flatten()[start:stop]
 
     def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
+        self.moments_read.append(stop - start)
         return self.tensors[kind, name].flatten()[start:stop]
 
     def sha256(self) -> str:
@@ -203,6 +208,8 @@ def try_case(case: Case, before: WholeState | None) -> tuple[Seen, WholeState]:
         rank.engine.restore(before)
         seen.elsewhere = rank.state().sha256()
     rank.engine.restore(half)
+    all_moments = sum(whole.numel() for (kind, _), whole in half.tensors.items() if kind != "master")
+    seen.share_read = sum(half.moments_read) / all_moments
     seen.restored = rank.state().sha256()
     _train(rank, range(NUM_STEPS // 2, NUM_STEPS), Seen())
     seen.continued = rank.state().sha256()

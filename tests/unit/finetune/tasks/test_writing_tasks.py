@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
+from finetune.examples import Pair
 from finetune.functions import documented_bodies
 from finetune.sandbox.humaneval import humaneval_problems
 from finetune.syntax import prose_lines
@@ -61,13 +62,17 @@ def test_generation_takes_bodies_from_a_corpus(source: Source) -> None:
     for pair in (*data.train, *data.test):
         compile(pair.source + pair.references[0], pair.key, "exec")
         assert 1 <= len(pair.references[0].splitlines()) <= 5
-    # Spaces and indentation alike for all do not count, names do.
+    # Spaces and how wide the indentation is do not count, names do.
     one = [pair for pair in data.test if "return" in pair.references[0]][:1]
     other_layout = "\n".join(
         line.removeprefix("    ").replace(", ", ",") for line in one[0].references[0].split("\n")
     )
     assert {value.name: value.value for value in task.judge(one, [other_layout])}["exact_match"] == 100
     assert task.judge(one, [other_layout.replace("return", "retrun")])[1].value == 0
+    nested = [Pair("f", "def f(xs):\n", ("    for x in xs:\n        a(x)\n        b(x)\n",))]
+    other = "    for x in xs:\n        a(x)\n    b(x)\n"
+    assert {value.name: value.value for value in task.judge(nested, [other])}["exact_match"] == 0
+    assert task.quick(nested, [other]).value < 100
     with pytest.raises(ValueError, match="language='java' needs a folder, or write language=python"):
         GenerationConfig()
 

@@ -74,6 +74,20 @@ def test_a_batch_is_its_lanes_one_by_one(corpus: PreparedCorpus, reader: LaneRea
         assert torch.equal(whole, torch.cat(parts))
 
 
+@pytest.mark.parametrize("with_documents", [True, False])
+def test_a_part_of_a_batch_is_that_of_these_lanes(
+    corpus: PreparedCorpus, reader: LaneReader, with_documents: bool
+) -> None:
+    mixture = mixture_of(corpus)
+    whole = training_batch(reader, mixture, 1, 5, range(LANES), with_documents)
+    part = whole.part(1, 3)
+    alone = training_batch(reader, mixture, 1, 5, range(1, 3), with_documents)
+    assert (part.content.extent, part.targets.extent) == (alone.content.extent, alone.targets.extent)
+    assert len(tensors(part)) == len(tensors(alone))
+    for cut, expected in zip(tensors(part), tensors(alone), strict=True):
+        assert torch.equal(cut, expected)
+
+
 def test_groups_and_documents_are_the_readers(corpus: PreparedCorpus, reader: LaneReader) -> None:
     batch = training_batch(reader, mixture_of(corpus, infill=0), 1, 0, range(LANES), with_documents=True)
     plain = left_to_right_batch(reader, 0, range(LANES), with_documents=True, device=CPU)

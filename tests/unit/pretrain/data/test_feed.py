@@ -74,10 +74,6 @@ def test_the_digest_is_the_sum_of_the_lanes_checksums_however_lanes_are_shared(f
         whole = reader.batch(cursor, range(LANES))
         assert whole.digest == expected
         assert sum(reader.batch(cursor, range(lane, lane + 1)).digest for lane in range(LANES)) == expected
-        parts = whole.part(0, 1), whole.part(1, LANES)
-        assert sum(part.digest for part in parts) == expected
-        assert [part.lanes for part in parts] == [range(1), range(1, LANES)]
-        assert np.array_equal(parts[1].group_BL, whole.group_BL[1:])
 
 
 def test_the_step_that_needs_a_damaged_block_fails_and_none_before_it(folder: Path) -> None:

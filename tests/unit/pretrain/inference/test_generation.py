@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -218,17 +219,31 @@ def test_a_hole_of_known_length_has_that_length_and_its_likelihood() -> None:
 
 
 @pytest.mark.parametrize("beam", [None, 3])
-def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None, strict: bool) -> None:
     decoder, sides = Decoder(small_model(), 32), Sides(array(1, 2, 3), array(7, 8))
     rules = TokenRules(never=(5,), end=4)
+    if strict:
+        rules = replace(rules, may_be_empty=False, max_repeats=2)
     found = fill_unknown_length(decoder, sides, 11, GREEDY, rules, num_samples=2 if beam else 1, beam=beam)
     for one in found:
         assert one.ended
         assert len(one.tokens) <= 11
         assert not {4, 5} & set(one.tokens)
+        assert one.tokens or not strict
     assert place_lengths(11) == [8, 12]
     assert place_lengths(100) == [8, 16, 32, 64, 96, 101]
     assert place_lengths(1) == [2]
+
+
+def test_a_long_hole_has_no_loops() -> None:
+    decoder, sides = Decoder(small_model(), 64), Sides(array(1, 2, 3), array(7, 8))
+    rules = TokenRules(never=(4, 5))
+    assert find_loop(fill_known_length(decoder, sides, 40, GREEDY, rules)[0].tokens)
+    for beam in (None, 3):
+        (found,) = fill_known_length(decoder, sides, 40, GREEDY, replace(rules, max_repeats=2), beam=beam)
+        assert len(found.tokens) == 40
+        assert not find_loop(found.tokens)
 
 
 def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
