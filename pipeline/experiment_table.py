@@ -120,15 +120,27 @@ def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) 
     Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
     robustness = RobustnessTable.of(records[task].summary)
     facts = ", ".join(f"{name} {value:g}" for name, value in records[task].summary["facts"].items())
+    timed = "the last command" if records[task].resumed else "it"
     return [
         "",
         *(line.rstrip() for line in text.getvalue().rstrip().splitlines()),
         *(_robustness_lines(robustness) if robustness else []),
         *([f"data: {facts}"] if facts else []),
-        f"in brackets 95% intervals over the test items; it took {duration_text(records[task].wall_s)}",
+        *_cut_lines(records[task].summary["systems"]),
+        f"in brackets 95% intervals over the test items; {timed} took {duration_text(records[task].wall_s)}",
         f"report:  {out / REPORT_NAME}",
         f"MLflow:  {mlflow_command(store)}",
     ]
+
+
+def _cut_lines(systems: Mapping[str, Any]) -> list[str]:
+    """What was longer than a system reads or writes, told once for all systems of which it is the same."""
+    names: dict[str, list[str]] = {}
+    for name, found in systems.items():
+        counts = [f"{count:,} {what.replace('_', ' ')}" for what, count in found["cut"].items() if count]
+        if counts:
+            names.setdefault(", ".join(counts), []).append(name)
+    return [f"cut: {text} ({', '.join(several)})" for text, several in names.items()]
 
 
 def _robustness_lines(robustness: RobustnessTable) -> list[str]:

@@ -1,0 +1,48 @@
+"""What the terminal shows of a finished experiment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.experiment_table import experiment_lines
+from pipeline.stage_record import StageRecord
+
+
+def system(value: float, cut: dict[str, int], parameters: int = 0) -> dict[str, Any]:
+    metric = {"value": value, "low": value - 1, "high": value + 1, "num_items": 100}
+    return {
+        "metrics": {"bleu": metric}, "num_parameters": parameters, "seeds": [0], "steps": 0, "best_step": 0,
+        "cut": cut,
+    }  # fmt: skip
+
+
+def lines(systems: dict[str, Any], resumed: bool) -> list[str]:
+    summary = {"systems": systems, "headline": "bleu", "baseline": "copy", "facts": {"test_leaked": 3.0}}
+    record = StageRecord("translation", "key", 1, {}, {}, "", {}, summary, wall_s=32.0, resumed=resumed)
+    return experiment_lines({"translation": record, "report": record}, Path("runs/t"), "sqlite:///x.db")
+
+
+SYSTEMS = {
+    "copy": system(18.0, {}),
+    "small": system(55.5, {"train_sources": 1_076, "train_targets": 2, "written_sources": 0}, 4_472_576),
+    "other": system(40.0, {"train_sources": 1_076, "train_targets": 2}, 4_472_576),
+    "third": system(30.0, {"texts": 0}),
+}
+
+
+def test_systems_stand_the_best_first_and_what_was_cut_is_told_once() -> None:
+    shown = lines(SYSTEMS, resumed=False)
+    order = [line.split()[0] for line in shown if line.split() and line.split()[0] in SYSTEMS]
+    assert order == ["small", "other", "third", "copy"]
+    assert [line for line in shown if line.startswith("cut")] == [
+        "cut: 1,076 train sources, 2 train targets (small, other)"
+    ]
+    assert "data: test_leaked 3" in shown
+
+
+@pytest.mark.parametrize(
+    ("resumed", "told"), [(False, "; it took 32s"), (True, "; the last command took 32s")]
+)
+def test_the_time_is_that_of_the_last_command(resumed: bool, told: str) -> None:
+    assert any(line.endswith(told) for line in lines(SYSTEMS, resumed))
