@@ -130,6 +130,19 @@ class TextEncoder(nn.Module):
         vector_BE: Tensor = self.pooling(inputs_BLD, reading.group_BL, reading.statement_BL)
         return vector_BE
 
+    def both(self, reading: Reading, separator_id: int) -> tuple[Tensor, Tensor]:
+        """The vectors [B, E] of two texts that are read together, the separator between them."""
+        inputs_BLD = self.network.read(reading.tokens_BL, Places.given(reading.group_BL))
+        ends_BL = reading.tokens_BL == separator_id
+        is_second_BL = ends_BL.cumsum(dim=1) > 0
+        vectors = [
+            self.pooling(
+                inputs_BLD, reading.group_BL.masked_fill(other_BL, UNFILLED_GROUP), reading.statement_BL
+            )
+            for other_BL in (is_second_BL, ~is_second_BL | ends_BL)
+        ]
+        return vectors[0], vectors[1]
+
     def depth(self, name: str) -> int:
         """Layers between a parameter of this module and the head."""
         num_layers = self.network.config.num_layers

@@ -1,7 +1,7 @@
 """A pretrained encoder with a small network on top gives one text, or two, a label.
 
-Two texts a and b are read apart and compared as [a, b, |a - b|, a * b] (Conneau et al. 2017, section 3.1), or read
-together with `<sep>` between them, so that each place of one sees the other.
+Two texts a and b are compared as [a, b, |a - b|, a * b] (Conneau et al. 2017, section 3.1), whether they are read apart
+or together, with `<sep>` between them, so that each place of one sees the other.
 
 Shapes: B items, C labels, E width of a vector, F width of what is classified.
 """
@@ -26,6 +26,7 @@ from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed
 
+SEPARATOR = "<sep>"
 _AT_ONCE = 32
 Row = NDArray[np.int64]
 Texts = tuple[str, ...]
@@ -41,7 +42,7 @@ class ClassifierConfig(EncoderConfig):
     """Of a text that has this in it the tokens next to it stay, not the first ones: for a cloze, whose `<mask>` must
     not be cut away."""
     reading: Literal["apart", "together"] = "apart"
-    """How two texts are read."""
+    """How two texts are read: each by itself, or side by side, so that each is read in sight of the other."""
     hidden_dim: PositiveInt = 256
     """Width of the network between vectors and labels."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
@@ -62,11 +63,17 @@ class Classifier(nn.Module):
     """Encoder and head, with the loss."""
 
     def __init__(
-        self, config: ClassifierConfig, encoder: TextEncoder, num_readings: int, num_labels: int
+        self,
+        config: ClassifierConfig,
+        encoder: TextEncoder,
+        num_texts: int,
+        num_labels: int,
+        separator_id: int,
     ) -> None:
         super().__init__()
         self.encoder, self.label_smoothing = encoder, config.label_smoothing
-        width = encoder.pooling.width * (4 if num_readings == 2 else 1)
+        self._num_texts, self._separator_id = num_texts, separator_id
+        width = encoder.pooling.width * (4 if num_texts == 2 else 1)
         self.head = nn.Sequential(
             Dropout(config.dropout),
             nn.Linear(width, config.hidden_dim),
@@ -77,15 +84,19 @@ class Classifier(nn.Module):
 
     def scores(self, readings: Sequence[Reading]) -> Tensor:
         """Logits [B, C] in float32."""
-        vector_BF = self.encoder(readings[0])
-        if len(readings) == 2:
-            other_BE = self.encoder(readings[1])
-            vector_BF = torch.cat(
-                [vector_BF, other_BE, (vector_BF - other_BE).abs(), vector_BF * other_BE], dim=-1
-            )
+        if self._num_texts == 1:
+            vector_BF = self.encoder(readings[0])
+        else:
+            one_BE, other_BE = self._both(readings)
+            vector_BF = torch.cat([one_BE, other_BE, (one_BE - other_BE).abs(), one_BE * other_BE], dim=-1)
         first = self.head[1]
         assert isinstance(first, nn.Linear)
         return at_least_float32(self.head(vector_BF.to(first.weight.dtype)))
+
+    def _both(self, readings: Sequence[Reading]) -> tuple[Tensor, Tensor]:
+        if len(readings) == 2:
+            return self.encoder(readings[0]), self.encoder(readings[1])
+        return self.encoder.both(readings[0], self._separator_id)
 
     def forward(self, batch: LabelBatch) -> Tensor:
         """Mean cross entropy in nats."""
@@ -101,8 +112,7 @@ class TextReader:
         self, config: ClassifierConfig, tokenizer: CodeTokenizer, cutter: Cutter, num_texts: int
     ) -> None:
         self._config, self._cutter, self._num_texts = config, cutter, num_texts
-        self._separator = np.array([tokenizer.special_id("<sep>")], dtype=np.int64)
-        self.num_readings = num_texts if config.reading == "apart" else 1
+        self._separator = np.array([tokenizer.special_id(SEPARATOR)], dtype=np.int64)
 
     def rows(self, items: Sequence[Texts], what: str) -> list[tuple[Row, ...]]:
         """Of every item as many rows as it takes readings; texts that are cut are counted by `what`.
@@ -200,6 +210,7 @@ def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) 
     reader = TextReader(config, base.tokenizer, cutter, num_texts)
     encoder = TextEncoder.build(config, base, seed)
     torch.manual_seed(key_seed(seed, "classifier-head"))
-    module = Classifier(config, encoder, reader.num_readings, max(2, num_labels)).to(base.device)
+    separator_id = base.tokenizer.special_id(SEPARATOR)
+    module = Classifier(config, encoder, num_texts, max(2, num_labels), separator_id).to(base.device)
     learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
     return ClassifierLabeller(module, reader, cutter, learner)

@@ -109,6 +109,21 @@ def test_two_texts_together_are_one_reading_with_a_separator(base: Base, corpus:
     assert system.cut["train_texts"] == 18
 
 
+def test_of_two_texts_together_each_has_its_own_vector(base: Base) -> None:
+    # Embedded tokens have seen nothing of each other yet.
+    config = ClassifierConfig(reading="together", pooling=PoolingConfig(layers="bottom"))
+    learner = classifier.build(config, base, data(PAIRS), seed=0).learner
+    assert learner is not None
+    encoder, separator_id = learner.module.encoder, base.tokenizer.special_id("<sep>")
+    cutter = Cutter(base.tokenizer, base.device)
+    sides = [cutter.tokens([item.texts[side] for item in PAIRS], 16, None) for side in (0, 1)]
+    joined = [np.concatenate([one, [separator_id], other]) for one, other in zip(*sides, strict=True)]
+    with torch.no_grad():
+        found = encoder.both(cutter.reading(joined), separator_id)
+        for vector_BE, rows in zip(found, sides, strict=True):
+            torch.testing.assert_close(vector_BE, encoder(cutter.reading(rows)))
+
+
 def test_items_of_another_kind_are_refused(base: Base) -> None:
     with pytest.raises(UserError, match="no labelled items"):
         classifier.build(ClassifierConfig(), base, data([]), seed=0)
