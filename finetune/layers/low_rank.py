@@ -34,21 +34,3 @@ def add_low_rank(network: nn.Module, rank: int, alpha: float) -> None:
     for module in list(network.modules()):
         if isinstance(module, nn.Linear):
             parametrize.register_parametrization(module, "weight", LowRank(module.weight, rank, alpha))
-
-
-@torch.no_grad()
-def merged_weights(network: nn.Module) -> dict[str, Tensor]:
-    """The parameters of the plain network that computes the same, by its names: what is saved and served.
-
-    Weights, not a copy of the network with its parametrisations removed: copies share the class that removing them
-    changes, so that it would break the original.
-    """
-    weights: dict[str, Tensor] = {}
-    for path, module in network.named_modules(remove_duplicate=False):
-        if "parametrizations" in path.split("."):
-            continue
-        names = [name for name, _ in module.named_parameters(recurse=False)]
-        if parametrize.is_parametrized(module):
-            names += list(module.parametrizations)
-        weights |= {f"{path}.{name}".lstrip("."): getattr(module, name).detach() for name in names}
-    return weights
