@@ -2,8 +2,9 @@
 
 A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
 AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
-commits or checks. *Loop* is `pretrain.loop.train` with all of that. In turn (bare, loop, bare ...), medians of the
-steps; what a commit stalls is told by itself, as is the time from the call of `train` to the first step when resuming.
+commits or checks. *Loop* is `pretrain.loop.train` with all of that. A bare step is made after every step of the loop,
+in the same process; the ratio is the median of these pairs. What a commit stalls is told by itself, as is the time from
+the call of `train` to the first step when resuming.
 """
 
 import argparse
@@ -11,15 +12,19 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from cluster.journal import JournalRecord, read_journal
+from cluster.journal import read_journal
 from cluster.process_group import configure_environment, join_process_group
 from data_prep.prepared import open_prepared
 from pipeline.recipe import load_run_config
+from pretrain import loop
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
@@ -29,10 +34,13 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
+from pretrain.run import Run
 from pretrain.schedule import learning_rate
+from pretrain.step import StepResult, TrainState
 
 _ROUNDS = 3
 _STEPS = 30
+_WARM_UP = 3
 _SEED = 0
 
 
@@ -73,14 +81,40 @@ class Bare:
                 parameter.grad = None
         self._memory = output.memory
 
-    def timed_steps(self, num_steps: int) -> list[float]:
-        """Seconds of each."""
-        times_s = []
-        for _ in range(num_steps):
+
+class SideBySide:
+    """Times the loop's steps, their record in the journal included, and makes a bare step after each."""
+
+    def __init__(self, bare: Bare) -> None:
+        self._bare = bare
+        self.loop_s: list[float] = []
+        self.bare_s: list[float] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While this lasts."""
+        train_step, record = loop.train_step, loop._record
+
+        def timed_step(*given: Any) -> StepResult:
             started_s = time.perf_counter()
-            self.step()
-            times_s.append(time.perf_counter() - started_s)
-        return times_s
+            result = train_step(*given)
+            self.loop_s.append(time.perf_counter() - started_s)
+            started_s = time.perf_counter()
+            self._bare.step()
+            self.bare_s.append(time.perf_counter() - started_s)
+            return result
+
+        def timed_record(state: TrainState, result: StepResult, this: Any) -> None:
+            started_s = time.perf_counter()
+            record(state, result, this)
+            if result.step < state.config.num_steps:  # an evaluation follows the last one
+                self.loop_s[-1] += time.perf_counter() - started_s
+
+        loop.train_step, loop._record = timed_step, timed_record
+        try:
+            yield
+        finally:
+            loop.train_step, loop._record = train_step, record
 
 
 def main() -> None:
@@ -90,33 +124,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=_STEPS, help="of each round")
     arguments = parser.parse_args()
     _one_worker()
-    from pretrain.loop import train
-    from pretrain.run import Run
-
     recipe = load_run_config(arguments.recipe).pretrain
-    bare, loop_s, stalls_s, resumes_s, waits_s = Bare(recipe, arguments.prep), [], [], [], []
-    bare.timed_steps(3)
-    bare_s: list[float] = []
+    both = SideBySide(Bare(recipe, arguments.prep))
+    pairs_s: list[tuple[float, float]] = []
+    stalls_s, resumes_s, waits_s = [], [], []
     with tempfile.TemporaryDirectory() as temporary:
         for round_number in range(_ROUNDS):
-            bare_s += bare.timed_steps(arguments.steps)
             config = _config(recipe, (round_number + 1) * arguments.steps, arguments.steps)
             run = Run(config, _SEED, arguments.prep.absolute(), Path(temporary), frozenset({"num_steps"}))
             called_s = time.time()
-            train(run, torch.device("cpu"))
+            both.loop_s, both.bare_s = [], []
+            with both.watching():
+                loop.train(run, torch.device("cpu"))
             steps = [r for r in read_journal(run.journal) if r.kind == "step"][-arguments.steps :]
             resumes_s.append(steps[0].facts["began_s"] - called_s)
-            # The first step warms up.
-            loop_s += [_seconds(step) for step in steps[1:]]
-            waits_s += [step.facts["data_s"] for step in steps[1:]]
+            # The first steps warm up.
+            pairs_s += list(zip(both.loop_s, both.bare_s, strict=True))[_WARM_UP:]
+            waits_s += [step.facts["data_s"] for step in steps[_WARM_UP:]]
             commits = [record for record in read_journal(run.journal) if record.name == "commit"]
             stalls_s += [commit.facts["stall_s"] for commit in commits[-1:]]
-    bare_median_s, loop_median_s = statistics.median(bare_s), statistics.median(loop_s)
+    loop_s = [one_s for one_s, _ in pairs_s]
+    bare_median_s, loop_median_s = statistics.median(one_s for _, one_s in pairs_s), statistics.median(loop_s)
+    ratio = statistics.median(one_s / bare_s for one_s, bare_s in pairs_s)
     between_commits_s = recipe.checkpoint.every_steps * loop_median_s
     print(f"a step, bare model          {bare_median_s * 1e3:.1f} ms")
-    print(
-        f"a step in the loop          {loop_median_s * 1e3:.1f} ms, {loop_median_s / bare_median_s - 1:+.1%}"
-    )
+    print(f"a step in the loop          {loop_median_s * 1e3:.1f} ms, {ratio - 1:+.1%}")
     print(f"  of that waiting for data  {sum(waits_s) / sum(loop_s):.3%}")
     print(
         f"stall of a commit           {statistics.median(stalls_s) * 1e3:.1f} ms, "
@@ -125,10 +157,6 @@ def main() -> None:
     print(
         f"from the call to a step     {resumes_s[0]:.2f} s fresh, {statistics.median(resumes_s[1:]):.2f} s resumed"
     )
-
-
-def _seconds(step: JournalRecord) -> float:
-    return step.time_s - float(step.facts["began_s"])
 
 
 def _config(recipe: PretrainConfig, num_steps: int, every_steps: int) -> PretrainConfig:
