@@ -71,12 +71,15 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(
 
 
 def test_killed_workers_are_replaced(corpus: Path, untouched: dict[str, str], tmp_path: Path) -> None:
-    """Single workers, while the driver lives: the command the user gave just ends well."""
+    """Single workers, while the driver lives: the command the user gave just ends well.
+
+    Not three of them: on a busy machine all could die of the same file, which is then left out as one that kills.
+    """
     out, log = tmp_path / "run", tmp_path / "log"
     process = start(command("prep", out, corpus, *_OVERRIDES, "ray.num_cpus=2"), log)
     num_killed = 0
     deadline_s = time.monotonic() + _PATIENCE_S
-    while process.poll() is None and num_killed < 3:
+    while process.poll() is None and num_killed < 2:
         assert time.monotonic() < deadline_s, log.read_text()
         num_killed += kill_a_busy_worker(process.pid)
         time.sleep(0.05)
