@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.reporter import duration_text
+from finetune.experiment.results import cut_texts
 from finetune.experiment.robustness import robustness_rows
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
@@ -137,9 +138,8 @@ def _cut_lines(systems: Mapping[str, Any]) -> list[str]:
     """What was longer than a system reads or writes, told once for all systems of which it is the same."""
     names: dict[str, list[str]] = {}
     for name, found in systems.items():
-        counts = [f"{count:,} {what.replace('_', ' ')}" for what, count in found["cut"].items() if count]
-        if counts:
-            names.setdefault(", ".join(counts), []).append(name)
+        if texts := cut_texts(found["cut"]):
+            names.setdefault(", ".join(texts), []).append(name)
     return [f"cut: {text} ({', '.join(several)})" for text, several in names.items()]
 
 

@@ -27,7 +27,7 @@ from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.robustness import robustness_of
 from finetune.metrics.intervals import estimate, resampled
 from finetune.systems.base import Base, System
-from finetune.systems.saved import module_of, save_system
+from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.tasks.base import Source
 from finetune.training.best import load_best
 from finetune.training.fit import Fit, FitEnd
@@ -178,6 +178,7 @@ def _result(
     metrics = {one.name: asdict(estimate(one, BOOTSTRAP_SEED)) for one in answers.measured}
     headline = answers.measured[0]
     module = module_of(system)
+    num_parameters, num_trained = count_parameters(module) if module else (0, 0)
     return {
         "system": job.system,
         "seed": job.seed,
@@ -185,8 +186,8 @@ def _result(
         "metrics": metrics,
         # What comparisons are made of, paired by the same draws.
         "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
-        "num_parameters": sum(one.numel() for one in module.parameters()) if module else 0,
-        "num_trained": sum(one.numel() for one in module.parameters() if one.requires_grad) if module else 0,
+        "num_parameters": num_parameters,
+        "num_trained": num_trained,
         "threshold": answers.threshold,
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,

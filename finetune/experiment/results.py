@@ -33,6 +33,11 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
     }
 
 
+def cut_texts(cut: Mapping[str, int]) -> list[str]:
+    """For people: of what a system was given, how much was longer than it reads or writes."""
+    return [f"{count:,} {what.replace('_', ' ')}" for what, count in cut.items() if count]
+
+
 def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:
     first = runs[0]
     metrics = {name: _over_seeds([run["metrics"][name] for run in runs]) for name in first["metrics"]}

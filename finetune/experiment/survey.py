@@ -10,7 +10,8 @@ from finetune.examples import Pool
 from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
-from finetune.systems.saved import module_of
+from finetune.experiment.results import cut_texts
+from finetune.systems.saved import count_parameters, module_of
 
 
 def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str]:
@@ -20,7 +21,9 @@ def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str
     """
     place = Workplace.open(config, model, prep, torch.device("cpu"))
     data = place.data
-    facts = "".join(f"; {_number(value)} {_words(name)}" for name, value in data.facts.items() if value)
+    facts = "".join(
+        f"; {_number(value)} {name.replace('_', ' ')}" for name, value in data.facts.items() if value
+    )
     lines = [
         f"items: {len(data.train):,} to learn from, {_num_items(data.valid):,} to validate by, "
         f"{_num_items(data.test):,} to be judged by{facts}"
@@ -44,14 +47,10 @@ def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
         return "nothing to train"
     training, module = config.training_of_system(name), module_of(system)
     assert module is not None
-    trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
+    num_parameters, num_trained = count_parameters(module)
     parts = [
-        f"{sum(one.numel() for one in module.parameters()):,} parameters, {trained:,} trained",
+        f"{num_parameters:,} parameters, {num_trained:,} trained",
         f"{training.steps:,} steps of {training.batch_tokens:,} tokens",
+        *(f"{text} cut" for text in cut_texts(getattr(system, "cut", {}))),
     ]
-    parts += [f"{count:,} {_words(what)} cut" for what, count in getattr(system, "cut", {}).items() if count]
     return "; ".join(parts)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

@@ -81,6 +81,12 @@ def module_of(system: System) -> nn.Module | None:
     return module
 
 
+def count_parameters(module: nn.Module) -> tuple[int, int]:
+    """(all, those that are trained)."""
+    sizes = [(one.numel(), one.requires_grad) for one in module.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
+
+
 def read_saved(folder: Path) -> SavedSystem:
     """Raises UserError when it is no such folder, or a file of it is missing or damaged."""
     path = folder / SYSTEM_NAME

