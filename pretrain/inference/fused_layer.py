@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pretrain.inference.linear import MAX_FEW_ROWS
 from pretrain.inference.reach import Reach
 from pretrain.model.feed_forward import FeedForward, SwiGLU
 from pretrain.model.fused.operators import operators_are_there
@@ -17,12 +18,9 @@ from pretrain.model.positions.transformer_xl import TransformerXLLayer
 if TYPE_CHECKING:
     from pretrain.inference.layer import DecodingLayer, LayerCache
 
-MAX_ROWS = 8
-"""Rows of all lanes together: with more, oneDNN's products of many rows are faster."""
-
 
 class FusedLayer:
-    """`DecodingLayer.advance` for at most MAX_ROWS rows that stand in successive columns.
+    """`DecodingLayer.advance` for at most MAX_FEW_ROWS rows that stand in successive columns.
 
     Products and what enters them are rounded to the weights' type where the plain layer rounds them.
     """
@@ -62,7 +60,7 @@ class FusedLayer:
 
     def takes(self, rows_BQD: Tensor, reach: Reach) -> bool:
         """Whether `advance` can be used for these rows."""
-        return rows_BQD.shape[0] * rows_BQD.shape[1] <= MAX_ROWS and reach.first_column is not None
+        return rows_BQD.shape[0] * rows_BQD.shape[1] <= MAX_FEW_ROWS and reach.first_column is not None
 
     def advance(self, rows_BQD: Tensor, cache: "LayerCache", reach: Reach, num_passed: int) -> Tensor:
         """The last P rows one layer up [B, P, D], after the content rows' keys and values are written."""

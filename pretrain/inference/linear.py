@@ -1,6 +1,6 @@
 """Products with weights that no longer change.
 
-Shapes: I input, O output.
+Shapes: X rows, I input, O output.
 """
 
 from typing import Literal
@@ -9,22 +9,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain.model.fused.operators import operators_are_there
+
+MAX_FEW_ROWS = 8
+"""Rows of all lanes together that cost what it takes to read the weights; for more, oneDNN's products are faster."""
+
 
 class FrozenLinear:
-    """x W^T + b, and GELU of it if asked for; on a CPU with the weights laid out once as oneDNN reads them.
+    """x W^T + b, and GELU of it if asked for; the weights must not change afterwards.
 
-    A few rows at a time cost what it takes to read the weights, so their layout decides. The weights must not change
-    afterwards.
+    On a CPU with a compiler a few rows go through an operator that reads the weights once, one row of them after the
+    other; more rows through oneDNN, with the weights laid out once as it reads them.
     """
 
     def __init__(
         self, weight_OI: Tensor, bias_O: Tensor | None = None, after: Literal["none", "gelu"] = "none"
     ) -> None:
-        self.weight_OI, self.bias_O, self._after = weight_OI.detach(), bias_O, after
+        self.weight_OI, self.bias_O, self._after = weight_OI.detach().contiguous(), bias_O, after
         self._packed = _packed(self.weight_OI)
+        self._takes_few_rows = after == "none" and _few_rows_fusable(self.weight_OI)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The product, in the type of the weights."""
+        if self._takes_few_rows and rows.numel() <= MAX_FEW_ROWS * rows.shape[-1]:
+            rows_XI = rows.reshape(-1, rows.shape[-1]).contiguous()
+            product_XO: Tensor = torch.ops.permcode_attention.few_rows_linear(
+                rows_XI, self.weight_OI, self.bias_O
+            )
+            return product_XO.view(*rows.shape[:-1], len(self.weight_OI))
         if self._packed is not None and rows.numel():
             product: Tensor = torch.ops.mkldnn._linear_pointwise(
                 rows, self._packed, self.bias_O, self._after, [], "none" if self._after == "gelu" else ""
@@ -32,6 +44,12 @@ class FrozenLinear:
             return product
         product = functional.linear(rows, self.weight_OI, self.bias_O)
         return functional.gelu(product) if self._after == "gelu" else product
+
+
+def _few_rows_fusable(weight_OI: Tensor) -> bool:
+    outputs, inputs = weight_OI.shape
+    known = weight_OI.dtype in (torch.float32, torch.bfloat16) and weight_OI.device.type == "cpu"
+    return known and outputs % 16 == 0 and inputs % 32 == 0 and operators_are_there()
 
 
 def _packed(weight_OI: Tensor) -> Tensor | None:

@@ -65,21 +65,25 @@ void by_type(const at::Tensor& logits_XV, WithType with_type) {
 
 }  // namespace
 
-at::Tensor masses(const at::Tensor& logits_XV, const at::Tensor& wanted_X) {
+std::tuple<at::Tensor, at::Tensor> token_nats(const at::Tensor& logits_XV, const at::Tensor& wanted_X) {
   check(logits_XV, wanted_X);
   const int64_t rows = logits_XV.size(0), count = logits_XV.size(1);
-  at::Tensor masses_X2 = at::empty({rows, 2}, logits_XV.options().dtype(at::kFloat));
-  float* masses = masses_X2.data_ptr<float>();
+  const auto options = logits_XV.options().dtype(at::kFloat);
+  at::Tensor nats_X = at::empty({rows}, options), masses_X2 = at::empty({rows, 2}, options);
+  float *nats = nats_X.data_ptr<float>(), *masses = masses_X2.data_ptr<float>();
+  const int64_t* wanted = wanted_X.data_ptr<int64_t>();
   by_type(logits_XV, [&](auto zero) {
     const auto* logits = logits_XV.data_ptr<decltype(zero)>();
     at::parallel_for(0, rows, kRowsAtLeast, [&](int64_t first, int64_t last) {
       for (int64_t x = first; x < last; ++x) {
-        const Mass mass = mass_of(logits + x * count, count);
+        const auto* row = logits + x * count;
+        const Mass mass = mass_of(row, count);
         masses[2 * x] = mass.highest, masses[2 * x + 1] = mass.log_sum;
+        nats[x] = mass.log_sum + (mass.highest - float(row[wanted[x]]));
       }
     });
   });
-  return masses_X2;
+  return {nats_X, masses_X2};
 }
 
 at::Tensor cross_entropy_backward(const at::Tensor& logits_XV, const at::Tensor& wanted_X, const at::Tensor& masses_X2,

@@ -30,22 +30,18 @@ def fused_token_nats(logits_XV: Tensor, wanted_X: Tensor) -> Tensor:
 
     RuntimeError for a wanted token outside the vocabulary.
     """
-    logits_XV, wanted_X = logits_XV.detach().contiguous(), wanted_X.contiguous()
-    return _row_nats(logits_XV, wanted_X, torch.ops.permcode_attention.masses(logits_XV, wanted_X))
-
-
-def _row_nats(logits_XV: Tensor, wanted_X: Tensor, masses_X2: Tensor) -> Tensor:
-    wanted_logit_X = logits_XV.gather(1, wanted_X[:, None]).squeeze(1).float()
-    highest_X, log_sum_X = masses_X2.unbind(1)
-    return log_sum_X + (highest_X - wanted_logit_X)
+    nats_X: Tensor = torch.ops.permcode_attention.token_nats(
+        logits_XV.detach().contiguous(), wanted_X.contiguous()
+    )[0]
+    return nats_X
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, logits_XV: Tensor, wanted_X: Tensor) -> Tensor:
-        masses_X2 = torch.ops.permcode_attention.masses(logits_XV, wanted_X)
+        nats_X, masses_X2 = torch.ops.permcode_attention.token_nats(logits_XV, wanted_X)
         ctx.save_for_backward(logits_XV, wanted_X, masses_X2)
-        return _row_nats(logits_XV, wanted_X, masses_X2).mean()
+        return nats_X.mean()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -60,31 +60,22 @@ Matrix<T> from_row(Matrix<T> matrix, int64_t first) {
 }
 
 // Sum o * kRows + r grows by (row r) (row o of the matrix). The matrix has `count` rows; the last one serves for
-// those that are missing.
+// those that are missing. One row of it is read after the other: memory delivers half as much of eight at a time.
 template <int64_t kRows, typename T>
 inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, int64_t inputs, Sums& sums) {
-  constexpr int64_t kOutputs = kLanes / kRows, kAtOnce = std::min<int64_t>(8, kOutputs);
-#pragma GCC unroll 2
-  for (int64_t first = 0; first < kOutputs; first += kAtOnce) {
-    const T* weights[kAtOnce];
-    Floats parts[kAtOnce * kRows];
-#pragma GCC unroll 8
-    for (int64_t o = 0; o < kAtOnce; ++o) weights[o] = matrix.row(std::min(first + o, count - 1));
 #pragma GCC unroll 16
-    for (int64_t o = 0; o < kAtOnce * kRows; ++o) parts[o] = sums.parts[first * kRows + o];
+  for (int64_t o = 0; o < kLanes / kRows; ++o) {
+    const T* weights = matrix.row(std::min(o, count - 1));
+    Floats parts[kRows];
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) parts[r] = sums.parts[o * kRows + r];
     for (int64_t i = 0; i < inputs; i += kStep<T>) {
-      decltype(load_step(rows.data)) input[kRows];
+      const auto weight = load_step(weights + i);
 #pragma GCC unroll 4
-      for (int64_t r = 0; r < kRows; ++r) input[r] = load_step(rows.row(r) + i);
-#pragma GCC unroll 8
-      for (int64_t o = 0; o < kAtOnce; ++o) {
-        const auto weight = load_step(weights[o] + i);
-#pragma GCC unroll 4
-        for (int64_t r = 0; r < kRows; ++r) add_product(weight, input[r], parts[o * kRows + r]);
-      }
+      for (int64_t r = 0; r < kRows; ++r) add_product(weight, load_step(rows.row(r) + i), parts[r]);
     }
-#pragma GCC unroll 16
-    for (int64_t o = 0; o < kAtOnce * kRows; ++o) sums.parts[first * kRows + o] = parts[o];
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) sums.parts[o * kRows + r] = parts[r];
   }
 }
 

@@ -19,12 +19,13 @@ TORCH_LIBRARY(permcode_attention, library) {
       " Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW, Tensor row_position_BQ,"
       " Tensor row_order_BQ, Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
       permcode::backward);
-  library.def("masses(Tensor logits_XV, Tensor wanted_X) -> Tensor", permcode::masses);
+  library.def("token_nats(Tensor logits_XV, Tensor wanted_X) -> (Tensor, Tensor)", permcode::token_nats);
   library.def(
       "cross_entropy_backward(Tensor logits_XV, Tensor wanted_X, Tensor masses_X2, float scale) -> Tensor",
       permcode::cross_entropy_backward);
   library.def("bias_gelu(Tensor x_XF, Tensor bias_F, bool keeps_slope) -> (Tensor, Tensor)", permcode::bias_gelu);
   library.def("bias_gelu_backward(Tensor gradient_XF, Tensor slope_XF) -> (Tensor, Tensor)", permcode::bias_gelu_backward);
+  library.def("few_rows_linear(Tensor rows_XI, Tensor weight_OI, Tensor? bias_O) -> Tensor", permcode::few_rows_linear);
   library.def("dropout(Tensor x, float probability, int seed) -> Tensor", permcode::dropout);
   library.def(
       "add_norm(Tensor rows_XD, Tensor update_XD, Tensor weight_D, Tensor bias_D, float epsilon)"

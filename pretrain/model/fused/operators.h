@@ -1,7 +1,7 @@
 // The operators of torch.ops.permcode_attention; library.cpp has their schemas.
 //
 // Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys each, S keys padded to a
-// multiple of kKeysStep; X rows of logits, V vocabulary.
+// multiple of kKeysStep; X rows, V vocabulary, I inputs, O outputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,9 +48,9 @@ std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, O
     const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
     const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance);
 
-// Of every row the highest logit, and the logarithm of the sum of e^(logit - highest): float32 [X, 2]. Refuses wanted
-// tokens outside the vocabulary.
-at::Tensor masses(const at::Tensor& logits_XV, const at::Tensor& wanted_X);
+// -log softmax(logits)[wanted], float32 [X]; and of every row the highest logit and the logarithm of the sum of
+// e^(logit - highest), float32 [X, 2]. Refuses wanted tokens outside the vocabulary.
+std::tuple<at::Tensor, at::Tensor> token_nats(const at::Tensor& logits_XV, const at::Tensor& wanted_X);
 
 // (softmax(logits) - 1 at the wanted token) * scale, in the type of the logits.
 at::Tensor cross_entropy_backward(const at::Tensor& logits_XV, const at::Tensor& wanted_X, const at::Tensor& masses_X2,
@@ -61,6 +61,9 @@ std::tuple<at::Tensor, at::Tensor> bias_gelu(const at::Tensor& x_XF, const at::T
 
 // Gradients of x, and of the bias in float32.
 std::tuple<at::Tensor, at::Tensor> bias_gelu_backward(const at::Tensor& gradient_XF, const at::Tensor& slope_XF);
+
+// rows W^T + b in the type of the matrix, at the price of reading it once. I in steps of 32, O of 16.
+at::Tensor few_rows_linear(const at::Tensor& rows_XI, const at::Tensor& weight_OI, const OptionalTensor& bias_O);
 
 // Zeros with this probability, else x / (1 - probability); float32 or bfloat16 in steps of 16 numbers. The same for the
 // same seed, so that it is its own backward pass.

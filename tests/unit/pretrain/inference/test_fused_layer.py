@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pretrain.inference.fused_layer import MAX_ROWS, FusedLayer
+from pretrain.inference.fused_layer import FusedLayer
 from pretrain.inference.layer import DecodingLayer, LayerCache, attention_dtype
+from pretrain.inference.linear import MAX_FEW_ROWS
 from pretrain.inference.reach import Reach
 from pretrain.model.block import Block
 from pretrain.model.config import (
@@ -223,8 +224,8 @@ def test_many_rows_and_scattered_ones_stay_plain() -> None:
     fused = DecodingLayer(case.block(0).float(), case.activation)._fused
     assert fused is not None
     reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
-    assert fused.takes(torch.zeros(1, MAX_ROWS, 32), reach)
-    assert not fused.takes(torch.zeros(1, MAX_ROWS + 1, 32), reach)
+    assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), reach)
+    assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32), reach)
     assert not fused.takes(torch.zeros(1, 2, 32), replace(reach, first_column=None))
 
 
