@@ -111,26 +111,33 @@ def _loss_text(found: Mapping[str, float] | None) -> str:
 def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
     """The table and where to look next, for the terminal. `records`: the task's and the report's, by stage name."""
     (task,) = (name for name in records if name != "report")
-    found = SystemTable.of(records[task].summary)
-    table = Table(title=f"{task}: {out}", title_justify="left", show_edge=False, pad_edge=False)
+    timed = "the last command" if records[task].resumed else "it"
+    return [
+        "",
+        *summary_lines(records[task].summary, f"{task}: {out}"),
+        f"in brackets 95% intervals over the test items; {timed} took {duration_text(records[task].wall_s)}",
+        f"report:  {out / REPORT_NAME}",
+        f"MLflow:  {mlflow_command(store)}",
+    ]
+
+
+def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
+    """The table of an experiment's result.json with what else was counted, for the terminal."""
+    found = SystemTable.of(summary)
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column in ("system", *found.columns, f"{found.headline} against {found.baseline}", "size"):
         table.add_column(column, overflow="fold")
     for row in found.rows:
         table.add_row(row.name, *row.metrics, row.against, row.parameters)
     text = StringIO()
     Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
-    robustness = RobustnessTable.of(records[task].summary)
-    facts = ", ".join(f"{name} {value:g}" for name, value in records[task].summary["facts"].items())
-    timed = "the last command" if records[task].resumed else "it"
+    robustness = RobustnessTable.of(summary)
+    facts = ", ".join(f"{name} {value:g}" for name, value in summary["facts"].items())
     return [
-        "",
         *(line.rstrip() for line in text.getvalue().rstrip().splitlines()),
         *(_robustness_lines(robustness) if robustness else []),
         *([f"data: {facts}"] if facts else []),
-        *_cut_lines(records[task].summary["systems"]),
-        f"in brackets 95% intervals over the test items; {timed} took {duration_text(records[task].wall_s)}",
-        f"report:  {out / REPORT_NAME}",
-        f"MLflow:  {mlflow_command(store)}",
+        *_cut_lines(summary["systems"]),
     ]
 
 

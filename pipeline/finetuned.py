@@ -1,7 +1,7 @@
 """Using finetuned systems: `permcode predict` on a file of inputs, `permcode evaluate` on a file with answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,14 +12,14 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import read_json
 from finetune.experiment.choices import TaskConfig, task_of
-from finetune.experiment.exams import exam_of
+from finetune.experiment.exams import Answers, exam_of
 from finetune.experiment.files import RESULT_NAME, write_rows
-from finetune.experiment.jobs import BOOTSTRAP_SEED
+from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts
 from finetune.experiment.usable import UsableSystem, columns_of
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
 from finetune.systems.saved import SYSTEM_NAME
-from finetune.tasks.base import Source
+from finetune.tasks.base import Source, Task
 from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
@@ -71,10 +71,10 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
     not written.
     """
     check_output(output, "--output", given)
-    decoding, others = _decoding_in(overrides)
+    decoding, others = decoding_in(overrides)
     if others:
         raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
-    usable = UsableSystem.load(find_system(system), decoding=decoding)
+    usable = load_usable(find_system(system), decoding)
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
@@ -100,24 +100,65 @@ def evaluate(
     if output is not None:
         check_output(output, "--output")
     folder = find_system(system)
-    decoding, of_task = _decoding_in(overrides)
-    usable = UsableSystem.load(folder, decoding=decoding)
-    task_config = _overridden(usable.task_config, of_task)
-    task = task_of(task_config)
-    data = task.load(_source(folder, prep))
-    exam = exam_of(usable.asks, task, data, valid_items=1, threshold=usable.threshold)
-    with reporter.bar("evaluate", exam.num_test_items, "items") as bar:
-        answers = exam.test(usable.system, bar.update)
-        bar.update(exam.num_test_items)
+    decoding, of_task = decoding_in(overrides)
+    usable = load_usable(folder, decoding)
+    judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
+    answers = judge.answers(usable, "evaluate", reporter)
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
         reporter.line(f"{measured.name:<28} {metric_text(asdict(found))}, {found.num_items:,} items")
+    if cut := cut_texts(cut_of(usable)):
+        reporter.line(f"cut: {', '.join(cut)}")
     if output is not None:
         write_rows(output, answers.rows)
         reporter.line(f"predictions: {output}")
 
 
-def _decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+@dataclass(frozen=True)
+class Judge:
+    """A task with the items that systems are judged by."""
+
+    task: Task
+    data: Any
+
+    @classmethod
+    def of(cls, task_config: Any, overrides: Sequence[str], source: Source) -> "Judge":
+        """The task with keys of its config changed. Raises UserError for data that cannot be used."""
+        task = task_of(_overridden(task_config, overrides))
+        return cls(task, task.load(source))
+
+    def answers(self, usable: UsableSystem, label: str, reporter: Reporter) -> Answers:
+        """What a system makes of the test split."""
+        exam = exam_of(usable.asks, self.task, self.data, valid_items=1, threshold=usable.threshold)
+        with reporter.bar(label, exam.num_test_items, "items") as bar:
+            answers = exam.test(usable.system, bar.update)
+            bar.update(exam.num_test_items)
+        return answers
+
+
+def cut_of(usable: UsableSystem) -> dict[str, int]:
+    """How many of the texts it was given were longer than it reads."""
+    return dict(getattr(usable.system, "cut", {}))
+
+
+def load_usable(folder: Path, decoding: Mapping[str, Any]) -> UsableSystem:
+    """A system of an experiment; one that only counts is made again from the experiment's training data.
+
+    Raises UserError as `UsableSystem.load`, and where that data is not there any more.
+    """
+
+    def training(task_config: Any) -> Any:
+        try:
+            return task_of(task_config).load(source_of(folder, None))
+        except UserError as error:
+            raise UserError(
+                f"{folder} only counts its training data, which it needs again: {error}"
+            ) from None
+
+    return UsableSystem.load(folder, decoding=decoding, training=training)
+
+
+def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(settings of decoding, the other overrides)."""
     values: dict[str, Any] = {}
     others = []
@@ -129,7 +170,7 @@ def _decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return values, others
 
 
-def _source(system: Path, prep: Path | None) -> Source:
+def source_of(system: Path, prep: Path | None) -> Source:
     """What the experiment that `system` lies in drew its data from, if it still lies there."""
     for place in system.absolute().parents:
         if (place / CONFIG_NAME).is_file():

@@ -67,21 +67,30 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    all_systems: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every system of the experiment, those that only count too, beside each other."
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
     ] = None,
 ) -> None:
-    """Judge a finetuned system on its task's test split, or on another file.
+    """Judge a finetuned system on its task's test split, or on another file; with --all, all of its experiment.
 
     \b
     permcode evaluate runs/translate
     permcode evaluate runs/translate decoding.beam=8
     permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
+    permcode evaluate runs/translate folder=/data/others test=held-out.{side} --all
     """
     with exit_codes(None):
+        from pipeline.compared import evaluate_all
         from pipeline.finetuned import evaluate as evaluate_system
 
-        evaluate_system(system, overrides or [], prep, output, Reporter())
+        judge = evaluate_all if all_systems else evaluate_system
+        judge(system, overrides or [], prep, output, Reporter())
 
 
 def leaderboard(

@@ -7,7 +7,7 @@ Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it tra
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
+from finetune.experiment.results import BOOTSTRAP_SEED, graded
 from finetune.experiment.robustness import robustness_of
-from finetune.metrics.intervals import estimate, resampled
 from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.tasks.base import Source
@@ -34,9 +34,6 @@ from finetune.training.fit import Fit, FitEnd
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest
 from pretrain.inference.folders import checked_model
-
-BOOTSTRAP_SEED = 0
-"""The same for all systems: comparisons are paired by it."""
 
 
 @dataclass(frozen=True)
@@ -175,17 +172,12 @@ def _save(job: Job, place: Workplace, system: System, threshold: float | None) -
 def _result(
     job: Job, place: Workplace, system: System, answers: Answers, end: FitEnd | None
 ) -> dict[str, Any]:
-    metrics = {one.name: asdict(estimate(one, BOOTSTRAP_SEED)) for one in answers.measured}
-    headline = answers.measured[0]
     module = module_of(system)
     num_parameters, num_trained = count_parameters(module) if module else (0, 0)
     return {
         "system": job.system,
         "seed": job.seed,
-        "headline": headline.name,
-        "metrics": metrics,
-        # What comparisons are made of, paired by the same draws.
-        "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
+        **graded(answers.measured),
         "num_parameters": num_parameters,
         "num_trained": num_trained,
         "threshold": answers.threshold,

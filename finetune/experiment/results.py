@@ -5,15 +5,31 @@ Shapes: R resamples.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from finetune.metrics.intervals import compare_resampled
+from finetune.metrics.intervals import compare_resampled, estimate, resampled
+from finetune.metrics.measured import Measured
+
+BOOTSTRAP_SEED = 0
+"""The same for all systems: comparisons are paired by it."""
 
 _TOLD = ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut", "robustness")
 Result = Mapping[str, Any]
 """A job's result.json."""
+
+
+def graded(measured: Sequence[Measured]) -> dict[str, Any]:
+    """The part of a job's result.json that tells what its answers are worth; the headline comes first."""
+    headline = measured[0]
+    return {
+        "headline": headline.name,
+        "metrics": {one.name: asdict(estimate(one, BOOTSTRAP_SEED)) for one in measured},
+        # What comparisons are made of, paired by the same draws.
+        "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
+    }
 
 
 def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[str, Any]:

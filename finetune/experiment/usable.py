@@ -1,6 +1,6 @@
 """A saved system in use: rows of texts in, answers out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,9 @@ from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 from finetune.tasks.base import Asks, LabellingTask
 from finetune.tasks.labelling import given_labels
+
+TrainingData = Callable[[Any], Any]
+"""A task's data by the task's config: what systems that only count are made from again."""
 
 _NO_POOL = Pool([], [], [], [])
 
@@ -53,11 +56,16 @@ class UsableSystem:
 
     @classmethod
     def load(
-        cls, folder: Path, device: str | None = None, decoding: Mapping[str, Any] | None = None
+        cls,
+        folder: Path,
+        device: str | None = None,
+        decoding: Mapping[str, Any] | None = None,
+        training: TrainingData | None = None,
     ) -> "UsableSystem":
         """From the `model/` folder of a job. `decoding` has settings that replace those it was trained with.
 
-        Raises UserError when it is none, damaged, or cannot be used so.
+        Raises UserError when it is none, damaged, or cannot be used so; for a system that only counts, also where
+        there is no `training`.
         """
         saved = read_saved(folder)
         try:
@@ -69,15 +77,19 @@ class UsableSystem:
             ) from error
         on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         asks = asks_for(system_config)
+        data = _no_data(task_config, len(saved.labels))
         if not saved.has_weights:
-            raise UserError(
-                f"{folder}: the system {system_config.kind} only counts its training data and is not saved: use another"
-            )
-        nothing = _no_data(task_config, len(saved.labels))
-        system = build_system(system_config, saved_base(folder, on), nothing, saved.seed)
-        module = module_of(system)
-        assert module is not None
-        load_weights(folder, module)
+            if training is None:
+                raise UserError(
+                    f"{folder}: the system {system_config.kind} only counts its training data and is not saved: use "
+                    "another"
+                )
+            data = training(task_config)
+        system = build_system(system_config, saved_base(folder, on), data, saved.seed)
+        if saved.has_weights:
+            module = module_of(system)
+            assert module is not None
+            load_weights(folder, module)
         return cls(asks, system, system_config, task_config, tuple(saved.labels), saved.threshold)
 
     def answer(

@@ -1,8 +1,9 @@
 """permcode evaluate and predict on a system that was saved in an experiment's folder, without training one."""
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner, Result
 
 from data_prep.prepared import PreparedCorpus
-from finetune.experiment.choices import TaskConfig, build_system, task_of
+from finetune.examples import RankingData
+from finetune.experiment.choices import SystemConfig, TaskConfig, build_system, task_of
 from finetune.systems.base import Base
-from finetune.systems.rankers.bi_encoder import BiEncoderConfig
+from finetune.systems.rankers.lexical import LexicalRanker, LexicalRankerConfig
 from finetune.systems.saved import module_of, save_system
 from finetune.tasks.base import Source
 from pipeline.cli import app
@@ -23,6 +25,11 @@ from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 _SEED = 5
 _TASK = {"kind": "text_search", "max_test": 12}
+_SYSTEMS = {
+    "own": {"kind": "bi_encoder"},
+    "bm25": {"kind": "lexical_ranker"},
+    "tfidf": {"kind": "lexical_ranker", "method": "tfidf"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +46,24 @@ def out(corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
     save_model(tiny_model(corpus.tokenizer.vocab_size), model, corpus.folder / "tokenizer.json")
     out = tmp_path_factory.mktemp("out")
     config: dict[str, Any] = {
-        "task": _TASK, "systems": {"own": {"kind": "bi_encoder"}}, "seed": _SEED, "model": str(model),
-        "prep": str(corpus.folder),
+        "task": _TASK, "systems": _SYSTEMS, "seed": _SEED, "model": str(model), "prep": str(corpus.folder),
     }  # fmt: skip
     (out / "config.yaml").write_text(yaml.safe_dump(config))
     files, description = checked_model(model)
     base = Base(description, corpus.tokenizer, files, torch.device("cpu"))
     task = TypeAdapter[Any](TaskConfig).validate_python(_TASK)
-    system_config = BiEncoderConfig()
-    system = build_system(system_config, base, task_of(task).load(Source(corpus.folder, _SEED)), _SEED)
-    folder = out / "text_search-0" / "own" / f"seed-{_SEED}" / "model"
-    save_system(
-        folder,
-        system_config.model_dump(mode="json"),
-        task.model_dump(mode="json"),
-        _SEED,
-        [],
-        base,
-        module_of(system),
-    )
-    summary = {
-        "systems": {"own": {"valid": 0.5, "seeds": [_SEED]}, "bm25": {"valid": None, "seeds": [_SEED]}}
+    data = task_of(task).load(Source(corpus.folder, _SEED))
+    for name, values in _SYSTEMS.items():
+        system_config = TypeAdapter[Any](SystemConfig).validate_python(values)
+        module = module_of(build_system(system_config, base, data, _SEED))
+        folder = out / "text_search-0" / name / f"seed-{_SEED}" / "model"
+        stored = system_config.model_dump(mode="json"), task.model_dump(mode="json")
+        save_system(folder, *stored, _SEED, [], base, module)
+    sizes = {"num_parameters": 0, "num_trained": 0, "steps": 0, "best_step": 0}
+    systems = {
+        name: {"valid": 0.5 if name == "own" else None, "seeds": [_SEED], **sizes} for name in _SYSTEMS
     }
+    summary = {"headline": "mrr", "baseline": "tfidf", "systems": systems}
     (out / "text_search-0" / "result.json").write_text(json.dumps(summary))
     return out
 
@@ -97,6 +100,66 @@ def test_another_corpus_can_be_named(out: Path, corpus: PreparedCorpus, tmp_path
     assert "3 items" in done.output
 
 
+def test_all_systems_are_judged_beside_each_other(out: Path, corpus: PreparedCorpus, tmp_path: Path) -> None:
+    done = permcode("evaluate", out, "--all", "max_test=9", "--output", tmp_path / "rows.jsonl")
+
+    assert done.exit_code == 0, done.output
+    assert "mrr against tfidf" in done.output
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    ranks = {name: [row["ranks"] for row in rows if row["system"] == name] for name in _SYSTEMS}
+    assert {name: len(found) for name, found in ranks.items()} == dict.fromkeys(_SYSTEMS, 9)
+    assert all(row["seed"] == _SEED for row in rows)
+    task = task_of(TypeAdapter[Any](TaskConfig).validate_python(_TASK | {"max_test": 9}))
+    data = cast(RankingData, task.load(Source(corpus.folder, _SEED)))
+    for name in ("bm25", "tfidf"):
+        config = LexicalRankerConfig.model_validate(_SYSTEMS[name])
+        known = [text for match in data.train for text in (match.query, match.found)]
+        scores = LexicalRanker(config, known).scores(data.test.queries, data.test.candidates, lambda _: None)
+        wanted = [
+            [int((score_C >= score_C[one]).sum()) for one in relevant]
+            for score_C, relevant in zip(scores, data.test.relevant, strict=True)
+        ]
+        assert ranks[name] == wanted
+    assert ranks["tfidf"] != ranks["bm25"]
+
+
+def test_a_system_that_counts_needs_its_training_data_again(out: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(out, moved)
+    config = yaml.safe_load((moved / "config.yaml").read_text())
+    (moved / "config.yaml").write_text(yaml.safe_dump(config | {"prep": str(tmp_path / "gone")}))
+
+    for asked in ((moved, "--all"), (moved / "text_search-0" / "bm25" / f"seed-{_SEED}",)):
+        done = permcode("evaluate", *asked)
+        assert done.exit_code == 2, done.output
+        (line,) = done.stderr.splitlines()
+        assert "prep" in line
+        assert "gone" in line
+
+
+def test_a_system_that_counts_predicts(out: Path, tmp_path: Path) -> None:
+    rows = [{"query": "mean of data", "candidate": text} for text in ("def mean(data): ...", "x = 1")]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    system = out / "text_search-0" / "tfidf" / f"seed-{_SEED}"
+
+    done = permcode("predict", system, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+
+    assert done.exit_code == 0, done.output
+    near, far = (json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert near > far == 0.0
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [("nowhere", "holds no finished experiment"), ("text_search-0/own", "holds no finished experiment")],
+)
+def test_all_wants_an_experiment(out: Path, place: str, told: str) -> None:
+    done = permcode("evaluate", out / place, "--all")
+    assert done.exit_code == 2, done.output
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("of_all", [[], ["--all"]])
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -105,14 +168,14 @@ def test_another_corpus_can_be_named(out: Path, corpus: PreparedCorpus, tmp_path
         (["test=nowhere.jsonl", "folder=/nowhere"], "/nowhere/nowhere.jsonl"),
         (["--prep", "/nowhere"], "prep=/nowhere is no finished prep folder"),
         (["bleu=1"], "bleu"),
-        (["decoding.beam=2"], "decoding.beam: the system bi_encoder does not decode anything"),
+        (["decoding.beam=2"], "decod"),
     ],
 )
 def test_data_that_cannot_be_used_is_told_in_one_line(
-    out: Path, tmp_path: Path, given: list[str], told: str
+    out: Path, tmp_path: Path, given: list[str], told: str, of_all: list[str]
 ) -> None:
     output = tmp_path / "rows.jsonl"
-    done = permcode("evaluate", out, *given, "--output", output)
+    done = permcode("evaluate", out, *of_all, *given, "--output", output)
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
     assert told in line

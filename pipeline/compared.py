@@ -1,0 +1,82 @@
+"""`permcode evaluate --all`: every system of an experiment on the same items, beside each other."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from finetune.experiment.exams import Row
+from finetune.experiment.files import RESULT_NAME, write_rows
+from finetune.experiment.results import graded, summary_of
+from finetune.experiment.stage import read_summary
+from finetune.systems.saved import read_saved
+from pipeline.experiment_table import summary_lines
+from pipeline.finetuned import Judge, cut_of, decoding_in, load_usable, source_of
+from pipeline.text_files import check_output
+
+_OF_TRAINING = ("num_parameters", "num_trained", "steps", "best_step")
+
+
+def evaluate_all(
+    place: Path, overrides: Sequence[str], prep: Path | None, output: Path | None, reporter: Reporter
+) -> None:
+    """Judge all systems of the experiment `place` on its test split, or on another one that `overrides` name.
+
+    Systems that only count are made again from the experiment's training data. Prints the experiment's table for these
+    items; `output` gets all predictions as JSON lines, each with its system and seed. Raises UserError for data that
+    cannot be used.
+    """
+    if output is not None:
+        check_output(output, "--output")
+    experiment = find_experiment(place)
+    trained = read_summary(experiment)
+    decoding, of_task = decoding_in(overrides)
+    folders = {
+        name: [experiment / name / f"seed-{seed}" / "model" for seed in found["seeds"]]
+        for name, found in trained["systems"].items()
+    }
+    decoding_of = _decoding_of({name: several[0] for name, several in folders.items()}, decoding)
+    results: dict[str, list[dict[str, Any]]] = {}
+    rows: list[Row] = []
+    judge: Judge | None = None
+    for name, several in folders.items():
+        for seed, folder in zip(trained["systems"][name]["seeds"], several, strict=True):
+            usable = load_usable(folder, decoding_of[name])
+            judge = judge or Judge.of(usable.task_config, of_task, source_of(folder, prep))
+            answers = judge.answers(usable, f"{name}, seed {seed}", reporter)
+            of_training = {key: trained["systems"][name][key] for key in _OF_TRAINING}
+            told = {"seed": seed, "facts": judge.data.facts, "cut": cut_of(usable), **of_training}
+            results.setdefault(name, []).append(graded(answers.measured) | told)
+            rows += [{"system": name, "seed": seed, **row} for row in answers.rows]
+    for line in summary_lines(summary_of(results, trained["baseline"]), str(experiment)):
+        reporter.line(line)
+    if output is not None:
+        write_rows(output, rows)
+        reporter.line(f"predictions: {output}")
+
+
+def find_experiment(place: Path) -> Path:
+    """The finished experiment that `place` is, or holds. Raises UserError when there is none, or several."""
+    found = [
+        path.parent
+        for path in (place / RESULT_NAME, *sorted(place.glob(f"*/{RESULT_NAME}")))
+        if path.is_file() and "systems" in read_summary(path.parent)
+    ]
+    if not found:
+        raise UserError(
+            f"{place} holds no finished experiment: give the folder of a finished `permcode finetune --from ...`"
+        )
+    if len(found) > 1:
+        raise UserError(f"{place} holds several experiments: give one of {', '.join(map(str, found))}")
+    return found[0]
+
+
+def _decoding_of(folders: Mapping[str, Path], decoding: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Of every system that decodes what is asked for. Raises UserError where none does."""
+    found = {
+        name: decoding if "decoding" in read_saved(folder).system else {} for name, folder in folders.items()
+    }
+    if decoding and not any(found.values()):
+        raise UserError(f"decoding.{next(iter(decoding))}: no system of the experiment decodes anything")
+    return found
