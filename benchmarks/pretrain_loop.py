@@ -52,7 +52,7 @@ class Bare:
         self._config = config
         self._masters = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size)
         self._model = TwoStreamTransformer(config.model, corpus.tokenizer.vocab_size).bfloat16()
-        self._optimizer = adamw(self._masters, config.optimizer, fused=False)
+        self._optimizer = adamw(self._masters, config.optimizer, fused=True)
         reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, _SEED)
         words = WordPieces.of_tokenizer(corpus.tokenizer, device)
         mixture = OrderMixture(config.objective, config.segment_tokens, words, device)

@@ -30,4 +30,4 @@ def adamw(learner: Learner, config: FitConfig) -> torch.optim.AdamW:
         {"params": parameters, "weight_decay": decay, "rate_share": share}
         for (share, decay), parameters in sorted(groups.items(), key=lambda group: group[0], reverse=True)
     ]
-    return torch.optim.AdamW(described, lr=0.0, betas=(0.9, config.beta2), eps=1e-6)
+    return torch.optim.AdamW(described, lr=0.0, betas=(0.9, config.beta2), eps=1e-6, fused=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pretrain.engine.canonical import CanonicalGradient, SummedGradient
 from pretrain.engine.deepspeed_config import deepspeed_config
-from pretrain.engine.float32_sums import add_at_once
+from pretrain.engine.float32_sums import add_with_few_passes
 from pretrain.engine.fragments import whole_shape
 from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import set_learning_rate
@@ -124,7 +124,7 @@ class ModuleEngine:
         """Leave out what DeepSpeed does without need."""
         optimizer = self._engine.optimizer
         if hasattr(optimizer, "update_hp_grads"):
-            add_at_once(optimizer)
+            add_with_few_passes(optimizer)
         shares_gradients_out = self._settings.zero_stage > 1 or hasattr(optimizer, "reduce_gradients")
         if world_size == 1 and not shares_gradients_out:
             # One worker's gradients are the sum already. DeepSpeed would copy them all, and round them to bfloat16.

@@ -23,7 +23,8 @@ class TrainingEngine(ModuleEngine):
         if config.zero_stage == 3:
             mark_leaves(model)
         self._output = TupleOutput(model)
-        fused = model.device.type == "cuda" or config.offload_optimizer
+        # On CPUs torch's fused Adam, four times as fast, rounds by an element's place in its tensor.
+        fused = model.device.type == "cuda" or not config.deterministic
         optimizer = adamw(model, config.optimizer, fused=fused)
         super().__init__(model, optimizer, EngineSettings.of_pretraining(config), world_size)
         self._output.end()
