@@ -54,7 +54,8 @@ def train(
     Step records of the journal count from 1 and hold loss, learning_rate and tokens_per_s. The same seed,
     model and losses give the same weights. Raises UserError when the loss stops being finite.
     """
-    optimizer = torch.optim.AdamW(_parameter_groups(model, config.weight_decay), lr=config.learning_rate)
+    groups = _parameter_groups(model, config.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
     device = next(model.parameters()).device
     model.train()
     for step in range(config.steps):
