@@ -85,6 +85,18 @@ def test_sigterm_commits_the_step_it_came_to_and_the_run_goes_on_with_the_same_b
     assert final_state(folder, 100) == final_state(whole, 100)
 
 
+@pytest.mark.parametrize("zero_stage", [1, 3])
+def test_a_worker_that_lags_is_named(prep_folder: Path, tmp_path: Path, zero_stage: int) -> None:
+    """Under ZeRO 3 too, where a layer's weights come from all workers."""
+    folder = tmp_path / "run"
+    config = small_config(num_steps=8, zero_stage=zero_stage, health={"straggler_every_steps": 4})
+    antics = {"kind": "slow", "rank": 1}
+    Workers(config, prep_folder, folder, world_size=2, antics=antics).wait()
+    told = events(folder, "stragglers")
+    assert [event.facts["lagging"] for event in told] == [[1], [1]]
+    assert all(event.text.endswith("; lagging: worker 1") for event in told)
+
+
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_named_and_all_end_with_the_code_for_another_try(
     prep_folder: Path, tmp_path: Path
