@@ -33,7 +33,7 @@ def main() -> None:
     rates: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(_ROUNDS):
         for num_workers, found in rates.items():
-            found.append(tokens_per_s(num_workers, arguments.steps, arguments.prep.absolute()))
+            found.append(tokens_per_s(short_run(num_workers, arguments.steps), arguments.prep.absolute()))
     for num_workers, found in rates.items():
         print(
             f"{num_workers} workers: {statistics.median(found):,.0f} tokens/s of {[round(rate) for rate in found]}"
@@ -41,24 +41,25 @@ def main() -> None:
     print(f"efficiency of two: {statistics.median(rates[2]) / 2 / statistics.median(rates[1]):.0%}")
 
 
-def tokens_per_s(num_workers: int, num_steps: int, prep: Path) -> float:
+def tokens_per_s(config: PretrainConfig, prep: Path) -> float:
     """Median over the steps of one run but for the first five."""
     with tempfile.TemporaryDirectory() as temporary:
-        run = Run(_config(num_workers, num_steps), 0, prep, Path(temporary))
+        run = Run(config, 0, prep, Path(temporary))
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        mp.spawn(_work, (num_workers, port, run), nprocs=num_workers)
+        mp.spawn(_work, (config.num_workers, port, run), nprocs=config.num_workers)
         steps = [record for record in read_journal(run.journal) if record.kind == "step"]
     return statistics.median(step.metrics["tokens_per_s"] for step in steps[5:])
 
 
-def _config(num_workers: int, num_steps: int) -> PretrainConfig:
+def short_run(num_workers: int, num_steps: int, **changes: object) -> PretrainConfig:
+    """The demo's with eight lanes per worker, without commits and evaluations on the way."""
     values = load_run_config("demo").pretrain.model_dump(mode="json")
     values |= {"num_workers": num_workers, "num_steps": num_steps, "lanes": num_workers * _LANES_PER_WORKER}
     values["schedule"] |= {"warmup_steps": 1}
     values["checkpoint"] |= {"every_steps": 10**6}
     values["validation"] |= {"every_steps": 10**6, "final_tokens": 4096, "by_order": False}
-    return PretrainConfig.model_validate(values)
+    return PretrainConfig.model_validate(values | changes)
 
 
 def _work(rank: int, num_workers: int, port: int, run: Run) -> None:

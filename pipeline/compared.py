@@ -10,9 +10,11 @@ from finetune.experiment.exams import Row
 from finetune.experiment.files import RESULT_NAME, write_rows
 from finetune.experiment.results import graded, summary_of
 from finetune.experiment.stage import read_summary
+from finetune.experiment.usable import UsableSystem
+from finetune.systems.base import cut_of
 from finetune.systems.saved import read_saved
 from pipeline.experiment_table import summary_lines
-from pipeline.finetuned import Judge, cut_of, decoding_in, load_usable, source_of
+from pipeline.finetuned import Judge, decoding_in, model_folder, source_of, training_of
 from pipeline.text_files import check_output
 
 _OF_TRAINING = ("num_parameters", "num_trained", "steps", "best_step")
@@ -32,21 +34,25 @@ def evaluate_all(
     experiment = find_experiment(place)
     trained = read_summary(experiment)
     decoding, of_task = decoding_in(overrides)
-    folders = {
-        name: [experiment / name / f"seed-{seed}" / "model" for seed in found["seeds"]]
-        for name, found in trained["systems"].items()
-    }
-    decoding_of = _decoding_of({name: several[0] for name, several in folders.items()}, decoding)
+    decoding_of = _decoding_of(
+        {
+            name: model_folder(experiment, name, found["seeds"][0])
+            for name, found in trained["systems"].items()
+        },
+        decoding,
+    )
+    training = training_of(experiment)
     results: dict[str, list[dict[str, Any]]] = {}
     rows: list[Row] = []
     judge: Judge | None = None
-    for name, several in folders.items():
-        for seed, folder in zip(trained["systems"][name]["seeds"], several, strict=True):
-            usable = load_usable(folder, decoding_of[name])
+    for name, found in trained["systems"].items():
+        of_training = {key: found[key] for key in _OF_TRAINING}
+        for seed in found["seeds"]:
+            folder = model_folder(experiment, name, seed)
+            usable = UsableSystem.load(folder, decoding=decoding_of[name], training=training)
             judge = judge or Judge.of(usable.task_config, of_task, source_of(folder, prep))
             answers = judge.answers(usable, f"{name}, seed {seed}", reporter)
-            of_training = {key: trained["systems"][name][key] for key in _OF_TRAINING}
-            told = {"seed": seed, "facts": judge.data.facts, "cut": cut_of(usable), **of_training}
+            told = {"seed": seed, "facts": judge.data.facts, "cut": cut_of(usable.system), **of_training}
             results.setdefault(name, []).append(graded(answers.measured) | told)
             rows += [{"system": name, "seed": seed, **row} for row in answers.rows]
     for line in summary_lines(summary_of(results, trained["baseline"]), str(experiment)):

@@ -15,9 +15,10 @@ from finetune.experiment.choices import TaskConfig, task_of
 from finetune.experiment.exams import Answers, exam_of
 from finetune.experiment.files import RESULT_NAME, write_rows
 from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts
-from finetune.experiment.usable import UsableSystem, columns_of
+from finetune.experiment.usable import TrainingData, UsableSystem, columns_of
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
+from finetune.systems.base import cut_of
 from finetune.systems.saved import SYSTEM_NAME
 from finetune.tasks.base import Source, Task
 from pipeline.config_errors import explain
@@ -61,7 +62,12 @@ def best_system(result: Path) -> Path | None:
         return None
     name = max(learned, key=lambda name: learned[name]["valid"])
     seed: int = learned[name]["seeds"][0]
-    return result.parent / str(name) / f"seed-{seed}" / "model"
+    return model_folder(result.parent, str(name), seed)
+
+
+def model_folder(experiment: Path, name: str, seed: int) -> Path:
+    """Where a system of a finished experiment lies."""
+    return experiment / name / f"seed-{seed}" / "model"
 
 
 def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], reporter: Reporter) -> None:
@@ -74,7 +80,8 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
     decoding, others = decoding_in(overrides)
     if others:
         raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
-    usable = load_usable(find_system(system), decoding)
+    folder = find_system(system)
+    usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
@@ -101,13 +108,13 @@ def evaluate(
         check_output(output, "--output")
     folder = find_system(system)
     decoding, of_task = decoding_in(overrides)
-    usable = load_usable(folder, decoding)
+    usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
     judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
     answers = judge.answers(usable, "evaluate", reporter)
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
         reporter.line(f"{measured.name:<28} {metric_text(asdict(found))}, {found.num_items:,} items")
-    if cut := cut_texts(cut_of(usable)):
+    if cut := cut_texts(cut_of(usable.system)):
         reporter.line(f"cut: {', '.join(cut)}")
     if output is not None:
         write_rows(output, answers.rows)
@@ -136,26 +143,24 @@ class Judge:
         return answers
 
 
-def cut_of(usable: UsableSystem) -> dict[str, int]:
-    """How many of the texts it was given were longer than it reads."""
-    return dict(getattr(usable.system, "cut", {}))
+def training_of(folder: Path) -> TrainingData:
+    """The training data of the experiment that `folder` lies in, whose systems have one task.
 
-
-def load_usable(folder: Path, decoding: Mapping[str, Any]) -> UsableSystem:
-    """A system of an experiment; one that only counts is made again from the experiment's training data.
-
-    Raises UserError as `UsableSystem.load`, and where that data is not there any more.
+    It is read when first asked for; UserError then where it cannot be any more.
     """
+    loaded: list[Any] = []
 
     def training(task_config: Any) -> Any:
-        try:
-            return task_of(task_config).load(source_of(folder, None))
-        except UserError as error:
-            raise UserError(
-                f"{folder} only counts its training data, which it needs again: {error}"
-            ) from None
+        if not loaded:
+            try:
+                loaded.append(task_of(task_config).load(source_of(folder, None)))
+            except UserError as error:
+                raise UserError(
+                    f"{folder}: a system that only counts needs its training data again: {error}"
+                ) from None
+        return loaded[0]
 
-    return UsableSystem.load(folder, decoding=decoding, training=training)
+    return training
 
 
 def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

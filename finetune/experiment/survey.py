@@ -11,6 +11,7 @@ from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
 from finetune.experiment.results import cut_texts
+from finetune.systems.base import cut_of
 from finetune.systems.saved import count_parameters, module_of
 
 
@@ -51,6 +52,6 @@ def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
     parts = [
         f"{num_parameters:,} parameters, {num_trained:,} trained",
         f"{training.steps:,} steps of {training.batch_tokens:,} tokens",
-        *(f"{text} cut" for text in cut_texts(getattr(system, "cut", {}))),
+        *(f"{text} cut" for text in cut_texts(cut_of(system))),
     ]
     return "; ".join(parts)

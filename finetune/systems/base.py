@@ -115,3 +115,8 @@ class Labeller(Protocol):
 
 
 System = Writer | Ranker | Labeller
+
+
+def cut_of(system: System) -> dict[str, int]:
+    """How many of the texts a system was given were longer than it reads or writes, by what they were."""
+    return dict(getattr(system, "cut", {}))
