@@ -30,51 +30,69 @@ inline float dot(const float* a, const float* b, int64_t width) {
   return sum(parts);
 }
 
-// One row's attention in one head; a thread has one of it. T is the type of the weights.
+// Attention of the rows of one lane in one head; a thread has one of it. T is the type of the weights.
 template <typename T>
-class RowAttention {
+class HeadAttention {
  public:
-  RowAttention(const QueryBiases& biases, const DecodingKeys& keys)
+  HeadAttention(const QueryBiases& biases, const DecodingKeys& keys)
       : biases_(biases), keys_(keys), width_(keys.key_NBCH.size(3)),
-        padded_((keys.num_keys + kLanes - 1) / kLanes * kLanes), scores_(padded_), biased_(width_),
-        visible_(padded_ / kLanes), other_(padded_ / kLanes) {}
+        padded_((keys.num_keys + kLanes - 1) / kLanes * kLanes), shifted_stride_(padded_ + kLanes),
+        scores_(kMostRows * padded_), shifted_(kMostRows * shifted_stride_), biased_(kMostRows * width_),
+        mixed_(kMostRows * width_), visible_(padded_ / kLanes), other_(padded_ / kLanes) {}
 
-  // What row q of lane b gathers with this query, [H].
-  void gather(int64_t n, int64_t b, int64_t q, const float* query, float* to) {
-    float of_documents[2] = {0.0f, 0.0f};
-    if (keys_.other_BQK)
-      of_documents[1] = dot(biased(query, *biases_.document_NH, n), row(*biases_.other_document_NH, n), width_);
-    score(n, b, q, query);
-    softmax<float>(scores_.data(), padded_, see(b, q), of_documents, scores_.data());
-    mix(head<const float>(keys_.value_NBCH, n, b), to);
+  // What the rows from q on of lane b gather with these queries, [Q, H].
+  void gather(int64_t n, int64_t b, int64_t q, int64_t num_rows, Matrix<const float> queries, Matrix<T> to) {
+    in_groups(num_rows, [&](auto group, int64_t r) {
+      constexpr int64_t kRows = decltype(group)::value;
+      score<kRows>(n, b, q + r, from_row(queries, r));
+      for (int64_t i = 0; i < kRows; ++i) weigh(n, b, q + r + i, queries.row(r + i), scores_.data() + i * padded_);
+      mix<kRows>(head<const float>(keys_.value_NBCH, n, b));
+      for (int64_t i = 0; i < kRows; ++i) convert(mixed_.data() + i * width_, to.row(r + i), width_);
+    });
   }
 
  private:
+  static constexpr int64_t kMostRows = 4;  // of a group
+
   const float* row(const at::Tensor& vectors_NH, int64_t n) const {
     return vectors_NH.const_data_ptr<float>() + n * width_;
   }
 
-  const float* biased(const float* query, const at::Tensor& bias_NH, int64_t n) {
-    for (int64_t h = 0; h < width_; h += kLanes) store(load(query + h) + load(row(bias_NH, n) + h), biased_.data() + h);
-    return biased_.data();
+  const float* biased(const float* query, const at::Tensor& bias_NH, int64_t n, float* to) const {
+    for (int64_t h = 0; h < width_; h += kLanes) store(load(query + h) + load(row(bias_NH, n) + h), to + h);
+    return to;
   }
 
-  void score(int64_t n, int64_t b, int64_t q, const float* query) {
-    const auto keys = head<const float>(keys_.key_NBCH, n, b);
-    const Matrix<const float> content_query{query, 0};
-    Matrix<const float> distances{}, distance_query{};
-    if (keys_.distance_NRH) {
-      distances = head<const float>(*keys_.distance_NRH, n);
-      distances.data = distances.row(keys_.first_distance - q);
-      distance_query.data = biased(query, *biases_.distance_NH, n);
+  // to[r][k] = (row r) (row k of the matrix)
+  template <int64_t kRows>
+  void products(Matrix<const float> rows, Matrix<const float> matrix, int64_t count, Matrix<float> to) const {
+    for (int64_t k = 0; k < count; k += kLanes) {
+      float tile[kRows][kLanes];
+      multiply_tile<kRows>(rows, from_row(matrix, k), count - k, width_, tile);
+      for (int64_t r = 0; r < kRows; ++r) store(load(tile[r]), to.row(r) + k);
     }
-    for (int64_t k = 0; k < keys_.num_keys; k += kLanes) {
-      Sums sums;
-      const int64_t left = keys_.num_keys - k;
-      add_products<1>(content_query, from_row(keys, k), left, width_, sums);
-      if (keys_.distance_NRH) add_products<1>(distance_query, from_row(distances, k), left, width_, sums);
-      store(sums.total(), scores_.data() + k);
-    }
+  }
+
+  template <int64_t kRows>
+  void score(int64_t n, int64_t b, int64_t q, Matrix<const float> queries) {
+    products<kRows>(queries, head<const float>(keys_.key_NBCH, n, b), keys_.num_keys, {scores_.data(), padded_});
+    if (!keys_.distance_NRH) return;
+    for (int64_t r = 0; r < kRows; ++r)
+      biased(queries.row(r), *biases_.distance_NH, n, biased_.data() + r * width_);
+    // A row later in the group begins a row earlier in the table.
+    const auto table = from_row(head<const float>(*keys_.distance_NRH, n), keys_.first_distance - q - (kRows - 1));
+    products<kRows>({biased_.data(), width_}, table, keys_.num_keys + kRows - 1, {shifted_.data(), shifted_stride_});
+    for (int64_t r = 0; r < kRows; ++r)
+      add(shifted_.data() + r * shifted_stride_ + kRows - 1 - r, scores_.data() + r * padded_, keys_.num_keys);
+  }
+
+  // From the scores of row q to its weights.
+  void weigh(int64_t n, int64_t b, int64_t q, const float* query, float* scores) {
+    float of_documents[2] = {0.0f, 0.0f};
+    if (keys_.other_BQK)
+      of_documents[1] = dot(biased(query, *biases_.document_NH, n, biased_.data()), row(*biases_.other_document_NH, n),
+                            width_);
+    softmax<float>(scores, padded_, see(b, q), of_documents, scores);
   }
 
   RowSight see(int64_t b, int64_t q) {
@@ -100,21 +118,25 @@ class RowAttention {
   }
 
   // Sixteen keys at a time, which stay in the first-level cache.
-  void mix(Matrix<const float> values, float* to) const {
-    std::fill(to, to + width_, 0.0f);
+  template <int64_t kRows>
+  void mix(Matrix<const float> values) {
+    std::fill_n(mixed_.data(), kRows * width_, 0.0f);
     for (int64_t first = 0; first < keys_.num_keys; first += kLanes)
       for (int64_t h = 0; h < width_; h += kLanes) {
-        Floats mixed = load(to + h);
-        for (int64_t k = first; k < std::min(keys_.num_keys, first + kLanes); ++k)
-          mixed += all(scores_.data()[k]) * load(values.row(k) + h);
-        store(mixed, to + h);
+        Floats mixed[kRows];
+        for (int64_t r = 0; r < kRows; ++r) mixed[r] = load(mixed_.data() + r * width_ + h);
+        for (int64_t k = first; k < std::min(keys_.num_keys, first + kLanes); ++k) {
+          const Floats value = load(values.row(k) + h);
+          for (int64_t r = 0; r < kRows; ++r) mixed[r] += all(scores_.data()[r * padded_ + k]) * value;
+        }
+        for (int64_t r = 0; r < kRows; ++r) store(mixed[r], mixed_.data() + r * width_ + h);
       }
   }
 
   const QueryBiases& biases_;
   const DecodingKeys& keys_;
-  int64_t width_, padded_;
-  Buffer<float> scores_, biased_;
+  int64_t width_, padded_, shifted_stride_;
+  Buffer<float> scores_, shifted_, biased_, mixed_;
   std::vector<uint16_t> visible_, other_;
 };
 

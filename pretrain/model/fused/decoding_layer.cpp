@@ -127,20 +127,17 @@ void write(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_c
 // What the last `num_passed` of `num_rows` rows of every lane gather, [B, P, N, H].
 template <typename T>
 Buffer<T> gathered(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_passed,
-                       const QueryBiases& biases, const DecodingKeys& keys) {
+                   const QueryBiases& biases, const DecodingKeys& keys) {
   const int64_t heads = keys.key_NBCH.size(0), lanes = keys.key_NBCH.size(1), width = keys.key_NBCH.size(3);
+  const int64_t first_row = num_rows - num_passed;
   Buffer<T> gathered(lanes * num_passed * heads * width);
   at::parallel_for(0, lanes * heads, 1, [&](int64_t first, int64_t last) {
-    RowAttention<T> attention(biases, keys);
-    Buffer<float> mixed(width);
+    HeadAttention<T> attention(biases, keys);
     for (int64_t task = first; task < last; ++task) {
       const int64_t b = task / heads, n = task % heads;
-      for (int64_t p = 0; p < num_passed; ++p) {
-        const int64_t q = num_rows - num_passed + p;
-        const float* query = projected_BQ3NH.data() + ((b * num_rows + q) * 3 * heads + n) * width;
-        attention.gather(n, b, q, query, mixed.data());
-        convert(mixed.data(), gathered.data() + ((b * num_passed + p) * heads + n) * width, width);
-      }
+      const float* queries = projected_BQ3NH.data() + ((b * num_rows + first_row) * 3 * heads + n) * width;
+      attention.gather(n, b, first_row, num_passed, {queries, 3 * heads * width},
+                       {gathered.data() + (b * num_passed * heads + n) * width, heads * width});
     }
   });
   return gathered;

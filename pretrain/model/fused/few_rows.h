@@ -5,6 +5,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <type_traits>
+
 #include "layout.h"
 
 #ifdef __AVX512BF16__
@@ -96,6 +98,15 @@ inline void multiply_tile(Matrix<const T> rows, Matrix<const T> matrix, int64_t 
 
 constexpr int64_t kBlocksAtLeast = 2;  // of 16 outputs, for a thread
 
+// each(number of rows, first row) for groups of 4, 2 and 1 rows; the number is known when this is compiled.
+template <typename Each>
+inline void in_groups(int64_t num_rows, const Each& each) {
+  int64_t x = 0;
+  for (; num_rows - x >= 4; x += 4) each(std::integral_constant<int64_t, 4>{}, x);
+  if (num_rows - x >= 2) each(std::integral_constant<int64_t, 2>{}, x), x += 2;
+  if (num_rows - x >= 1) each(std::integral_constant<int64_t, 1>{}, x);
+}
+
 // finish(row, first output, 16 products of the row) for rows [X, I] and a matrix [O, I], on all threads. Where there
 // are fewer than 16 outputs left, the last products mean nothing.
 template <typename T, typename Finish>
@@ -103,22 +114,14 @@ void multiply_few_rows(const T* rows, int64_t num_rows, const T* matrix, int64_t
                        const Finish& finish) {
   const int64_t blocks = (outputs + kLanes - 1) / kLanes;
   at::parallel_for(0, blocks, kBlocksAtLeast, [&](int64_t first_block, int64_t last_block) {
-    for (int64_t o = first_block * kLanes; o < last_block * kLanes; o += kLanes) {
-      const Matrix<const T> block{matrix + o * inputs, inputs};
-      for (int64_t x = 0; x < num_rows;) {
-        const Matrix<const T> from{rows + x * inputs, inputs};
-        const int64_t left = num_rows - x, count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        float products[4][kLanes];
-        if (count == 4)
-          multiply_tile<4>(from, block, outputs - o, inputs, products);
-        else if (count == 2)
-          multiply_tile<2>(from, block, outputs - o, inputs, products);
-        else
-          multiply_tile<1>(from, block, outputs - o, inputs, products);
-        for (int64_t r = 0; r < count; ++r) finish(x + r, o, load(products[r]));
-        x += count;
-      }
-    }
+    for (int64_t o = first_block * kLanes; o < last_block * kLanes; o += kLanes)
+      in_groups(num_rows, [&](auto group, int64_t x) {
+        constexpr int64_t kRows = decltype(group)::value;
+        float products[kRows][kLanes];
+        multiply_tile<kRows>(Matrix<const T>{rows + x * inputs, inputs}, Matrix<const T>{matrix + o * inputs, inputs},
+                             outputs - o, inputs, products);
+        for (int64_t r = 0; r < kRows; ++r) finish(x + r, o, load(products[r]));
+      });
   });
 }
 
