@@ -64,9 +64,10 @@ class DecodingLayer:
         self.num_heads, self.head_dim = attention.num_heads, attention.head_dim
         weight_DE = attention.query.weight
         scale = self.head_dim**-0.5
-        no_query_11NH = weight_DE.new_zeros(1, 1, self.num_heads, self.head_dim)
-        content_bias_NH = self.positions.content_query(no_query_11NH, scale)[0, 0]
-        distance_bias_NH = self.positions.distance_query(no_query_11NH, scale)[0, 0]
+        zeros_NH = weight_DE.new_zeros(self.num_heads, self.head_dim)
+        biases = self.positions.biases()
+        content_bias_NH = zeros_NH if biases.content_NH is None else biases.content_NH * scale
+        distance_bias_NH = zeros_NH if biases.distance_NH is None else biases.distance_NH * scale
         weight_ED = torch.cat([weight_DE * scale, attention.key.weight, attention.value.weight])
         bias_E = torch.cat([content_bias_NH.flatten(), weight_ED.new_zeros(2 * content_bias_NH.numel())])
         self.dtype = weight_ED.dtype

@@ -30,12 +30,31 @@ class Distances:
 
 @dataclass(frozen=True)
 class Queries:
-    """A row's questions, scaled by H^-1/2: to keys, to distances, and its scores [N, B, Q, 2] for a key of the same
-    and of another document."""
+    """What rows ask: keys query * scale + content bias, distances query * scale + distance bias.
 
-    content_NBQH: Tensor
-    distance_NBQH: Tensor | None
+    `document` are a row's scores for a key of the same and of another document. Biases are in the queries' type and
+    scaled already; None is a bias of zeros. The scale is H^-1/2.
+    """
+
+    query_NBQH: Tensor
+    scale: float
+    content_bias_NH: Tensor | None
+    distance_bias_NH: Tensor | None
     document_NBQ2: Tensor | None
+
+    def of_keys(self) -> Tensor:
+        """What keys are asked, [N, B, Q, H]."""
+        return self._biased(self.content_bias_NH)
+
+    def of_distances(self) -> Tensor:
+        """What distances are asked, [N, B, Q, H]."""
+        return self._biased(self.distance_bias_NH)
+
+    def _biased(self, bias_NH: Tensor | None) -> Tensor:
+        if bias_NH is None:
+            return self.query_NBQH * self.scale
+        # One pass over the queries, not two.
+        return torch.add(bias_NH[:, None, None], self.query_NBQH, alpha=self.scale)
 
 
 def attend(
@@ -50,9 +69,9 @@ def attend(
 
     `dropout` is the probability that a weight is dropped.
     """
-    score_NBQK = queries.content_NBQH @ key_NBKH.transpose(-1, -2)
-    if queries.distance_NBQH is not None and distances.keys_NRH is not None:
-        score_NBQK = score_NBQK + _by_distance(queries.distance_NBQH, distances.keys_NRH, sight)
+    score_NBQK = queries.of_keys() @ key_NBKH.transpose(-1, -2)
+    if distances.keys_NRH is not None:
+        score_NBQK = score_NBQK + _by_distance(queries.of_distances(), distances.keys_NRH, sight)
     pairs = sight.dense()
     if queries.document_NBQ2 is not None and pairs.other_document_BQK is not None:
         same_NBQ1, other_NBQ1 = queries.document_NBQ2.chunk(2, dim=-1)

@@ -62,7 +62,7 @@ class TwoStreamAttention(nn.Module):
         self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
     ) -> Tensor:
         """What every row gathers from the keys it sees, [B, Q, D]."""
-        queries = self._queries(rows_BQD, sight, distances)
+        queries = self._queries(rows_BQD, sight)
         dropout = self.dropout if self.training else 0.0
         if fusable(queries, distances, dropout):
             mixed_NBQH = attend_fused(queries, key_NBKH, value_NBKH, distances, sight)
@@ -71,17 +71,19 @@ class TwoStreamAttention(nn.Module):
         mixed: Tensor = self.output(mixed_NBQH.permute(1, 2, 0, 3).flatten(-2))
         return mixed
 
-    def _queries(self, rows_BQD: Tensor, sight: Sight, distances: Distances) -> Queries:
+    def _queries(self, rows_BQD: Tensor, sight: Sight) -> Queries:
         scale = self.head_dim**-0.5
         query_BQNH = self._heads(self.query(rows_BQD))
         placed_BQNH = self.positions.placed(query_BQNH, sight.position_BQ)
-        content_NBQH = _heads_first(self.positions.content_query(placed_BQNH, scale))
-        distance_NBQH = document_NBQ2 = None
-        if distances.keys_NRH is not None:
-            distance_NBQH = _heads_first(self.positions.distance_query(query_BQNH, scale))
+        document_NBQ2 = None
         if self.segments is not None and sight.document_BQ is not None:
             document_NBQ2 = _heads_first(self.segments(query_BQNH) * scale)
-        return Queries(content_NBQH, distance_NBQH, document_NBQ2)
+        biases = self.positions.biases()
+        content_NH, distance_NH = (
+            None if bias_NH is None else (bias_NH * scale).to(placed_BQNH.dtype)
+            for bias_NH in (biases.content_NH, biases.distance_NH)
+        )
+        return Queries(_heads_first(placed_BQNH), scale, content_NH, distance_NH, document_NBQ2)
 
     def _heads(self, flat_BXD: Tensor) -> Tensor:
         return flat_BXD.view(*flat_BXD.shape[:-1], self.num_heads, self.head_dim)

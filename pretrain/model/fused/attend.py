@@ -39,15 +39,15 @@ def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    content_NBQH = queries.content_NBQH
-    if content_NBQH.device.type != "cpu" or dropout > 0.0 or distances.values_RH is not None:
+    query_NBQH = queries.query_NBQH
+    if query_NBQH.device.type != "cpu" or dropout > 0.0 or distances.values_RH is not None:
         return False
-    if content_NBQH.dtype == torch.bfloat16 and content_NBQH.shape[-1] % 2:
+    if query_NBQH.dtype == torch.bfloat16 and query_NBQH.shape[-1] % 2:
         return False  # the processor multiplies pairs
-    others = (queries.distance_NBQH, queries.document_NBQ2, distances.keys_NRH)
-    if any(other is not None and other.dtype != content_NBQH.dtype for other in others):
+    others = (queries.content_bias_NH, queries.distance_bias_NH, queries.document_NBQ2, distances.keys_NRH)
+    if any(other is not None and other.dtype != query_NBQH.dtype for other in others):
         return False
-    return bool(torch.backends.mkldnn.enabled) and _multiplies(content_NBQH.dtype)
+    return bool(torch.backends.mkldnn.enabled) and _multiplies(query_NBQH.dtype)
 
 
 @cache
@@ -66,12 +66,14 @@ def attend_fused(
     """
     document_NBQ2 = None if packed_sight(sight).other_document_BQW is None else queries.document_NBQ2
     mixed_NBQH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
-        queries.content_NBQH,
-        queries.distance_NBQH if distances.keys_NRH is not None else None,
+        queries.query_NBQH,
+        queries.scale,
+        queries.content_bias_NH,
+        queries.distance_bias_NH if distances.keys_NRH is not None else None,
         document_NBQ2,
         key_NBKH,
         value_NBKH,
-        distances.keys_NRH if queries.distance_NBQH is not None else None,
+        distances.keys_NRH,
         packed_sight(sight),
     )
     return mixed_NBQH
@@ -107,8 +109,10 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: torch.autograd.function.FunctionCtx,
-        content_NBQH: Tensor,
-        distance_NBQH: Tensor | None,
+        query_NBQH: Tensor,
+        scale: float,
+        content_bias_NH: Tensor | None,
+        distance_bias_NH: Tensor | None,
         document_NBQ2: Tensor | None,
         key_NBKH: Tensor,
         value_NBKH: Tensor,
@@ -117,8 +121,10 @@ class _FusedAttention(torch.autograd.Function):
     ) -> Tensor:
         other_document_BQW = sight.other_document_BQW if document_NBQ2 is not None else None
         mixed_NBQH, weights_NBQS = torch.ops.permcode_attention.forward(
-            content_NBQH,
-            distance_NBQH,
+            query_NBQH,
+            scale,
+            content_bias_NH,
+            distance_bias_NH,
             document_NBQ2,
             key_NBKH,
             value_NBKH,
@@ -131,21 +137,26 @@ class _FusedAttention(torch.autograd.Function):
             sight.highest_distance,
             any(ctx.needs_input_grad),  # type: ignore[attr-defined]
         )
-        kept = (weights_NBQS, content_NBQH, distance_NBQH, key_NBKH, value_NBKH, distance_NRH)
-        ctx.save_for_backward(*kept)  # type: ignore[arg-type]
-        ctx.sight, ctx.other_document_BQW = sight, other_document_BQW  # type: ignore[attr-defined]
+        queries = (query_NBQH, content_bias_NH, distance_bias_NH)
+        ctx.save_for_backward(weights_NBQS, *queries, key_NBKH, value_NBKH, distance_NRH)  # type: ignore[arg-type]
+        ctx.scale, ctx.sight = scale, sight  # type: ignore[attr-defined]
+        ctx.other_document_BQW = other_document_BQW  # type: ignore[attr-defined]
         return mixed_NBQH  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         sight: PackedSight = ctx.sight  # type: ignore[attr-defined]
-        of_inputs = torch.ops.permcode_attention.backward(
+        weights_NBQS, query_NBQH, *others = ctx.saved_tensors  # type: ignore[attr-defined]
+        of_query_NBQH, *of_others = torch.ops.permcode_attention.backward(
             gradients[0],
-            *ctx.saved_tensors,  # type: ignore[attr-defined]
+            weights_NBQS,
+            query_NBQH,
+            ctx.scale,  # type: ignore[attr-defined]
+            *others,
             ctx.other_document_BQW,  # type: ignore[attr-defined]
             sight.row_position_BQ,
             sight.row_order_BQ,
             sight.key_position_BK,
             sight.highest_distance,
         )
-        return (*of_inputs, None)
+        return (of_query_NBQH, None, *of_others, None)

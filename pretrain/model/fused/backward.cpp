@@ -13,8 +13,8 @@ struct Forward {
 };
 
 struct Gradients {
-  at::Tensor content_NBQH, key_NBKH, value_NBKH;
-  OptionalTensor distance_NBQH, document_NBQ2, distance_NRH;
+  at::Tensor query_NBQH, key_NBKH, value_NBKH;
+  OptionalTensor content_bias_NH, distance_bias_NH, document_NBQ2, distance_NRH;
 };
 
 // What a block of rows adds to one head of one lane. Names: S padded keys, R padded distances, H head dim.
@@ -39,11 +39,14 @@ class LaneGradients {
         scratch_(kBlockRows * width_),
         columns_(kBlockRows * width_),
         gathered_(kBlockRows * width_),
-        rows_(kBlockRows * width_) {}
+        rows_(kBlockRows * width_),
+        distance_rows_(kBlockRows * width_) {}
 
-  // `distances_RH` as a second factor; the gradient of the distance keys is added up in `distance_gradient_HR`.
-  void run(int64_t n, int64_t b, const T* distances_RH, float* distance_gradient_HR) {
+  // `distances_RH` as a second factor; the gradient of the distance keys is added up in `distance_gradient_HR`, those of
+  // the two biases are left in `bias_gradient_2H`.
+  void run(int64_t n, int64_t b, const T* distances_RH, float* distance_gradient_HR, float* bias_gradient_2H) {
     n_ = n, b_ = b;
+    std::fill_n(bias_gradient_2H, 2 * width_, 0.0f);
     pack_columns(head<const T>(inputs_.value_NBKH, n, b), problem_.keys, padded_, width_, values_HS_.data());
     pack_rows(head<const T>(inputs_.key_NBKH, n, b), problem_.keys, padded_, width_, keys_SH_.data());
     key_gradient_HS_.zero();
@@ -53,17 +56,22 @@ class LaneGradients {
       order_ = problem_.order(b, first_);
       scores();
       if (gradients_.document_NBQ2) documents();
-      content();
-      if (distances_RH) distances(distances_RH, distance_gradient_HR);
+      content(bias_gradient_2H);
+      if (distances_RH) distances(distances_RH, distance_gradient_HR, bias_gradient_2H + width_);
+      write_queries();
     }
     finish(key_gradient_HS_, head<T>(gradients_.key_NBKH, n, b));
     finish(value_gradient_HS_, head<T>(gradients_.value_NBKH, n, b));
   }
 
  private:
-  // The block's rows; good until the next call.
+  // The block's rows; good until the next call of either.
   Matrix<const T> gathered(const at::Tensor& heads_NBQH) {
     return gather_rows(head<const T>(heads_NBQH, n_, b_), order_, num_rows_, width_, gathered_.data());
+  }
+
+  Matrix<const T> asked(const OptionalTensor& bias_NH) {
+    return inputs_.asked(bias_NH, n_, b_, order_, num_rows_, gathered_.data());
   }
 
   // Gradients of the block's scores, and those of the values.
@@ -92,15 +100,17 @@ class LaneGradients {
     }
   }
 
-  void content() {
+  // What the block asked keys, in `rows_`.
+  void content(float* bias_gradient_H) {
     const Matrix<const T> score_rows{score_rows_.data(), padded_};
     multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
-    write_rows(gradients_.content_NBQH);
+    add_rows(rows_, bias_gradient_H);
     pack_rows(score_rows, num_rows_, kBlockRows, padded_, pairs_.data());
-    add_product(gathered(inputs_.content_NBQH), pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
+    add_product(asked(inputs_.content_bias_NH), pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
   }
 
-  void distances(const T* distances_RH, float* distance_gradient_HR) {
+  // What it asked distances, in `distance_rows_`.
+  void distances(const T* distances_RH, float* distance_gradient_HR, float* bias_gradient_H) {
     const std::vector<KeyRun>& runs = problem_.runs[b_];
     const int64_t* position = problem_.positions(b_, first_);
     const Window window = problem_.distances.window(position, num_rows_, runs);
@@ -116,10 +126,10 @@ class LaneGradients {
     }
     const Matrix<const T> shifted_rows{shifted_rows_.data(), window.width};
     multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
-             rows_.data(), width_);
-    write_rows(*gradients_.distance_NBQH);
+             distance_rows_.data(), width_);
+    add_rows(distance_rows_, bias_gradient_H);
     pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, pairs_.data());
-    add_product(gathered(*inputs_.distance_NBQH), pairs_.data(), window.width,
+    add_product(asked(inputs_.distance_bias_NH), pairs_.data(), window.width,
                 distance_gradient_HR + window.first, problem_.distances.padded());
   }
 
@@ -147,9 +157,15 @@ class LaneGradients {
              sum_stride, true);
   }
 
-  void write_rows(const at::Tensor& gradient_NBQH) {
-    const auto out = head<T>(gradient_NBQH, n_, b_);
-    for (int64_t i = 0; i < num_rows_; ++i) convert(rows_.data() + i * width_, out.row(order_[i]), width_);
+  void add_rows(const Buffer<float>& rows, float* sum_H) const {
+    for (int64_t i = 0; i < num_rows_; ++i) add(rows.data() + i * width_, sum_H, width_);
+  }
+
+  void write_queries() {
+    if (inputs_.distance_NRH) add(distance_rows_.data(), rows_.data(), num_rows_ * width_);
+    const auto out = head<T>(gradients_.query_NBQH, n_, b_);
+    for (int64_t i = 0; i < num_rows_; ++i)
+      scale_and_add<float, T>(rows_.data() + i * width_, float(inputs_.scale), nullptr, out.row(order_[i]), width_);
   }
 
   void finish(const Buffer<float>& gradient_HS, Matrix<T> out) {
@@ -166,7 +182,7 @@ class LaneGradients {
   Buffer<float> key_gradient_HS_, value_gradient_HS_, scores_;
   // What is packed as a second factor is used at once: one buffer, for all of them do not fit the second-level cache.
   Buffer<T> score_rows_, pairs_, scratch_, columns_, gathered_, shifted_rows_;
-  Buffer<float> rows_, shifted_;
+  Buffer<float> rows_, distance_rows_, shifted_;
   const int64_t* order_ = nullptr;
   int64_t n_ = 0, b_ = 0, first_ = 0, num_rows_ = 0;
 };
@@ -202,12 +218,23 @@ void add_lanes(const Problem& problem, Buffer<float>& sums, const at::Tensor& gr
   });
 }
 
+// The same of the biases' sums [N, B, 2, H].
+template <typename T>
+void add_lanes_of_bias(const Problem& problem, Buffer<float>& sums, int64_t which, const at::Tensor& gradient_NH) {
+  const int64_t width = problem.width;
+  for (int64_t n = 0; n < problem.heads; ++n) {
+    float* total = sums.data() + (n * problem.lanes * 2 + which) * width;
+    for (int64_t b = 1; b < problem.lanes; ++b) add(total + b * 2 * width, total, width);
+    convert(total, gradient_NH.data_ptr<T>() + n * width, width);
+  }
+}
+
 template <typename T>
 void differentiate(const Problem& problem, const Forward& forward, const Bits& other, Gradients& gradients) {
   const Inputs& inputs = forward.inputs;
   const int64_t table = problem.distances.padded() * problem.width;
   Buffer<T> distances;
-  Buffer<float> distance_sums;
+  Buffer<float> distance_sums, bias_sums(problem.heads * problem.lanes * 2 * problem.width);
   if (inputs.distance_NRH) {
     distances = packed_distances<T>(problem, *inputs.distance_NRH);
     distance_sums.make(problem.heads * problem.lanes * table);
@@ -219,41 +246,39 @@ void differentiate(const Problem& problem, const Forward& forward, const Bits& o
       const bool has = inputs.distance_NRH.has_value();
       if (has) std::memset(distance_sums.data() + task * table, 0, table * sizeof(float));
       lane.run(n, task % problem.lanes, has ? distances.data() + n * table : nullptr,
-               has ? distance_sums.data() + task * table : nullptr);
+               has ? distance_sums.data() + task * table : nullptr, bias_sums.data() + task * 2 * problem.width);
     }
   });
+  if (gradients.content_bias_NH) add_lanes_of_bias<T>(problem, bias_sums, 0, *gradients.content_bias_NH);
+  if (gradients.distance_bias_NH) add_lanes_of_bias<T>(problem, bias_sums, 1, *gradients.distance_bias_NH);
   if (gradients.distance_NRH) add_lanes<T>(problem, distance_sums, *gradients.distance_NRH);
 }
 
 }  // namespace
 
-std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, OptionalTensor> backward(
-    const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
-    const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
-    const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
-    const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance) {
-  const Forward forward{{with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH), with_plain_rows(key_NBKH),
-                         with_plain_rows(value_NBKH), with_plain_rows(distance_NRH)},
-                        with_plain_rows(gradient_NBQH),
-                        weights_NBQS.contiguous()};
+BackwardResult backward(const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& query_NBQH,
+                        double scale, const OptionalTensor& content_bias_NH, const OptionalTensor& distance_bias_NH,
+                        const at::Tensor& key_NBKH, const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
+                        const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+                        const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance) {
+  const Inputs inputs{query_NBQH, scale, content_bias_NH, distance_bias_NH, key_NBKH, value_NBKH, distance_NRH};
+  const Forward forward{inputs.with_plain_rows(), with_plain_rows(gradient_NBQH), weights_NBQS.contiguous()};
   const Problem problem(forward.inputs, row_position_BQ, row_order_BQ, key_position_BK, highest_distance);
   problem.check_heads(gradient_NBQH, problem.rows, problem.width);
   problem.check_heads(weights_NBQS, problem.rows, problem.padded_keys);
   problem.check_bits(other_BQW);
-  Gradients gradients{empty_like_heads(content_NBQH), empty_like_heads(key_NBKH), empty_like_heads(value_NBKH)};
-  if (other_BQW)
-    gradients.document_NBQ2 =
-        at::empty({problem.heads, problem.lanes, problem.rows, 2}, content_NBQH.options());
-  if (distance_NRH) {
-    gradients.distance_NBQH = empty_like_heads(*distance_NBQH);
-    gradients.distance_NRH = at::empty(distance_NRH->sizes(), distance_NRH->options());
-  }
-  if (content_NBQH.scalar_type() == at::kFloat)
+  Gradients gradients{empty_like_heads(query_NBQH), empty_like_heads(key_NBKH), empty_like_heads(value_NBKH)};
+  const auto options = query_NBQH.options();
+  if (content_bias_NH) gradients.content_bias_NH = at::empty(content_bias_NH->sizes(), options);
+  if (distance_bias_NH) gradients.distance_bias_NH = at::empty(distance_bias_NH->sizes(), options);
+  if (other_BQW) gradients.document_NBQ2 = at::empty({problem.heads, problem.lanes, problem.rows, 2}, options);
+  if (distance_NRH) gradients.distance_NRH = at::empty(distance_NRH->sizes(), options);
+  if (problem.type == at::kFloat)
     differentiate<float>(problem, forward, Bits(other_BQW), gradients);
   else
     differentiate<at::BFloat16>(problem, forward, Bits(other_BQW), gradients);
-  return {gradients.content_NBQH, gradients.distance_NBQH, gradients.document_NBQ2,
-          gradients.key_NBKH,     gradients.value_NBKH,    gradients.distance_NRH};
+  return {gradients.query_NBQH, gradients.content_bias_NH, gradients.distance_bias_NH, gradients.document_NBQ2,
+          gradients.key_NBKH,   gradients.value_NBKH,      gradients.distance_NRH};
 }
 
 }  // namespace permcode

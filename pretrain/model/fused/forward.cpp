@@ -55,16 +55,14 @@ void add_distances(const Problem& problem, Matrix<const T> queries, const T* tab
 }
 
 template <typename T>
-std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tensor& content_NBQH,
-                                          const OptionalTensor& distance_NBQH, const OptionalTensor& document_NBQ2,
-                                          const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
-                                          const OptionalTensor& distance_NRH, const Bits& visible,
-                                          const Bits& other, bool keeps_weights) {
+std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& inputs,
+                                          const OptionalTensor& document_NBQ2, const Bits& visible, const Bits& other,
+                                          bool keeps_weights) {
   const int64_t lanes = problem.lanes, width = problem.width, padded = problem.padded_keys;
-  const Packed<T> packed(problem, key_NBKH, value_NBKH, distance_NRH);
-  at::Tensor weights_NBQS =
-      at::empty({problem.heads, lanes, keeps_weights ? problem.rows : 0, padded}, content_NBQH.options());
-  at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, content_NBQH.options());
+  const Packed<T> packed(problem, inputs.key_NBKH, inputs.value_NBKH, inputs.distance_NRH);
+  const auto options = inputs.query_NBQH.options();
+  at::Tensor weights_NBQS = at::empty({problem.heads, lanes, keeps_weights ? problem.rows : 0, padded}, options);
+  at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, options);
   at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
   at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
     Buffer<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
@@ -74,15 +72,15 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const at::Tens
       const int64_t first_row = task % problem.blocks * kBlockRows;
       const int64_t num_rows = std::min(kBlockRows, problem.rows - first_row);
       const int64_t* order = problem.order(b, first_row);
-      const auto gathered = [&](const at::Tensor& heads_NBQH) {
-        return gather_rows(head<const T>(heads_NBQH, n, b), order, num_rows, width, queries.data());
+      const auto asked = [&](const OptionalTensor& bias_NH) {
+        return inputs.asked(bias_NH, n, b, order, num_rows, queries.data());
       };
       T* weights = keeps_weights ? head<T>(weights_NBQS, n, b).row(first_row) : passing.data();
       const auto out = head<T>(mixed_NBQH, n, b);
-      multiply(num_rows, padded, width, gathered(content_NBQH),
+      multiply(num_rows, padded, width, asked(inputs.content_bias_NH),
                packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
-      if (distance_NRH)
-        add_distances(problem, gathered(*distance_NBQH), packed.distances.data() + n * packed.per_table,
+      if (inputs.distance_NRH)
+        add_distances(problem, asked(inputs.distance_bias_NH), packed.distances.data() + n * packed.per_table,
                       b, first_row, num_rows, shifted, scores.data());
       for (int64_t i = 0; i < num_rows; ++i) {
         const int64_t row = first_row + i;
@@ -112,24 +110,25 @@ bool multiplies(at::ScalarType type) {
   return true;
 }
 
-std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
-                                           const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
-                                           const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
-                                           const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
-                                           const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
-                                           const at::Tensor& key_position_BK, int64_t highest_distance, bool keeps_weights) {
-  const Problem problem({content_NBQH, distance_NBQH, key_NBKH, value_NBKH, distance_NRH}, row_position_BQ,
-                        row_order_BQ, key_position_BK, highest_distance);
+std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query_NBQH, double scale,
+                                           const OptionalTensor& content_bias_NH,
+                                           const OptionalTensor& distance_bias_NH, const OptionalTensor& document_NBQ2,
+                                           const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+                                           const OptionalTensor& distance_NRH, const at::Tensor& visible_BQW,
+                                           const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+                                           const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK,
+                                           int64_t highest_distance, bool keeps_weights) {
+  const Inputs inputs =
+      Inputs{query_NBQH, scale, content_bias_NH, distance_bias_NH, key_NBKH, value_NBKH, distance_NRH}.with_plain_rows();
+  const Problem problem(inputs, row_position_BQ, row_order_BQ, key_position_BK, highest_distance);
   problem.check_bits(visible_BQW);
   problem.check_bits(other_BQW);
   TORCH_CHECK(document_NBQ2.has_value() == other_BQW.has_value(), "documents need scores and bits");
   if (document_NBQ2) problem.check_heads(*document_NBQ2, problem.rows, 2);
-  const auto run = [&](auto zero) {
-    return attend<decltype(zero)>(problem, with_plain_rows(content_NBQH), with_plain_rows(distance_NBQH),
-                                  with_plain_rows(document_NBQ2), with_plain_rows(key_NBKH), with_plain_rows(value_NBKH),
-                                  with_plain_rows(distance_NRH), Bits(visible_BQW), Bits(other_BQW), keeps_weights);
-  };
-  return content_NBQH.scalar_type() == at::kFloat ? run(float(0)) : run(at::BFloat16(0));
+  const OptionalTensor documents = with_plain_rows(document_NBQ2);
+  return problem.type == at::kFloat
+             ? attend<float>(problem, inputs, documents, Bits(visible_BQW), Bits(other_BQW), keeps_weights)
+             : attend<at::BFloat16>(problem, inputs, documents, Bits(visible_BQW), Bits(other_BQW), keeps_weights);
 }
 
 }  // namespace permcode

@@ -44,6 +44,14 @@ Matrix<const T> gather_rows(Matrix<const T> from, const int64_t* index, int64_t 
   return {to, width};
 }
 
+// The queries that `index` names, scaled and with the head's bias, one after the other.
+template <typename T>
+Matrix<const T> ask_rows(Matrix<const T> queries, const int64_t* index, int64_t count, int64_t width, float scale,
+                         const T* bias, T* to) {
+  for (int64_t i = 0; i < count; ++i) scale_and_add(queries.row(index[i]), scale, bias, to + i * width, width);
+  return {to, width};
+}
+
 // C [m, n] = A B, or C += A B. `b_stride` is n of the whole B.
 template <typename T>
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t b_stride, float* c,

@@ -10,14 +10,16 @@ TORCH_LIBRARY(permcode_attention, library) {
   library.def("different(Tensor row_BQ, Tensor key_BK) -> Tensor", permcode::different);
   library.def("multiplies(ScalarType type) -> bool", permcode::multiplies);
   library.def(
-      "forward(Tensor content_NBQH, Tensor? distance_NBQH, Tensor? document_NBQ2, Tensor key_NBKH,"
-      " Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW, Tensor? other_BQW, Tensor row_position_BQ,"
-      " Tensor row_order_BQ, Tensor key_position_BK, int highest_distance, bool keeps_weights) -> (Tensor, Tensor)",
+      "forward(Tensor query_NBQH, float scale, Tensor? content_bias_NH, Tensor? distance_bias_NH,"
+      " Tensor? document_NBQ2, Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW,"
+      " Tensor? other_BQW, Tensor row_position_BQ, Tensor row_order_BQ, Tensor key_position_BK, int highest_distance,"
+      " bool keeps_weights) -> (Tensor, Tensor)",
       permcode::forward);
   library.def(
-      "backward(Tensor gradient_NBQH, Tensor weights_NBQS, Tensor content_NBQH, Tensor? distance_NBQH,"
-      " Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW, Tensor row_position_BQ,"
-      " Tensor row_order_BQ, Tensor key_position_BK, int highest_distance) -> (Tensor, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
+      "backward(Tensor gradient_NBQH, Tensor weights_NBQS, Tensor query_NBQH, float scale, Tensor? content_bias_NH,"
+      " Tensor? distance_bias_NH, Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor? other_BQW,"
+      " Tensor row_position_BQ, Tensor row_order_BQ, Tensor key_position_BK, int highest_distance)"
+      " -> (Tensor, Tensor?, Tensor?, Tensor?, Tensor, Tensor, Tensor?)",
       permcode::backward);
   library.def("token_nats(Tensor logits_XV, Tensor wanted_X) -> (Tensor, Tensor)", permcode::token_nats);
   library.def(

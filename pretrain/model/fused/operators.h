@@ -33,20 +33,26 @@ bool multiplies(at::ScalarType type);
 // Bits, positions and weights have their rows in the order of positions, row i being row_order[i] of the other
 // tensors: a block of rows then needs few distances.
 
-// [N, B, Q, H] and the weights [N, B, Q, S]; an empty tensor in their place unless they are to be kept.
-std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& content_NBQH, const OptionalTensor& distance_NBQH,
-                                           const OptionalTensor& document_NBQ2, const at::Tensor& key_NBKH,
-                                           const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
-                                           const at::Tensor& visible_BQW, const OptionalTensor& other_BQW,
-                                           const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
-                                           const at::Tensor& key_position_BK, int64_t highest_distance,
-                                           bool keeps_weights);
+// [N, B, Q, H] and the weights [N, B, Q, S]; an empty tensor in their place unless they are to be kept. What rows ask is
+// query * scale + bias; without `distance_NRH` there is nothing to be asked about distances.
+std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query_NBQH, double scale,
+                                           const OptionalTensor& content_bias_NH,
+                                           const OptionalTensor& distance_bias_NH, const OptionalTensor& document_NBQ2,
+                                           const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
+                                           const OptionalTensor& distance_NRH, const at::Tensor& visible_BQW,
+                                           const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+                                           const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK,
+                                           int64_t highest_distance, bool keeps_weights);
 
-std::tuple<at::Tensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor, OptionalTensor> backward(
-    const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& content_NBQH,
-    const OptionalTensor& distance_NBQH, const at::Tensor& key_NBKH, const at::Tensor& value_NBKH,
-    const OptionalTensor& distance_NRH, const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
-    const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance);
+// Of the query, the two biases, the documents' scores, keys, values and the keys of distances.
+using BackwardResult = std::tuple<at::Tensor, OptionalTensor, OptionalTensor, OptionalTensor, at::Tensor, at::Tensor,
+                                  OptionalTensor>;
+
+BackwardResult backward(const at::Tensor& gradient_NBQH, const at::Tensor& weights_NBQS, const at::Tensor& query_NBQH,
+                        double scale, const OptionalTensor& content_bias_NH, const OptionalTensor& distance_bias_NH,
+                        const at::Tensor& key_NBKH, const at::Tensor& value_NBKH, const OptionalTensor& distance_NRH,
+                        const OptionalTensor& other_BQW, const at::Tensor& row_position_BQ,
+                        const at::Tensor& row_order_BQ, const at::Tensor& key_position_BK, int64_t highest_distance);
 
 // -log softmax(logits)[wanted], float32 [X]; and of every row the highest logit and the logarithm of the sum of
 // e^(logit - highest), float32 [X, 2]. Refuses wanted tokens outside the vocabulary.

@@ -16,11 +16,29 @@ inline OptionalTensor with_plain_rows(const OptionalTensor& tensor) {
   return tensor ? OptionalTensor(with_plain_rows(*tensor)) : std::nullopt;
 }
 
+// What a row asks keys is query * scale + content bias, what it asks distances query * scale + distance bias.
 struct Inputs {
-  at::Tensor content_NBQH;
-  OptionalTensor distance_NBQH;
+  at::Tensor query_NBQH;
+  double scale;
+  OptionalTensor content_bias_NH, distance_bias_NH;
   at::Tensor key_NBKH, value_NBKH;
   OptionalTensor distance_NRH;
+
+  Inputs with_plain_rows() const {
+    return {permcode::with_plain_rows(query_NBQH),       scale,
+            permcode::with_plain_rows(content_bias_NH),  permcode::with_plain_rows(distance_bias_NH),
+            permcode::with_plain_rows(key_NBKH),         permcode::with_plain_rows(value_NBKH),
+            permcode::with_plain_rows(distance_NRH)};
+  }
+
+  // Rows of lane b as they ask in head n.
+  template <typename T>
+  Matrix<const T> asked(const OptionalTensor& bias_NH, int64_t n, int64_t b, const int64_t* order, int64_t num_rows,
+                        T* to) const {
+    const int64_t width = query_NBQH.size(3);
+    const T* bias = bias_NH ? static_cast<const T*>(bias_NH->data_ptr()) + n * bias_NH->stride(0) : nullptr;
+    return ask_rows(head<const T>(query_NBQH, n, b), order, num_rows, width, float(scale), bias, to);
+  }
 };
 
 struct Problem {
@@ -32,14 +50,14 @@ struct Problem {
 
   Problem(const Inputs& inputs, const at::Tensor& row_position_BQ, const at::Tensor& row_order_BQ,
           const at::Tensor& key_position_BK, int64_t highest_distance)
-      : heads(inputs.content_NBQH.size(0)),
-        lanes(inputs.content_NBQH.size(1)),
-        rows(inputs.content_NBQH.size(2)),
+      : heads(inputs.query_NBQH.size(0)),
+        lanes(inputs.query_NBQH.size(1)),
+        rows(inputs.query_NBQH.size(2)),
         keys(inputs.key_NBKH.size(2)),
-        width(inputs.content_NBQH.size(3)),
+        width(inputs.query_NBQH.size(3)),
         padded_keys(padded_keys_of(keys)),
         blocks((rows + kBlockRows - 1) / kBlockRows),
-        type(inputs.content_NBQH.scalar_type()),
+        type(inputs.query_NBQH.scalar_type()),
         distances{highest_distance, inputs.distance_NRH ? inputs.distance_NRH->size(1) : 0},
         row_positions(row_position_BQ.contiguous()),
         row_orders(row_order_BQ.contiguous()),
@@ -53,12 +71,13 @@ struct Problem {
   // What follows reads and writes by these sizes: nothing may be of another.
   void check(const Inputs& inputs) const {
     TORCH_CHECK(type == at::kFloat || (type == at::kBFloat16 && width % 2 == 0), "float32, or bfloat16 in pairs");
-    check_heads(inputs.content_NBQH, rows, width);
+    check_heads(inputs.query_NBQH, rows, width);
+    check_bias(inputs.content_bias_NH);
+    check_bias(inputs.distance_bias_NH);
     check_heads(inputs.key_NBKH, keys, width);
     check_heads(inputs.value_NBKH, keys, width);
-    TORCH_CHECK(inputs.distance_NBQH.has_value() == inputs.distance_NRH.has_value(), "distances need both");
+    TORCH_CHECK(!inputs.distance_bias_NH || inputs.distance_NRH, "a bias for distances that have no keys");
     if (inputs.distance_NRH) {
-      check_heads(*inputs.distance_NBQH, rows, width);
       const at::Tensor& table = *inputs.distance_NRH;
       TORCH_CHECK(table.dim() == 3 && table.size(0) == heads && table.size(2) == width && distances.count > 0 &&
                       table.scalar_type() == type,
@@ -75,6 +94,11 @@ struct Problem {
   void check_heads(const at::Tensor& heads_NBXH, int64_t count, int64_t head_dim) const {
     TORCH_CHECK(heads_NBXH.scalar_type() == type && heads_NBXH.sizes().equals({heads, lanes, count, head_dim}),
                 "heads of another shape or type: ", heads_NBXH.sizes());
+  }
+
+  void check_bias(const OptionalTensor& bias_NH) const {
+    TORCH_CHECK(!bias_NH || (bias_NH->scalar_type() == type && bias_NH->sizes().equals({heads, width})),
+                "a bias of another shape or type");
   }
 
   void check_bits(const OptionalTensor& bits_BQW) const {

@@ -178,6 +178,16 @@ inline void convert(const From* from, To* to, int64_t count) {
   for (; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 
+// to[i] = from[i] * scale + bias[i]; nothing is added where there is no bias.
+template <typename From, typename To>
+inline void scale_and_add(const From* from, float scale, const To* bias, To* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    store(load(from + i) * all(scale) + (bias ? load(bias + i) : Floats{}), to + i);
+  for (; i < count; ++i)
+    to[i] = static_cast<To>(static_cast<float>(from[i]) * scale + (bias ? static_cast<float>(bias[i]) : 0.0f));
+}
+
 // to[i] = the pair (a[i], b[i]); float32 has no pairs, and `b` is not used.
 inline void interleave(const float* a, const float*, int64_t count, float* to) { std::memcpy(to, a, count * sizeof(float)); }
 

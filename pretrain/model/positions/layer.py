@@ -3,9 +3,19 @@
 Shapes: B lanes, X rows or keys, Q rows, N heads, H head dim, D model, R distances.
 """
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 from pretrain.model.places import DistanceSpan
+
+
+@dataclass(frozen=True)
+class QueryBiases:
+    """Added to the queries that meet keys, and to those that meet `distance_keys`; None where nothing is."""
+
+    content_NH: Tensor | None
+    distance_NH: Tensor | None
 
 
 class LayerPositions(nn.Module):
@@ -15,13 +25,9 @@ class LayerPositions(nn.Module):
         """Queries or keys with their own position worked in."""
         return heads_BXNH
 
-    def content_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
-        """The query that meets keys, scaled."""
-        return query_BQNH * scale
-
-    def distance_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
-        """The query that meets `distance_keys`, scaled."""
-        return query_BQNH * scale
+    def biases(self) -> QueryBiases:
+        """What is added to all queries."""
+        return QueryBiases(None, None)
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor | None:
         """A key [N, R, H] for every distance of the span; None where distances have none."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.model.places import DistanceSpan
-from pretrain.model.positions.layer import LayerPositions
+from pretrain.model.positions.layer import LayerPositions, QueryBiases
 
 _BASE = 10_000.0
 
@@ -36,21 +36,12 @@ class TransformerXLLayer(LayerPositions):
         self.content_bias_NH = nn.Parameter(torch.empty(num_heads, head_dim))
         self.position_bias_NH = nn.Parameter(torch.empty(num_heads, head_dim))
 
-    def content_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
-        """(q + u) * scale."""
-        return _biased(query_BQNH, self.content_bias_NH, scale)
-
-    def distance_query(self, query_BQNH: Tensor, scale: float) -> Tensor:
-        """(q + v) * scale."""
-        return _biased(query_BQNH, self.position_bias_NH, scale)
+    def biases(self) -> QueryBiases:
+        """u and v."""
+        return QueryBiases(self.content_bias_NH, self.position_bias_NH)
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor:
         """W r for every distance, shared by all lanes."""
         assert table_RD is not None
         projected: Tensor = self.projection(table_RD)
         return projected.view(len(span), self.num_heads, -1).transpose(0, 1)
-
-
-def _biased(query_BQNH: Tensor, bias_NH: Tensor, scale: float) -> Tensor:
-    """One pass over the queries, not two."""
-    return torch.add((bias_NH * scale).to(query_BQNH.dtype), query_BQNH, alpha=scale)

@@ -1,5 +1,6 @@
 """Attention problems for the fused operators, and the same in the plainest tensor operations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +12,16 @@ from pretrain.model.places import UNFILLED_GROUP, DistanceSpan, Places, Sight, j
 
 FAR_GROUP = 1 << 40
 """Groups are hashes: they do not fit into 32 bits."""
-NAMES = ("mixed", "content", "distance", "document", "key", "value", "distance keys")
+NAMES = (
+    "mixed",
+    "query",
+    "content bias",
+    "distance bias",
+    "document",
+    "key",
+    "value",
+    "distance keys",
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class Shape:
     gap: int = 0
     distances: bool = True
     documents: bool = True
+    biases: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,9 +79,11 @@ def make_problem(shape: Shape, seed: int = 0) -> Problem:
     span = DistanceSpan.of_segment(content.extent, shape.memory)
     heads = (shape.heads, lanes)
     rows, num_keys, scale = length + shape.predicted, length + shape.memory, shape.head_dim**-0.5
+    bias_shape = (shape.heads, shape.head_dim)
     inputs = (
-        normal(*heads, rows, shape.head_dim) * scale,
-        normal(*heads, rows, shape.head_dim) * scale if shape.distances else None,
+        normal(*heads, rows, shape.head_dim),
+        normal(*bias_shape) * scale if shape.biases else None,
+        normal(*bias_shape) * scale if shape.biases and shape.distances else None,
         normal(*heads, rows, 2) if shape.documents else None,
         normal(*heads, num_keys, shape.head_dim),
         normal(*heads, num_keys, shape.head_dim),
@@ -83,11 +96,14 @@ def make_problem(shape: Shape, seed: int = 0) -> Problem:
 def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances, sight: Sight) -> Tensor:
     """Attention as its definition reads; distances outside the span take its ends."""
     keys, span = sight.keys, sight.span
-    score = queries.content_NBQH @ key.mT
-    if queries.distance_NBQH is not None and distances.keys_NRH is not None:
+    scaled = queries.query_NBQH * queries.scale
+    score = _plus(scaled, queries.content_bias_NH) @ key.mT
+    if distances.keys_NRH is not None:
         distance = sight.position_BQ[:, :, None] - keys.position_BX[:, None, :]
         row = (span.high - distance.clamp(span.low, span.high)).expand_as(score)
-        score = score + (queries.distance_NBQH @ distances.keys_NRH[:, None].mT).gather(-1, row)
+        score = score + (_plus(scaled, queries.distance_bias_NH) @ distances.keys_NRH[:, None].mT).gather(
+            -1, row
+        )
     if queries.document_NBQ2 is not None and sight.document_BQ is not None and keys.document_BX is not None:
         other = sight.document_BQ[:, :, None] != keys.document_BX[:, None, :]
         score = score + torch.where(other, queries.document_NBQ2[..., 1:], queries.document_NBQ2[..., :1])
@@ -99,12 +115,22 @@ def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances,
     return weight @ value
 
 
+def _plus(query_NBQH: Tensor, bias_NH: Tensor | None) -> Tensor:
+    return query_NBQH if bias_NH is None else query_NBQH + bias_NH[:, None, None]
+
+
+def queries_of(inputs: Sequence[Tensor | None]) -> Queries:
+    """The queries among a problem's inputs."""
+    query, content_bias, distance_bias, document = inputs[:4]
+    assert query is not None
+    return Queries(query, query.shape[-1] ** -0.5, content_bias, distance_bias, document)
+
+
 def solved(problem: Problem, dtype: torch.dtype, attention=attend_fused) -> list[Tensor | None]:
     """What NAMES names: the result, then the gradients of the inputs."""
     inputs = [None if x is None else x.to(dtype).clone().requires_grad_() for x in problem.inputs]
-    content, distance, document, key, value, table = inputs
-    queries = Queries(content, distance, document)
-    mixed = attention(queries, key, value, Distances(table, None), problem.sight)
+    *_, key, value, table = inputs
+    mixed = attention(queries_of(inputs), key, value, Distances(table, None), problem.sight)
     mixed.backward(problem.gradient_NBQH.to(dtype))
     return [mixed.detach(), *(None if x is None else x.grad for x in inputs)]
 

@@ -18,6 +18,7 @@ from tests.unit.pretrain.model.fused_cases import (
     Shape,
     make_problem,
     plainest,
+    queries_of,
     relative_error,
     solved,
 )
@@ -43,6 +44,7 @@ shapes = st.builds(
     gap=st.integers(0, 20),
     distances=st.booleans(),
     documents=st.booleans(),
+    biases=st.booleans(),
 )
 
 
@@ -101,11 +103,11 @@ def test_what_is_hidden_changes_no_bit_be_it_nan(dtype: torch.dtype) -> None:
     shape = Shape(length=40, memory=30, predicted=8, head_dim=16)
     problem = make_problem(shape)
     unfilled = shape.memory // 2
-    content, distance, document, key, value, table = problem.inputs
+    *queries, key, value, table = problem.inputs
     assert key is not None
     key = key.clone()
     key[:, :, :unfilled] = torch.nan
-    spoiled = replace(problem, inputs=(content, distance, document, key, value, table))
+    spoiled = replace(problem, inputs=(*queries, key, value, table))
     mixed, spoiled_mixed = (solved(each, dtype)[0] for each in (problem, spoiled))
     assert mixed is not None
     assert spoiled_mixed is not None
@@ -115,11 +117,11 @@ def test_what_is_hidden_changes_no_bit_be_it_nan(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_nan_in_a_visible_score_is_not_swallowed(dtype: torch.dtype) -> None:
     problem = make_problem(Shape(length=20, memory=20))
-    content, *others = problem.inputs
-    assert content is not None
-    content = content.clone()
-    content[1, 0, 3] = torch.nan
-    mixed = solved(replace(problem, inputs=(content, *others)), dtype)[0]
+    query, *others = problem.inputs
+    assert query is not None
+    query = query.clone()
+    query[1, 0, 3] = torch.nan
+    mixed = solved(replace(problem, inputs=(query, *others)), dtype)[0]
     assert mixed is not None
     assert mixed[1, 0, 3].isnan().all()
     assert not mixed[0].isnan().any()
@@ -149,12 +151,12 @@ def test_distances_beyond_the_table_share_its_ends() -> None:
 def test_keys_may_stand_in_any_order() -> None:
     problem = make_problem(Shape(length=30, memory=10))
     sight, order = problem.sight, torch.randperm(40, generator=torch.Generator().manual_seed(1))
-    content, distance, document, key, value, table = problem.inputs
+    *queries, key, value, table = problem.inputs
     assert key is not None
     assert value is not None
     keys = sight.keys.at(order.expand(2, -1))
     shuffled = Sight(sight.position_BQ, sight.bound_BQ, sight.group_BQ, sight.document_BQ, keys, sight.span)
-    inputs = (content, distance, document, key[:, :, order], value[:, :, order], table)
+    inputs = (*queries, key[:, :, order], value[:, :, order], table)
     expected = solved(problem, torch.float32)
     for index, result in enumerate(solved(replace(problem, sight=shuffled, inputs=inputs), torch.float32)):
         assert result is not None
@@ -189,17 +191,18 @@ def test_bits_depend_neither_on_the_run_nor_on_the_threads(dtype: torch.dtype) -
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_row_depends_on_no_other_lane_and_no_other_row(dtype: torch.dtype) -> None:
     problem = make_problem(Shape(2, 3, 70, 30, 20, 32))
-    content, distance, document, key, value, table = (
-        None if each is None else each.to(dtype) for each in problem.inputs
-    )
-    assert content is not None
-    assert distance is not None
-    assert document is not None
+    inputs = [None if each is None else each.to(dtype) for each in problem.inputs]
+    *_, key, value, table = inputs
     assert key is not None
     assert value is not None
     first = 41
-    queries = Queries(content, distance, document)
-    later = Queries(*(each[:, :, first:] for each in (content, distance, document)))
+    queries = queries_of(inputs)
+    assert queries.document_NBQ2 is not None
+    later = replace(
+        queries,
+        query_NBQH=queries.query_NBQH[:, :, first:],
+        document_NBQ2=queries.document_NBQ2[:, :, first:],
+    )
     whole = attend_fused(queries, key, value, Distances(table, None), problem.sight)
     part = attend_fused(later, key, value, Distances(table, None), problem.sight.rows_from(first))
     assert torch.equal(whole[:, :, first:], part)
@@ -213,12 +216,10 @@ def test_heads_may_lie_in_memory_in_any_way(dtype: torch.dtype) -> None:
         return None if each is None else each.to(dtype).transpose(0, -2).contiguous().transpose(0, -2)
 
     def attended(inputs: list[Tensor | None]) -> Tensor:
-        content, distance, document, key, value, table = inputs
-        assert content is not None
+        *_, key, value, table = inputs
         assert key is not None
         assert value is not None
-        queries = Queries(content, distance, document)
-        return attend_fused(queries, key, value, Distances(table, None), problem.sight)
+        return attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.sight)
 
     plain = attended([None if each is None else each.to(dtype) for each in problem.inputs])
     assert torch.equal(attended([turned(each) for each in problem.inputs]), plain)
@@ -233,15 +234,12 @@ def test_without_gradients_and_with_checkpointing_it_is_the_same() -> None:
         return result
 
     assert _equal(solved(problem, torch.float32, checkpointed), expected)
-    content, distance, document, key, value, table = (
-        None if each is None else each.float() for each in problem.inputs
-    )
-    assert content is not None
+    inputs = [None if each is None else each.float() for each in problem.inputs]
+    *_, key, value, table = inputs
     assert key is not None
     assert value is not None
     with torch.inference_mode():
-        queries = Queries(content, distance, document)
-        mixed = attend_fused(queries, key, value, Distances(table, None), problem.sight)
+        mixed = attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.sight)
     assert expected[0] is not None
     assert torch.equal(mixed, expected[0])
 
@@ -250,28 +248,33 @@ def test_what_it_cannot_do_it_leaves_to_the_plain_attention() -> None:
     heads = torch.zeros(2, 1, 4, 8)
     table = torch.zeros(2, 5, 8)
     plain = Distances(None, None)
-    assert fusable(Queries(heads, heads, None), Distances(table, None), dropout=0.0)
-    assert not fusable(Queries(heads, None, None), plain, dropout=0.1)
-    assert not fusable(Queries(heads, None, None), Distances(table, table[0]), dropout=0.0)
-    assert not fusable(Queries(heads.double(), None, None), plain, dropout=0.0)
-    assert not fusable(Queries(heads.half(), None, None), plain, dropout=0.0)
-    assert not fusable(Queries(heads.bfloat16()[..., :7], None, None), plain, dropout=0.0)
-    assert not fusable(Queries(heads.bfloat16(), heads, None), Distances(table, None), dropout=0.0)
-    assert not fusable(Queries(heads.to("meta"), None, None), plain, dropout=0.0)
+    queries = Queries(heads, 1.0, None, None, None)
+    assert fusable(queries, Distances(table, None), dropout=0.0)
+    assert not fusable(queries, plain, dropout=0.1)
+    assert not fusable(queries, Distances(table, table[0]), dropout=0.0)
+    for other in (heads.double(), heads.half(), heads.bfloat16()[..., :7], heads.to("meta")):
+        assert not fusable(replace(queries, query_NBQH=other), plain, dropout=0.0)
+    narrow = replace(queries, query_NBQH=heads.bfloat16())
+    assert fusable(narrow, plain, dropout=0.0)
+    assert not fusable(narrow, Distances(table, None), dropout=0.0)
+    assert not fusable(replace(narrow, content_bias_NH=heads[:, 0, 0]), plain, dropout=0.0)
 
 
 def test_inputs_that_do_not_fit_each_other_are_refused() -> None:
     problem = make_problem(Shape())
-    content, distance, document, key, value, table = (
-        None if each is None else each.float() for each in problem.inputs
-    )
-    assert content is not None
+    inputs = [None if each is None else each.float() for each in problem.inputs]
+    *_, key, value, table = inputs
     assert key is not None
     assert value is not None
-    queries = Queries(content, distance, document)
+    queries = queries_of(inputs)
     with pytest.raises(RuntimeError, match="heads of another shape"):
         attend_fused(queries, key, value[:, :, :-1], Distances(table, None), problem.sight)
     with pytest.raises(RuntimeError, match="of another shape"):
         attend_fused(queries, key, value, Distances(table, None), problem.sight.rows_from(1))
     with pytest.raises(RuntimeError, match="heads of another shape or type"):
         attend_fused(queries, key.bfloat16(), value, Distances(table, None), problem.sight)
+    narrow = torch.zeros(2, 7)
+    with pytest.raises(RuntimeError, match="a bias of another shape"):
+        attend_fused(
+            replace(queries, content_bias_NH=narrow), key, value, Distances(table, None), problem.sight
+        )

@@ -17,7 +17,7 @@ from pretrain.model.fused import attend as fused_attend
 from pretrain.model.fused import operators
 from pretrain.model.fused.preflight import attention_check
 
-QUERIES = Queries(torch.zeros(1, 1, 4, 2), None, None)
+QUERIES = Queries(torch.zeros(1, 1, 4, 2), 1.0, None, None, None)
 
 
 @pytest.fixture
