@@ -240,6 +240,7 @@ void differentiate(const Problem& problem, const Forward& forward, const Bits& o
     distance_sums.make(problem.heads * problem.lanes * table);
   }
   at::parallel_for(0, problem.heads * problem.lanes, 1, [&](int64_t first, int64_t last) {
+    const Multiplying multiplying;
     LaneGradients<T> lane(problem, forward, other, gradients);
     for (int64_t task = first; task < last; ++task) {
       const int64_t n = task / problem.lanes;

@@ -65,6 +65,7 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& 
   at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, options);
   at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
   at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
+    const Multiplying multiplying;
     Buffer<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
     Buffer<T> queries(kBlockRows * width), passing(keeps_weights ? 0 : kBlockRows * padded);
     for (int64_t task = first; task < last; ++task) {
@@ -100,6 +101,7 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& 
 
 bool multiplies(at::ScalarType type) {
   if (type != at::kBFloat16) return type == at::kFloat;
+  const Multiplying multiplying;
   const at::BFloat16 pair[2] = {};
   float product = 0.0f;
   try {

@@ -52,7 +52,16 @@ Matrix<const T> ask_rows(Matrix<const T> queries, const int64_t* index, int64_t 
   return {to, width};
 }
 
-// C [m, n] = A B, or C += A B. `b_stride` is n of the whole B.
+// Lives while a thread multiplies. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them
+// when the shape changes, and does not notice when another product on the thread has changed them since.
+struct Multiplying {
+  Multiplying() = default;
+  Multiplying(const Multiplying&) = delete;
+  Multiplying& operator=(const Multiplying&) = delete;
+  ~Multiplying() { at::native::cpublas::brgemm_release(); }
+};
+
+// C [m, n] = A B, or C += A B, by a thread that is `Multiplying`. `b_stride` is n of the whole B.
 template <typename T>
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t b_stride, float* c,
               int64_t c_stride, bool accumulate = false) {

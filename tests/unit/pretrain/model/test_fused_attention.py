@@ -1,5 +1,7 @@
 """The fused attention against the plainest one in float64, and what it promises beside the numbers."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -223,6 +225,31 @@ def test_heads_may_lie_in_memory_in_any_way(dtype: torch.dtype) -> None:
 
     plain = attended([None if each is None else each.to(dtype) for each in problem.inputs])
     assert torch.equal(attended([turned(each) for each in problem.inputs]), plain)
+
+
+OTHER_PRODUCTS = """
+import torch
+from pretrain.model.attend import Distances, Queries
+from pretrain.model.fused.attend import attend_fused
+from pretrain.model.fused.operators import load_operators
+from tests.unit.pretrain.model.fused_cases import Shape, make_problem, queries_of
+assert load_operators() is None
+torch.set_num_threads(1)
+problem = make_problem(Shape(1, 1, 64, 0, 0, 64, distances=False, documents=False))
+inputs = [None if each is None else each.bfloat16() for each in problem.inputs]
+def attended():
+    return attend_fused(queries_of(inputs), inputs[-3], inputs[-2], Distances(None, None), problem.sight)
+before = attended()
+for size in (16, 64, 256):
+    torch.ones(size, size, dtype=torch.bfloat16) @ torch.ones(size, size, dtype=torch.bfloat16)
+    assert torch.equal(attended(), before)
+"""
+
+
+def test_other_products_of_the_thread_between_two_of_one_shape_disturb_nothing() -> None:
+    """On processors with tiles (AMX) it died of an illegal instruction: 64 keys, heads of 64, short texts."""
+    finished = subprocess.run([sys.executable, "-c", OTHER_PRODUCTS], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
 
 
 def test_without_gradients_and_with_checkpointing_it_is_the_same() -> None:
