@@ -6,12 +6,14 @@ Shapes: B lanes, S source, T target, D embedding, R state of one direction, C = 
 L readout.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from finetune.layers.shared_factor import SharedFactor
 from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 
@@ -41,6 +43,21 @@ class Annotations:
     def with_state(self, state_BR: Tensor) -> "Annotations":
         """The same source with another state to go on from."""
         return replace(self, state_BR=state_BR)
+
+
+Product = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class StepProducts:
+    """What a step multiplies by matrices: its state twice, a weight for every annotation, the context, and the
+    state after the reset gate."""
+
+    align_state: Product
+    annotations: Product
+    from_context: Product
+    from_state: Product
+    from_reset_state: Product
 
 
 class BidirectionalEncoder(nn.Module):
@@ -99,27 +116,43 @@ class AlignedDecoder(nn.Module):
         state_BR = at_least_float32(torch.tanh(self.start(backward_BR)))
         return Annotations(annotation_BSC, self.align_annotation(annotation_BSC), is_source_BS, state_BR)
 
-    def align(self, state_BR: Tensor, source: Annotations) -> Tensor:
+    def products(self, source: Annotations) -> StepProducts:
+        """For single steps."""
+        return StepProducts(
+            self.align_state,
+            lambda weight_B1S: weight_B1S @ source.annotation_BSC,
+            self.from_context,
+            self.from_state,
+            self.from_reset_state,
+        )
+
+    def _shared_products(self, source: Annotations) -> StepProducts:
+        """For all steps of a text, which have one gradient for each matrix."""
+        layers = (self.align_state, self.from_context, self.from_state, self.from_reset_state)
+        align_state, *others = (SharedFactor(layer.weight.T) for layer in layers)
+        return StepProducts(align_state, SharedFactor(source.annotation_BSC), *others)
+
+    def align(self, narrow_BR: Tensor, source: Annotations, products: StepProducts) -> Tensor:
         """alpha_ij [B, S] = softmax_j v tanh(W_a s_{i-1} + U_a h_j), in the annotations' type."""
-        narrow_BR = state_BR.to(source.energy_BSA.dtype)
-        energy_BS1 = self.align_score(torch.tanh(self.align_state(narrow_BR)[:, None] + source.energy_BSA))
+        aligned_BA = products.align_state(narrow_BR)
+        energy_BS1 = self.align_score(torch.tanh(aligned_BA[:, None] + source.energy_BSA))
         energy_BS = at_least_float32(energy_BS1[:, :, 0]).masked_fill(~source.is_source_BS, -torch.inf)
         return energy_BS.softmax(dim=-1).to(source.energy_BSA.dtype)
 
     def step(
-        self, state_BR: Tensor, from_token_B3R: Tensor, source: Annotations
+        self, state_BR: Tensor, from_token_B3R: Tensor, source: Annotations, products: StepProducts
     ) -> tuple[Tensor, Tensor, Tensor]:
         """s_i, c_i and alpha_i; `from_token_B3R` is what `from_token` makes of y_{i-1}.
 
         s_i = (1 - z) s_{i-1} + z s~, s~ = tanh(W y + U (r s_{i-1}) + C c_i) (A.1.1).
         """
-        weight_BS = self.align(state_BR, source)
-        context_BC = torch.bmm(weight_BS[:, None], source.annotation_BSC)[:, 0]
-        narrow_BR = state_BR.to(context_BC.dtype)
-        given_B3R = from_token_B3R + self.from_context(context_BC)
-        proposed_BR, gates_B2R = given_B3R.split([self.state_dim, 2 * self.state_dim], dim=-1)
-        update_BR, reset_BR = torch.sigmoid(gates_B2R + self.from_state(narrow_BR)).chunk(2, dim=-1)
-        proposal_BR = torch.tanh(proposed_BR + self.from_reset_state(reset_BR * narrow_BR))
+        narrow_BR = state_BR.to(source.energy_BSA.dtype)
+        weight_BS = self.align(narrow_BR, source, products)
+        context_BC = products.annotations(weight_BS[:, None])[:, 0]
+        given_B3R = from_token_B3R + products.from_context(context_BC)
+        proposed_BR, gates_B2R = given_B3R.tensor_split([self.state_dim], dim=-1)
+        update_BR, reset_BR = torch.sigmoid(gates_B2R + products.from_state(narrow_BR)).chunk(2, dim=-1)
+        proposal_BR = torch.tanh(proposed_BR + products.from_reset_state(reset_BR * narrow_BR))
         return (
             torch.lerp(state_BR, proposal_BR.to(state_BR.dtype), update_BR.to(state_BR.dtype)),
             context_BC,
@@ -143,8 +176,9 @@ class AlignedDecoder(nn.Module):
         """Rows [B, T, L] behind every token of the input, one step after the other; the rest is done at once."""
         from_token_BT3R = self.from_token(rows_BTD)
         state_BR, states, contexts = source.state_BR, [], []
+        products = self._shared_products(source)
         for from_token_B3R in from_token_BT3R.unbind(dim=1):
-            state_BR, context_BC, _ = self.step(state_BR, from_token_B3R, source)
+            state_BR, context_BC, _ = self.step(state_BR, from_token_B3R, source, products)
             states.append(state_BR)
             contexts.append(context_BC)
         return self.readout(torch.stack(states, dim=1), rows_BTD, torch.stack(contexts, dim=1))

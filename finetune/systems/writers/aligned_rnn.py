@@ -111,7 +111,10 @@ class AlignedText:
         decoder = self._network.decoder
         rows_BD = self._network.rows(token_B[:, None])[:, 0]
         state_BR, context_BC, weight_BS = decoder.step(
-            self._source.state_BR, decoder.from_token(rows_BD), self._source
+            self._source.state_BR,
+            decoder.from_token(rows_BD),
+            self._source,
+            decoder.products(self._source),
         )
         self._source = self._source.with_state(state_BR)
         self.weights.append(weight_BS)
