@@ -1,4 +1,4 @@
-"""The aligned recurrent decoder of Bahdanau et al. 2015 (section 3.1, appendix A), and its encoder (3.2).
+"""The aligned recurrent decoder of Bahdanau et al. 2015 (section 3.1, appendix A).
 
 The recurrent state is float32 at least; matrices are multiplied in the weights' type.
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from finetune.layers.shared_factor import SharedFactor
 from pretrain.model.dropout import Dropout
@@ -58,33 +57,6 @@ class StepProducts:
     from_context: Product
     from_state: Product
     from_reset_state: Product
-
-
-class BidirectionalEncoder(nn.Module):
-    """Two recurrent networks that read the source from both ends; h_j holds both states at j."""
-
-    def __init__(
-        self, kind: str, embedding_dim: int, state_dim: int, num_layers: int, dropout: float
-    ) -> None:
-        super().__init__()
-        network = nn.LSTM if kind == "lstm" else nn.GRU
-        self.network = network(
-            embedding_dim,
-            state_dim,
-            num_layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if num_layers > 1 else 0.0,
-        )
-
-    def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """Annotations [B, S, C]; zeros in padding, which neither direction reads."""
-        length_B = is_source_BS.sum(dim=1).cpu()
-        packed = pack_padded_sequence(rows_BSD, length_B, batch_first=True, enforce_sorted=False)
-        annotation_BSC, _ = pad_packed_sequence(
-            self.network(packed)[0], batch_first=True, total_length=rows_BSD.shape[1]
-        )
-        return annotation_BSC
 
 
 class AlignedDecoder(nn.Module):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from finetune.examples import WritingData
-from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, BidirectionalEncoder, initialise
+from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, initialise
+from finetune.layers.recurrent_encoder import BidirectionalEncoder
 from finetune.systems.base import Base
 from finetune.systems.writers.alignment import Alignment
 from finetune.systems.writers.config import WriterConfig
