@@ -1,6 +1,8 @@
 """What all tests need: a quiet environment and one local Ray for those that use it."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,12 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tests' own Ray is the local one, whatever the caller's shell points at.
 os.environ.pop("RAY_ADDRESS", None)
+# A shell that puts `make test` into the background lets it ignore interrupts, and what tests start would inherit that.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
