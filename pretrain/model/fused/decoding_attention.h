@@ -59,7 +59,7 @@ class HeadAttention {
   }
 
   const float* biased(const float* query, const at::Tensor& bias_NH, int64_t n, float* to) const {
-    for (int64_t h = 0; h < width_; h += kLanes) store(load(query + h) + load(row(bias_NH, n) + h), to + h);
+    scale_and_add(query, 1.0f, row(bias_NH, n), to, width_);
     return to;
   }
 

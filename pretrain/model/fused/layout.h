@@ -44,14 +44,6 @@ Matrix<const T> gather_rows(Matrix<const T> from, const int64_t* index, int64_t 
   return {to, width};
 }
 
-// The queries that `index` names, scaled and with the head's bias, one after the other.
-template <typename T>
-Matrix<const T> ask_rows(Matrix<const T> queries, const int64_t* index, int64_t count, int64_t width, float scale,
-                         const T* bias, T* to) {
-  for (int64_t i = 0; i < count; ++i) scale_and_add(queries.row(index[i]), scale, bias, to + i * width, width);
-  return {to, width};
-}
-
 // Lives while a thread multiplies. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them
 // when the shape changes, and does not notice when another product on the thread has changed them since.
 struct Multiplying {

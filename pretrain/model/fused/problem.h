@@ -31,13 +31,16 @@ struct Inputs {
             permcode::with_plain_rows(distance_NRH)};
   }
 
-  // Rows of lane b as they ask in head n.
+  // What the rows that `order` names ask in head n of lane b, one after the other.
   template <typename T>
   Matrix<const T> asked(const OptionalTensor& bias_NH, int64_t n, int64_t b, const int64_t* order, int64_t num_rows,
                         T* to) const {
+    const auto queries = head<const T>(query_NBQH, n, b);
     const int64_t width = query_NBQH.size(3);
     const T* bias = bias_NH ? static_cast<const T*>(bias_NH->data_ptr()) + n * bias_NH->stride(0) : nullptr;
-    return ask_rows(head<const T>(query_NBQH, n, b), order, num_rows, width, float(scale), bias, to);
+    for (int64_t i = 0; i < num_rows; ++i)
+      scale_and_add(queries.row(order[i]), float(scale), bias, to + i * width, width);
+    return {to, width};
   }
 };
 
