@@ -41,6 +41,10 @@ def run_experiments(
     """
     find_model_folder(config.model)
     stages = experiment_stages(config)
+    if plan(stages, out)[0].action == "run":
+        # Before anything is started or written: a worker would find bad data a minute later.
+        for line in survey_lines(config):
+            Reporter().line(line)
 
     def keep_jobs(theirs: Mapping[str, Any]) -> None:
         ours = config.model_dump(mode="json")

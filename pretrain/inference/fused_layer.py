@@ -1,4 +1,5 @@
-"""A layer's pass over few rows as one C++ call, where a pass in PyTorch would cost what its many calls cost.
+"""A layer's pass over the rows of a decoding step as one C++ call, where a pass in PyTorch would cost what its many
+calls cost.
 
 Shapes: B lanes, Q rows, P passed rows, D model.
 """
@@ -8,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pretrain.inference.linear import MAX_FEW_ROWS
+from pretrain.inference.linear import MAX_FEW_ROWS, FrozenLinear
 from pretrain.inference.reach import Reach
-from pretrain.model.feed_forward import FeedForward, SwiGLU
 from pretrain.model.fused.operators import operators_are_there
 from pretrain.model.positions.layer import LayerPositions
 from pretrain.model.positions.transformer_xl import TransformerXLLayer
@@ -20,47 +20,53 @@ if TYPE_CHECKING:
 
 
 class FusedLayer:
-    """`DecodingLayer.advance` for at most MAX_FEW_ROWS rows that stand in successive columns.
+    """`DecodingLayer.advance` for rows that stand in successive columns, at most MAX_FEW_ROWS of a lane.
 
     Products and what enters them are rounded to the weights' type where the plain layer rounds them.
     """
 
-    def __init__(self, layer: "DecodingLayer", activation: str) -> None:
+    def __init__(self, layer: "DecodingLayer") -> None:
+        linears = _linears(layer)
         norms = layer.attention_norm, layer.feed_forward_norm
         tensors = {
-            "projection_ED": layer.projection.weight_OI,
-            "projection_E": layer.projection.bias_O,
-            "output_DI": layer.output.weight_OI,
             "attention_norm_2D": torch.stack([norms[0].weight_D, norms[0].bias_D]),
             "feed_forward_norm_2D": torch.stack([norms[1].weight_D, norms[1].bias_D]),
-            **_of_feed_forward(layer.block.feed_forward),
         }
+        for name, linear in linears.items():
+            tensors |= {f"{name}.{part}": tensor for part, tensor in _parts(linear).items()}
         if isinstance(layer.positions, TransformerXLLayer):
             tensors["distance_NH"] = layer.from_content_to_distance_NH.float()
         if layer.other_document_NH is not None:
             tensors["document_NH"] = layer.from_content_to_document_NH.float()
             tensors["other_document_NH"] = layer.other_document_NH
-        present = {name: one.detach().contiguous() for name, one in tensors.items() if one is not None}
         make: Any = torch.classes.permcode_attention.DecodingLayer
-        self._compiled = make(layer.num_heads, layer.block.pre_norm, norms[0].epsilon, activation, present)
+        self._compiled = make(
+            layer.num_heads,
+            layer.block.pre_norm,
+            norms[0].epsilon,
+            layer.feed_forward.activation,
+            MAX_FEW_ROWS,
+            {name: tensor.detach() for name, tensor in tensors.items()},
+        )
+        self._takes_many_rows = all(linear.packed is not None for linear in linears.values())
 
     @staticmethod
-    def of(layer: "DecodingLayer", activation: str) -> "FusedLayer | None":
+    def of(layer: "DecodingLayer") -> "FusedLayer | None":
         """None for a layer that the operator does not know, or where there is none."""
-        tensors = _of_feed_forward(layer.block.feed_forward)
-        inputs = [layer.projection.weight_OI, layer.output.weight_OI, tensors["down_DF"]]
         known = (
             layer.dtype in (torch.float32, torch.bfloat16)
             and layer.projection.weight_OI.device.type == "cpu"
             and type(layer.positions) in (LayerPositions, TransformerXLLayer)
             and layer.head_dim % 16 == 0
-            and all(weight_OI is not None and weight_OI.shape[1] % 32 == 0 for weight_OI in inputs)
+            and all(linear.weight_OI.shape[1] % 32 == 0 for linear in _linears(layer).values())
         )
-        return FusedLayer(layer, activation) if known and operators_are_there() else None
+        return FusedLayer(layer) if known and operators_are_there() else None
 
     def takes(self, rows_BQD: Tensor, reach: Reach) -> bool:
-        """Whether `advance` can be used for these rows."""
-        return rows_BQD.shape[0] * rows_BQD.shape[1] <= MAX_FEW_ROWS and reach.first_column is not None
+        """Whether `advance` can be used for these rows, and is faster."""
+        lanes, rows = rows_BQD.shape[:2]
+        few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
+        return few and reach.first_column is not None
 
     def advance(self, rows_BQD: Tensor, cache: "LayerCache", reach: Reach, num_passed: int) -> Tensor:
         """The last P rows one layer up [B, P, D], after the content rows' keys and values are written."""
@@ -81,17 +87,13 @@ class FusedLayer:
         return passed_BPD
 
 
-def _of_feed_forward(network: torch.nn.Module) -> dict[str, Tensor | None]:
-    if isinstance(network, SwiGLU):
-        return {
-            "gate_FD": network.gate.weight,
-            "up_FD": network.up.weight,
-            "down_DF": network.down.weight,
-        }
-    assert isinstance(network, FeedForward)
-    return {
-        "up_FD": network.up.weight,
-        "up_F": network.up.bias,
-        "down_DF": network.down.weight,
-        "down_D": network.down.bias,
-    }
+def _linears(layer: "DecodingLayer") -> dict[str, FrozenLinear]:
+    """The layer's products by the operator's names."""
+    network = layer.feed_forward
+    found = {"projection": layer.projection, "output": layer.output, "up": network.up, "down": network.down}
+    return found if network.gate is None else found | {"gate": network.gate}
+
+
+def _parts(linear: FrozenLinear) -> dict[str, Tensor]:
+    parts = {"weight_OI": linear.weight_OI, "packed": linear.packed, "bias_O": linear.bias_O}
+    return {name: part for name, part in parts.items() if part is not None}

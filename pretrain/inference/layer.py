@@ -4,19 +4,18 @@ Shapes: B lanes, T new content rows, Q rows (content, then predicted), C columns
 H head dim, D model, E = 3NH, R distances.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pretrain.inference.frozen_feed_forward import FrozenFeedForward
 from pretrain.inference.fused_layer import FusedLayer
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block
-from pretrain.model.feed_forward import FeedForward, SwiGLU
 from pretrain.model.precision import at_least_float32
 
 
@@ -74,7 +73,7 @@ class DecodingLayer:
         self.attention_dtype = attention_dtype(weight_ED)
         self.projection = FrozenLinear(weight_ED, bias_E)
         self.output = FrozenLinear(attention.output.weight)
-        self.feed_forward = _frozen(block.feed_forward, activation)
+        self.feed_forward = FrozenFeedForward(block.feed_forward, activation)
         self.from_content_to_distance_NH = distance_bias_NH - content_bias_NH
         self.other_document_NH: Tensor | None = None
         if attention.segments is not None:
@@ -82,11 +81,11 @@ class DecodingLayer:
             same_NH, other_NH = attention.segments.key_2NH.unbind(0)
             self.other_document_NH = (other_NH - same_NH).to(self.attention_dtype)
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
-        self._fused = FusedLayer.of(self, activation)
+        self._fused = FusedLayer.of(self)
 
     @property
     def compiled(self) -> bool:
-        """Whether few rows go through the compiled operator."""
+        """Whether the rows of a decoding step go through the compiled operator."""
         return self._fused is not None
 
     def advance(
@@ -170,17 +169,3 @@ class DecodingLayer:
     def _add(self, norm: _RowNorm, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
         rows_BQD = rows_BQD + update_BQD
         return rows_BQD if self.block.pre_norm else norm(rows_BQD)
-
-
-def _frozen(network: nn.Module, activation: str) -> Callable[[Tensor], Tensor]:
-    """The feed-forward network with its weights laid out once."""
-    if isinstance(network, SwiGLU):
-        gate, up, down = (FrozenLinear(part.weight) for part in (network.gate, network.up, network.down))
-        return lambda rows_BQD: down(functional.silu(gate(rows_BQD)) * up(rows_BQD))
-    assert isinstance(network, FeedForward)
-    down = FrozenLinear(network.down.weight, network.down.bias)
-    if activation == "gelu":
-        up_and_gelu = FrozenLinear(network.up.weight, network.up.bias, after="gelu")
-        return lambda rows_BQD: down(up_and_gelu(rows_BQD))
-    up = FrozenLinear(network.up.weight, network.up.bias)
-    return lambda rows_BQD: down(functional.relu(up(rows_BQD)))

@@ -26,7 +26,7 @@ class FrozenLinear:
         self, weight_OI: Tensor, bias_O: Tensor | None = None, after: Literal["none", "gelu"] = "none"
     ) -> None:
         self.weight_OI, self.bias_O, self._after = weight_OI.detach().contiguous(), bias_O, after
-        self._packed = _packed(self.weight_OI)
+        self.packed = _packed(self.weight_OI)
         self._takes_few_rows = after == "none" and _few_rows_fusable(self.weight_OI)
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -37,9 +37,9 @@ class FrozenLinear:
                 rows_XI, self.weight_OI, self.bias_O
             )
             return product_XO.view(*rows.shape[:-1], len(self.weight_OI))
-        if self._packed is not None and rows.numel():
+        if self.packed is not None and rows.numel():
             product: Tensor = torch.ops.mkldnn._linear_pointwise(
-                rows, self._packed, self.bias_O, self._after, [], "none" if self._after == "gelu" else ""
+                rows, self.packed, self.bias_O, self._after, [], "none" if self._after == "gelu" else ""
             )
             return product
         product = functional.linear(rows, self.weight_OI, self.bias_O)

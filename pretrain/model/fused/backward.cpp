@@ -78,7 +78,7 @@ class LaneGradients {
   void scores() {
     const auto gradient = gathered(forward_.gradient_NBQH);
     const Matrix<const T> weights{head<const T>(forward_.weights_NBQS, n_, b_).row(first_), padded_};
-    multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
+    products_.multiply(num_rows_, padded_, width_, gradient, values_HS_.data(), padded_, scores_.data(), padded_);
     for (int64_t i = 0; i < num_rows_; ++i)
       softmax_backward(scores_.data() + i * padded_, weights.row(i), padded_, score_rows_.data() + i * padded_);
     pack_rows(weights, num_rows_, kBlockRows, padded_, pairs_.data());
@@ -103,7 +103,7 @@ class LaneGradients {
   // What the block asked keys, in `rows_`.
   void content(float* bias_gradient_H) {
     const Matrix<const T> score_rows{score_rows_.data(), padded_};
-    multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
+    products_.multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
     add_rows(rows_, bias_gradient_H);
     pack_rows(score_rows, num_rows_, kBlockRows, padded_, pairs_.data());
     add_product(asked(inputs_.content_bias_NH), pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
@@ -125,8 +125,8 @@ class LaneGradients {
         add_row(position[i], i, window, shifted);
     }
     const Matrix<const T> shifted_rows{shifted_rows_.data(), window.width};
-    multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
-             distance_rows_.data(), width_);
+    products_.multiply(num_rows_, width_, window.width, shifted_rows, distances_RH + window.first * width_, width_,
+                       distance_rows_.data(), width_);
     add_rows(distance_rows_, bias_gradient_H);
     pack_rows(shifted_rows, num_rows_, kBlockRows, window.width, pairs_.data());
     add_product(asked(inputs_.distance_bias_NH), pairs_.data(), window.width,
@@ -153,8 +153,8 @@ class LaneGradients {
   // sum_HX += (the block's rows)^T factor_X
   void add_product(Matrix<const T> rows, const T* factor, int64_t factor_width, float* sum_HX, int64_t sum_stride) {
     transpose_rows(rows, num_rows_, kBlockRows, width_, scratch_.data(), columns_.data());
-    multiply(width_, factor_width, kBlockRows, {columns_.data(), kBlockRows}, factor, factor_width, sum_HX,
-             sum_stride, true);
+    products_.multiply(width_, factor_width, kBlockRows, {columns_.data(), kBlockRows}, factor, factor_width, sum_HX,
+                       sum_stride, true);
   }
 
   void add_rows(const Buffer<float>& rows, float* sum_H) const {
@@ -172,6 +172,7 @@ class LaneGradients {
     transpose_floats(gradient_HS.data(), padded_, problem_.keys, width_, out);
   }
 
+  const Products products_;
   const Problem& problem_;
   const Forward& forward_;
   const Inputs& inputs_;
@@ -240,7 +241,6 @@ void differentiate(const Problem& problem, const Forward& forward, const Bits& o
     distance_sums.make(problem.heads * problem.lanes * table);
   }
   at::parallel_for(0, problem.heads * problem.lanes, 1, [&](int64_t first, int64_t last) {
-    const Multiplying multiplying;
     LaneGradients<T> lane(problem, forward, other, gradients);
     for (int64_t task = first; task < last; ++task) {
       const int64_t n = task / problem.lanes;

@@ -53,6 +53,7 @@ class HeadAttention {
 
  private:
   static constexpr int64_t kMostRows = 4;  // of a group
+  static constexpr int64_t kUsualWidth = 64;  // known when this is compiled, it lets queries stay in registers
 
   const float* row(const at::Tensor& vectors_NH, int64_t n) const {
     return vectors_NH.const_data_ptr<float>() + n * width_;
@@ -66,9 +67,18 @@ class HeadAttention {
   // to[r][k] = (row r) (row k of the matrix)
   template <int64_t kRows>
   void products(Matrix<const float> rows, Matrix<const float> matrix, int64_t count, Matrix<float> to) const {
+    if (width_ == kUsualWidth)
+      products<kRows>(rows, matrix, count, std::integral_constant<int64_t, kUsualWidth>{}, to);
+    else
+      products<kRows>(rows, matrix, count, width_, to);
+  }
+
+  template <int64_t kRows, typename Width>
+  static void products(Matrix<const float> rows, Matrix<const float> matrix, int64_t count, Width width,
+                       Matrix<float> to) {
     for (int64_t k = 0; k < count; k += kLanes) {
       float tile[kRows][kLanes];
-      multiply_tile<kRows>(rows, from_row(matrix, k), count - k, width_, tile);
+      multiply_tile<kRows>(rows, from_row(matrix, k), count - k, width, tile);
       for (int64_t r = 0; r < kRows; ++r) store(load(tile[r]), to.row(r) + k);
     }
   }
@@ -97,7 +107,10 @@ class HeadAttention {
 
   RowSight see(int64_t b, int64_t q) {
     const T* hidden = keys_.hidden_BQK ? of_row<T>(*keys_.hidden_BQK, b, q) : nullptr;
-    write_bits(visible_, [=](int64_t k) { return !hidden || float(hidden[k]) == 0.0f; });
+    if (hidden)
+      write_bits(visible_, [=](int64_t k) { return float(hidden[k]) == 0.0f; });
+    else
+      write_ones(visible_);
     if (!keys_.other_BQK) return {visible_.data(), nullptr};
     const bool* other = of_row<bool>(*keys_.other_BQK, b, q);
     write_bits(other_, [=](int64_t k) { return other[k]; });
@@ -117,20 +130,34 @@ class HeadAttention {
     for (int64_t k = 0; k < keys_.num_keys; ++k) words[k / kLanes] |= uint16_t(test(k)) << (k % kLanes);
   }
 
-  // Sixteen keys at a time, which stay in the first-level cache.
+  void write_ones(std::vector<uint16_t>& words) const {
+    for (int64_t k = 0; k < padded_; k += kLanes)
+      words[k / kLanes] = uint16_t((1u << std::min(kLanes, keys_.num_keys - k)) - 1);
+  }
+
+  // What the rows of a group take from the values, columns [0, H) of them.
   template <int64_t kRows>
   void mix(Matrix<const float> values) {
-    std::fill_n(mixed_.data(), kRows * width_, 0.0f);
-    for (int64_t first = 0; first < keys_.num_keys; first += kLanes)
-      for (int64_t h = 0; h < width_; h += kLanes) {
-        Floats mixed[kRows];
-        for (int64_t r = 0; r < kRows; ++r) mixed[r] = load(mixed_.data() + r * width_ + h);
-        for (int64_t k = first; k < std::min(keys_.num_keys, first + kLanes); ++k) {
-          const Floats value = load(values.row(k) + h);
-          for (int64_t r = 0; r < kRows; ++r) mixed[r] += all(scores_.data()[r * padded_ + k]) * value;
-        }
-        for (int64_t r = 0; r < kRows; ++r) store(mixed[r], mixed_.data() + r * width_ + h);
+    int64_t h = 0;
+    for (; h + 4 * kLanes <= width_; h += 4 * kLanes) mix_columns<kRows, 4>(values, h);
+    for (; h < width_; h += kLanes) mix_columns<kRows, 1>(values, h);
+  }
+
+  // The same of 16 kVectors columns, whose sums stay in registers: memory is read in its order.
+  template <int64_t kRows, int64_t kVectors>
+  void mix_columns(Matrix<const float> values, int64_t h) {
+    Floats mixed[kRows][kVectors] = {};
+    for (int64_t k = 0; k < keys_.num_keys; ++k) {
+      const float* value = values.row(k) + h;
+#pragma GCC unroll 4
+      for (int64_t r = 0; r < kRows; ++r) {
+        const Floats weight = all(scores_.data()[r * padded_ + k]);
+#pragma GCC unroll 4
+        for (int64_t v = 0; v < kVectors; ++v) mixed[r][v] += weight * load(value + v * kLanes);
       }
+    }
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t v = 0; v < kVectors; ++v) store(mixed[r][v], mixed_.data() + r * width_ + h + v * kLanes);
   }
 
   const QueryBiases& biases_;

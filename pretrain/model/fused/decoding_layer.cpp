@@ -44,8 +44,8 @@ struct Pass {
   int64_t num_rows, dim;
 
   template <typename Finish>
-  void multiply(const Buffer<T>& rows, const at::Tensor& weight_OI, const Finish& finish) const {
-    multiply_few_rows(rows.data(), num_rows, data<T>(weight_OI), weight_OI.size(0), weight_OI.size(1), finish);
+  void multiply(const Buffer<T>& rows, const FrozenLinear& linear, const Finish& finish) const {
+    permcode::multiply(rows.data(), num_rows, layer.max_few_rows, linear, finish);
   }
 
   // Rows as the first product of a sub-layer reads them.
@@ -59,11 +59,10 @@ struct Pass {
 
   // Queries, keys and values, [X, 3, N, H].
   Buffer<float> projected(const float* rows) const {
-    const int64_t outputs = layer.projection_ED.size(0);
+    const int64_t outputs = layer.projection.outputs();
     Buffer<float> projected(num_rows * outputs);
-    const T* bias = data<T>(layer.projection_E);
-    multiply(entering(rows, layer.attention_norm_2D), layer.projection_ED, [&](int64_t x, int64_t e, Floats product) {
-      store(rounded<T>(product + load(bias + e)), projected.data() + x * outputs + e);
+    multiply(entering(rows, layer.attention_norm_2D), layer.projection, [&](int64_t x, int64_t e, Floats product) {
+      store(rounded<T>(product), projected.data() + x * outputs + e);
     });
     return projected;
   }
@@ -76,22 +75,21 @@ struct Pass {
 
   template <typename Activation>
   Buffer<T> activated(const Buffer<T>& entered, const Activation& activation) const {
-    const int64_t ffn_dim = layer.up_FD.size(0);
+    const int64_t ffn_dim = layer.up.outputs();
     Buffer<T> middle(num_rows * ffn_dim);
-    const T* bias = data<T>(*layer.up_F);
-    multiply(entered, layer.up_FD, [&](int64_t x, int64_t f, Floats product) {
-      store(activation(product + load(bias + f)), middle.data() + x * ffn_dim + f);
+    multiply(entered, layer.up, [&](int64_t x, int64_t f, Floats product) {
+      store(activation(product), middle.data() + x * ffn_dim + f);
     });
     return middle;
   }
 
   Buffer<T> gated(const Buffer<T>& entered) const {
-    const int64_t ffn_dim = layer.up_FD.size(0);
+    const int64_t ffn_dim = layer.up.outputs();
     Buffer<T> middle(num_rows * ffn_dim);
-    multiply(entered, *layer.gate_FD, [&](int64_t x, int64_t f, Floats product) {
+    multiply(entered, *layer.gate, [&](int64_t x, int64_t f, Floats product) {
       store(silu(rounded<T>(product)), middle.data() + x * ffn_dim + f);
     });
-    multiply(entered, layer.up_FD, [&](int64_t x, int64_t f, Floats product) {
+    multiply(entered, layer.up, [&](int64_t x, int64_t f, Floats product) {
       T* to = middle.data() + x * ffn_dim + f;
       store(load(to) * rounded<T>(product), to);
     });
@@ -99,11 +97,8 @@ struct Pass {
   }
 
   // The end of a sub-layer: rows grow by its last product.
-  void add(const Buffer<T>& from, const at::Tensor& weight_DX, const OptionalTensor& bias_D,
-           const at::Tensor& norm_2D, float* rows) const {
-    const T* bias = bias_D ? data<T>(*bias_D) : nullptr;
-    multiply(from, weight_DX, [&](int64_t x, int64_t d, Floats product) {
-      if (bias) product += load(bias + d);
+  void add(const Buffer<T>& from, const FrozenLinear& linear, const at::Tensor& norm_2D, float* rows) const {
+    multiply(from, linear, [&](int64_t x, int64_t d, Floats product) {
       store(load(rows + x * dim + d) + rounded<T>(product), rows + x * dim + d);
     });
     if (layer.pre_norm) return;
@@ -154,10 +149,8 @@ at::Tensor run(const DecodingLayer& layer, const at::Tensor& rows_BQD, int64_t n
   const QueryBiases biases{layer.distance_NH, layer.document_NH, layer.other_document_NH};
   const Pass<T> pass{layer, lanes * num_passed, dim};
   float* rows = passed_BPD.data_ptr<float>();
-  pass.add(gathered<T>(projected, num_rows, num_passed, biases, keys), layer.output_DI, {}, layer.attention_norm_2D,
-           rows);
-  pass.add(pass.middle(pass.entering(rows, layer.feed_forward_norm_2D)), layer.down_DF, layer.down_D,
-           layer.feed_forward_norm_2D, rows);
+  pass.add(gathered<T>(projected, num_rows, num_passed, biases, keys), layer.output, layer.attention_norm_2D, rows);
+  pass.add(pass.middle(pass.entering(rows, layer.feed_forward_norm_2D)), layer.down, layer.feed_forward_norm_2D, rows);
   return passed_BPD;
 }
 
@@ -170,28 +163,35 @@ void check(const OptionalTensor& tensor, at::ScalarType type, at::IntArrayRef sh
   if (tensor) check(*tensor, type, shape);
 }
 
+void check(const FrozenLinear& linear, at::ScalarType type, int64_t outputs, int64_t inputs) {
+  check(linear.weight_OI, type, {outputs, inputs});
+  check(linear.bias_O, type, {outputs});
+}
+
 void check_shapes(const DecodingLayer& layer) {
-  const auto type = layer.projection_ED.scalar_type();
+  const auto type = layer.projection.weight_OI.scalar_type();
   TORCH_CHECK(type == at::kFloat || type == at::kBFloat16, "weights in float32 or bfloat16");
-  const int64_t dim = layer.output_DI.size(0), inner = layer.output_DI.size(1), ffn_dim = layer.up_FD.size(0);
+  const int64_t dim = layer.output.outputs(), inner = layer.output.inputs(), ffn_dim = layer.up.outputs();
   const int64_t width = inner / layer.num_heads;
   TORCH_CHECK(dim % 32 == 0 && inner % 32 == 0 && ffn_dim % 32 == 0, "D, I and F in multiples of 32");
   TORCH_CHECK(width % kLanes == 0 && inner % layer.num_heads == 0, "H in multiples of 16");
-  check(layer.projection_ED, type, {3 * inner, dim});
-  check(layer.projection_E, type, {3 * inner});
-  check(layer.output_DI, type, {dim, layer.num_heads * width});
-  check(layer.gate_FD, type, {ffn_dim, dim});
-  check(layer.up_FD, type, {ffn_dim, dim});
-  check(layer.up_F, type, {ffn_dim});
-  check(layer.down_DF, type, {dim, ffn_dim});
-  check(layer.down_D, type, {dim});
+  check(layer.projection, type, 3 * inner, dim);
+  check(layer.output, type, dim, inner);
+  check(layer.up, type, ffn_dim, dim);
+  check(layer.down, type, dim, ffn_dim);
+  if (layer.gate) check(*layer.gate, type, ffn_dim, dim);
   check(layer.attention_norm_2D, at::kFloat, {2, dim});
   check(layer.feed_forward_norm_2D, at::kFloat, {2, dim});
   for (const auto& vector_NH : {layer.distance_NH, layer.document_NH, layer.other_document_NH})
     check(vector_NH, at::kFloat, {layer.num_heads, width});
   const bool gated = layer.activation == "swiglu";
   TORCH_CHECK(gated || layer.activation == "gelu" || layer.activation == "relu", "no activation ", layer.activation);
-  TORCH_CHECK(layer.gate_FD.has_value() == gated && layer.up_F.has_value() != gated, "a gate or a bias");
+  TORCH_CHECK(layer.gate.has_value() == gated, "a gate for swiglu and for nothing else");
+}
+
+bool takes_many_rows(const DecodingLayer& layer) {
+  const bool gate_does = !layer.gate || layer.gate->packed;
+  return layer.projection.packed && layer.output.packed && layer.up.packed && layer.down.packed && gate_does;
 }
 
 // Which keys a row sees, or which are of another document: [B, 1 or Q, K].
@@ -204,22 +204,27 @@ void check_pairs(const OptionalTensor& pairs_BQK, at::ScalarType type, const at:
               "a bit for every row and key");
 }
 
-OptionalTensor find(const NamedTensors& tensors, const char* name) {
+OptionalTensor find(const NamedTensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
   return found == tensors.end() ? OptionalTensor() : found->value();
+}
+
+FrozenLinear find_linear(const NamedTensors& tensors, const std::string& name) {
+  const auto part = [&](const char* of_it) { return find(tensors, name + of_it); };
+  return {tensors.at(name + ".weight_OI"), part(".packed"), part(".bias_O")};
 }
 
 }  // namespace
 
 DecodingLayer::DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation,
-                             const NamedTensors& tensors)
+                             int64_t max_few_rows, const NamedTensors& tensors)
     : num_heads(num_heads), pre_norm(pre_norm), epsilon(epsilon), activation(std::move(activation)),
-      projection_ED(tensors.at("projection_ED")), projection_E(tensors.at("projection_E")),
-      output_DI(tensors.at("output_DI")), up_FD(tensors.at("up_FD")), down_DF(tensors.at("down_DF")),
-      gate_FD(find(tensors, "gate_FD")), up_F(find(tensors, "up_F")), down_D(find(tensors, "down_D")),
+      max_few_rows(max_few_rows), projection(find_linear(tensors, "projection")),
+      output(find_linear(tensors, "output")), up(find_linear(tensors, "up")), down(find_linear(tensors, "down")),
       attention_norm_2D(tensors.at("attention_norm_2D")), feed_forward_norm_2D(tensors.at("feed_forward_norm_2D")),
       distance_NH(find(tensors, "distance_NH")), document_NH(find(tensors, "document_NH")),
       other_document_NH(find(tensors, "other_document_NH")) {
+  if (tensors.contains("gate.weight_OI")) gate = find_linear(tensors, "gate");
   check_shapes(*this);
 }
 
@@ -228,10 +233,11 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
                                   const OptionalTensor& distance_NRH, int64_t num_keys, int64_t first_distance,
                                   const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const {
   const int64_t lanes = rows_BQD.size(0), num_rows = rows_BQD.size(1), columns = key_NBCH.size(2);
-  const int64_t width = output_DI.size(1) / num_heads, num_distances = distance_NRH ? distance_NRH->size(1) : 0;
-  check(rows_BQD, at::kFloat, {lanes, num_rows, output_DI.size(0)});
+  const int64_t width = output.inputs() / num_heads, num_distances = distance_NRH ? distance_NRH->size(1) : 0;
+  check(rows_BQD, at::kFloat, {lanes, num_rows, output.outputs()});
   check(key_NBCH, at::kFloat, {num_heads, lanes, columns, width});
   check(value_NBCH, at::kFloat, {num_heads, lanes, columns, width});
+  TORCH_CHECK(lanes * num_rows <= max_few_rows || takes_many_rows(*this), "weights in oneDNN's layout for so many rows");
   TORCH_CHECK(0 <= num_passed && num_passed <= num_rows && num_content >= 0 && num_content <= num_rows, "rows that are");
   TORCH_CHECK(0 <= first_column && first_column + num_content <= columns, "columns of the cache");
   TORCH_CHECK(0 <= num_keys && num_keys <= columns, "keys in the cache");
@@ -243,11 +249,11 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
     TORCH_CHECK(first_distance >= num_rows - 1 && first_distance + num_keys <= num_distances,
                 "distances in the table");
   }
-  check_pairs(hidden_BQK, projection_ED.scalar_type(), rows_BQD, num_keys);
+  check_pairs(hidden_BQK, projection.weight_OI.scalar_type(), rows_BQD, num_keys);
   check_pairs(other_BQK, at::kBool, rows_BQD, num_keys);
   TORCH_CHECK(!other_BQK || (document_NH && other_document_NH), "documents need queries and a key");
   const DecodingKeys keys{key_NBCH, value_NBCH, distance_NRH, num_keys, first_distance, hidden_BQK, other_BQK};
-  return projection_ED.scalar_type() == at::kFloat
+  return projection.weight_OI.scalar_type() == at::kFloat
              ? run<float>(*this, rows_BQD, num_content, num_passed, first_column, keys)
              : run<at::BFloat16>(*this, rows_BQD, num_content, num_passed, first_column, keys);
 }
@@ -256,6 +262,6 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
 
 TORCH_LIBRARY_FRAGMENT(permcode_attention, library) {
   library.class_<permcode::DecodingLayer>("DecodingLayer")
-      .def(torch::init<int64_t, bool, double, std::string, const permcode::NamedTensors&>())
+      .def(torch::init<int64_t, bool, double, std::string, int64_t, const permcode::NamedTensors&>())
       .def("advance", &permcode::DecodingLayer::advance);
 }

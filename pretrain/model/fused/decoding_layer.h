@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "operators.h"
+#include "frozen_linear.h"
 
 namespace permcode {
 
@@ -16,9 +16,11 @@ using NamedTensors = c10::Dict<std::string, at::Tensor>;
 
 // Matrices and what is added to their products are of one type, float32 or bfloat16; everything else is float32.
 struct DecodingLayer : torch::CustomClassHolder {
-  // `activation` is gelu, relu or swiglu. Tensors have the names of the members; optional ones may be missing. Refuses
-  // those that do not fit each other, a D, I or F that is not a multiple of 32, and an H that is not one of 16.
-  DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation, const NamedTensors& tensors);
+  // `activation` is gelu, relu or swiglu. Tensors have the names of the members, those of a product also
+  // `projection.weight_OI` and so on; optional ones may be missing. Refuses those that do not fit each other, a D, I or F
+  // that is not a multiple of 32, and an H that is not one of 16. More than `max_few_rows` rows need `packed` weights.
+  DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation, int64_t max_few_rows,
+                const NamedTensors& tensors);
 
   // The last `num_passed` rows one layer up, [B, P, D]. Before, the keys and values of the first `num_content` rows
   // are written to the columns from `first_column` on, where the rows of all lanes stand. DecodingKeys tells of the
@@ -32,8 +34,9 @@ struct DecodingLayer : torch::CustomClassHolder {
   bool pre_norm;
   double epsilon;
   std::string activation;
-  at::Tensor projection_ED, projection_E, output_DI, up_FD, down_DF;
-  OptionalTensor gate_FD, up_F, down_D;
+  int64_t max_few_rows;
+  FrozenLinear projection, output, up, down;
+  std::optional<FrozenLinear> gate;
   at::Tensor attention_norm_2D, feed_forward_norm_2D;
   OptionalTensor distance_NH, document_NH, other_document_NH;
 };

@@ -63,14 +63,16 @@ Matrix<T> from_row(Matrix<T> matrix, int64_t first) {
 
 // Sum o * kRows + r grows by (row r) (row o of the matrix). The matrix has `count` rows; the last one serves for
 // those that are missing. One row of it is read after the other: memory delivers half as much of eight at a time.
-template <int64_t kRows, typename T>
-inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, int64_t inputs, Sums& sums) {
+// `Inputs` is int64_t, or a number that is known when this is compiled.
+template <int64_t kRows, typename T, typename Inputs>
+inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, Inputs inputs, Sums& sums) {
 #pragma GCC unroll 16
   for (int64_t o = 0; o < kLanes / kRows; ++o) {
     const T* weights = matrix.row(std::min(o, count - 1));
     Floats parts[kRows];
 #pragma GCC unroll 4
     for (int64_t r = 0; r < kRows; ++r) parts[r] = sums.parts[o * kRows + r];
+#pragma GCC unroll 4
     for (int64_t i = 0; i < inputs; i += kStep<T>) {
       const auto weight = load_step(weights + i);
 #pragma GCC unroll 4
@@ -82,8 +84,8 @@ inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t c
 }
 
 // The products of kRows rows with 16 rows of the matrix, or as many as it has: to[r][o].
-template <int64_t kRows, typename T>
-inline void multiply_tile(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, int64_t inputs,
+template <int64_t kRows, typename T, typename Inputs>
+inline void multiply_tile(Matrix<const T> rows, Matrix<const T> matrix, int64_t count, Inputs inputs,
                           float (*to)[kLanes]) {
   constexpr int64_t kOutputs = kLanes / kRows;
   for (int64_t first = 0; first < std::min(kLanes, count); first += kOutputs) {

@@ -40,14 +40,14 @@ struct Packed {
 
 // score[i, k] += (query i) (key of the distance from i to k)
 template <typename T>
-void add_distances(const Problem& problem, Matrix<const T> queries, const T* table, int64_t b, int64_t first_row,
-                   int64_t num_rows, Buffer<float>& scratch, float* scores) {
+void add_distances(const Problem& problem, const Products& products, Matrix<const T> queries, const T* table, int64_t b,
+                   int64_t first_row, int64_t num_rows, Buffer<float>& scratch, float* scores) {
   const std::vector<KeyRun>& runs = problem.runs[b];
   const int64_t* position = problem.positions(b, first_row);
   const Window window = problem.distances.window(position, num_rows, runs);
   scratch.make(num_rows * window.width);
-  multiply(num_rows, window.width, problem.width, queries,
-           table + window.first * kPair<T>, problem.distances.padded(), scratch.data(), window.width);
+  products.multiply(num_rows, window.width, problem.width, queries, table + window.first * kPair<T>,
+                    problem.distances.padded(), scratch.data(), window.width);
   for (int64_t i = 0; i < num_rows; ++i)
     problem.distances.stretches(position[i], runs, window, [&](int64_t row, int64_t key, int64_t count) {
       add(scratch.data() + i * window.width + row, scores + i * problem.padded_keys + key, count);
@@ -65,7 +65,7 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& 
   at::Tensor mixed_BQNH = at::empty({lanes, problem.rows, problem.heads, width}, options);
   at::Tensor mixed_NBQH = mixed_BQNH.permute({2, 0, 1, 3});
   at::parallel_for(0, problem.heads * lanes * problem.blocks, 1, [&](int64_t first, int64_t last) {
-    const Multiplying multiplying;
+    const Products products;
     Buffer<float> scores(kBlockRows * padded), shifted, mixed(kBlockRows * width);
     Buffer<T> queries(kBlockRows * width), passing(keeps_weights ? 0 : kBlockRows * padded);
     for (int64_t task = first; task < last; ++task) {
@@ -78,19 +78,19 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& 
       };
       T* weights = keeps_weights ? head<T>(weights_NBQS, n, b).row(first_row) : passing.data();
       const auto out = head<T>(mixed_NBQH, n, b);
-      multiply(num_rows, padded, width, asked(inputs.content_bias_NH),
-               packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
+      products.multiply(num_rows, padded, width, asked(inputs.content_bias_NH),
+                        packed.keys.data() + pair * packed.per_head, padded, scores.data(), padded);
       if (inputs.distance_NRH)
-        add_distances(problem, asked(inputs.distance_bias_NH), packed.distances.data() + n * packed.per_table,
-                      b, first_row, num_rows, shifted, scores.data());
+        add_distances(problem, products, asked(inputs.distance_bias_NH),
+                      packed.distances.data() + n * packed.per_table, b, first_row, num_rows, shifted, scores.data());
       for (int64_t i = 0; i < num_rows; ++i) {
         const int64_t row = first_row + i;
         const T* document = document_NBQ2 ? head<const T>(*document_NBQ2, n, b).row(order[i]) : nullptr;
         softmax(scores.data() + i * padded, padded, {visible.row(b, row), other.row(b, row)}, document,
                 weights + i * padded);
       }
-      multiply(num_rows, width, padded, {weights, padded},
-               packed.values.data() + pair * packed.per_head, width, mixed.data(), width);
+      products.multiply(num_rows, width, padded, {weights, padded},
+                        packed.values.data() + pair * packed.per_head, width, mixed.data(), width);
       for (int64_t i = 0; i < num_rows; ++i) convert(mixed.data() + i * width, out.row(order[i]), width);
     }
   });
@@ -101,11 +101,11 @@ std::tuple<at::Tensor, at::Tensor> attend(const Problem& problem, const Inputs& 
 
 bool multiplies(at::ScalarType type) {
   if (type != at::kBFloat16) return type == at::kFloat;
-  const Multiplying multiplying;
+  const Products products;
   const at::BFloat16 pair[2] = {};
   float product = 0.0f;
   try {
-    multiply<at::BFloat16>(1, 1, 2, {pair, 2}, pair, 1, &product, 1);
+    products.multiply<at::BFloat16>(1, 1, 2, {pair, 2}, pair, 1, &product, 1);
   } catch (const c10::Error&) {
     return false;
   }

@@ -44,21 +44,23 @@ Matrix<const T> gather_rows(Matrix<const T> from, const int64_t* index, int64_t 
   return {to, width};
 }
 
-// Lives while a thread multiplies. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them
-// when the shape changes, and does not notice when another product on the thread has changed them since.
-struct Multiplying {
-  Multiplying() = default;
-  Multiplying(const Multiplying&) = delete;
-  Multiplying& operator=(const Multiplying&) = delete;
-  ~Multiplying() { at::native::cpublas::brgemm_release(); }
-};
+// The products of one thread. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them when the
+// shape changes, and does not notice when another product on the thread has changed them since: they are released after
+// the last of these.
+class Products {
+ public:
+  Products() = default;
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  ~Products() { at::native::cpublas::brgemm_release(); }
 
-// C [m, n] = A B, or C += A B, by a thread that is `Multiplying`. `b_stride` is n of the whole B.
-template <typename T>
-void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t b_stride, float* c,
-              int64_t c_stride, bool accumulate = false) {
-  at::native::cpublas::brgemm(m, n, k, a.stride, b_stride, c_stride, accumulate, a.data, b, c, sizeof(T) == 2);
-}
+  // C [m, n] = A B, or C += A B. `b_stride` is n of the whole B.
+  template <typename T>
+  void multiply(int64_t m, int64_t n, int64_t k, Matrix<const T> a, const T* b, int64_t b_stride, float* c,
+                int64_t c_stride, bool accumulate = false) const {
+    at::native::cpublas::brgemm(m, n, k, a.stride, b_stride, c_stride, accumulate, a.data, b, c, sizeof(T) == 2);
+  }
+};
 
 // Memory that is written before it is read.
 template <typename T>

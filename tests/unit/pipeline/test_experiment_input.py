@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 from typer.testing import CliRunner
 
@@ -81,6 +82,17 @@ def test_a_wrong_setting_is_named_and_nothing_is_left(
     line = refused("finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *overrides)
     assert told in line
     assert not out.exists()
+
+
+def test_data_that_cannot_be_used_are_named_before_anything_is_started(
+    model: Path, recipe: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "train.new").write_text("one\n")
+    out = tmp_path / "out"
+    line = refused("finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out))
+    assert f"train.old has 2 lines but {tmp_path}" in line
+    assert not out.exists()
+    assert not ray.is_initialized()
 
 
 def test_a_folder_that_holds_nothing_to_use_is_named(recipe: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def passed(case: Case, block: Block, seed: int, dtype: torch.dtype, fused: bool)
         torch.promote_types(dtype, torch.float32)
     )
     reach = make_reach(case, span, numbers(case.lanes, case.num_rows, columns), dtype)
-    layer._fused = FusedLayer.of(layer, case.activation) if fused else None
+    layer._fused = FusedLayer.of(layer) if fused else None
     if fused:
         assert layer._fused is not None
         assert layer._fused.takes(rows_BQD, reach)
@@ -160,7 +160,7 @@ cases = st.builds(
     norm=st.sampled_from(["pre", "post"]),
     activation=st.sampled_from(["gelu", "relu", "swiglu"]),
     positions=st.sampled_from([TransformerXLPositions(), AbsoluteSinusoidalPositions()]),
-    lanes=st.integers(1, 2),
+    lanes=st.sampled_from([1, 2, 5, 17]),
     num_content=st.integers(0, 2),
     num_predicted=st.integers(1, 2),
     before=st.integers(0, 40),
@@ -194,7 +194,7 @@ def test_the_last_layer_passes_on_its_predicted_rows(case: Case, seed: int) -> N
         assert error(found, wanted) < FP32_TOLERANCE
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 4])
+@pytest.mark.parametrize("lanes", [1, 3, 4, 16])
 @pytest.mark.parametrize(("norm", "activation"), [("post", "gelu"), ("pre", "swiglu"), ("post", "relu")])
 def test_bfloat16_is_no_worse_than_the_plain_layer(norm: str, activation: str, lanes: int) -> None:
     case = Case(4, 64, 256, 512, norm, activation, lanes=lanes, before=100, documents=True)
@@ -216,17 +216,35 @@ def test_bfloat16_is_no_worse_than_the_plain_layer(norm: str, activation: str, l
     ],
 )
 def test_other_layers_stay_plain(case: Case) -> None:
-    assert FusedLayer.of(DecodingLayer(case.block(0).float(), case.activation), case.activation) is None
+    assert FusedLayer.of(DecodingLayer(case.block(0).float(), case.activation)) is None
 
 
-def test_many_rows_and_scattered_ones_stay_plain() -> None:
+def test_many_rows_of_a_lane_and_scattered_ones_stay_plain() -> None:
     case = Case()
     fused = DecodingLayer(case.block(0).float(), case.activation)._fused
     assert fused is not None
     reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
     assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), reach)
+    assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32), reach)
     assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32), reach)
     assert not fused.takes(torch.zeros(1, 2, 32), replace(reach, first_column=None))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_many_lanes_need_weights_laid_out_for_many_rows(
+    activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pretrain.inference.linear._packed", lambda weight_OI: None)
+    case = Case(activation=activation, lanes=MAX_FEW_ROWS, positions=AbsoluteSinusoidalPositions())
+    fused = DecodingLayer(case.block(0).float(), activation)._fused
+    assert fused is not None
+    reach = make_reach(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)
+    assert fused.takes(torch.zeros(1, 2, 32), reach)
+    assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32), reach)
+    cache = torch.zeros(case.heads, MAX_FEW_ROWS, 30, case.head_dim)
+    distances = case.block(0).attention.distances(reach.span, None)
+    with pytest.raises(RuntimeError, match="oneDNN's layout"):
+        fused.advance(torch.zeros(MAX_FEW_ROWS, 2, 32), LayerCache(cache, cache, distances), reach, 2)
 
 
 def test_a_pass_outside_the_cache_is_refused() -> None:
