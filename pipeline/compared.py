@@ -11,7 +11,6 @@ from finetune.experiment.files import RESULT_NAME, write_rows
 from finetune.experiment.results import graded, summary_of
 from finetune.experiment.stage import read_summary
 from finetune.experiment.usable import UsableSystem
-from finetune.systems.base import cut_of
 from finetune.systems.saved import read_saved
 from pipeline.experiment_table import summary_lines
 from pipeline.finetuned import Judge, decoding_in, model_folder, source_of, training_of
@@ -52,7 +51,7 @@ def evaluate_all(
             usable = UsableSystem.load(folder, decoding=decoding_of[name], training=training)
             judge = judge or Judge.of(usable.task_config, of_task, source_of(folder, prep))
             answers = judge.answers(usable, f"{name}, seed {seed}", reporter)
-            told = {"seed": seed, "facts": judge.data.facts, "cut": cut_of(usable.system), **of_training}
+            told = {"seed": seed, "facts": judge.data.facts, "cut": answers.cut, **of_training}
             results.setdefault(name, []).append(graded(answers.measured) | told)
             rows += [{"system": name, "seed": seed, **row} for row in answers.rows]
     for line in summary_lines(summary_of(results, trained["baseline"]), str(experiment)):

@@ -18,7 +18,6 @@ from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts
 from finetune.experiment.usable import TrainingData, UsableSystem, columns_of
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
-from finetune.systems.base import cut_of
 from finetune.systems.saved import SYSTEM_NAME
 from finetune.tasks.base import Source, Task
 from pipeline.config_errors import explain
@@ -114,7 +113,7 @@ def evaluate(
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
         reporter.line(f"{measured.name:<28} {metric_text(asdict(found))}, {found.num_items:,} items")
-    if cut := cut_texts(cut_of(usable.system)):
+    if cut := cut_texts(answers.cut):
         reporter.line(f"cut: {', '.join(cut)}")
     if output is not None:
         write_rows(output, answers.rows)

@@ -84,7 +84,7 @@ class StageInMlflow:
         headlines = {f"{stage.name}.{key}": known[key] for key in stage.headlines if key in known}
         tracking.log_metrics(parent_id, headlines, 0)
         for artifact in stage.artifacts:
-            _log_artifact(tracking, self._ids[""], self.step.folder / artifact)
+            _log_artifact(tracking, self._ids[""], self.step.folder, artifact)
 
 
 def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -102,8 +102,9 @@ def _known_runs(note: Path, parent_id: str) -> dict[str, str]:
         return {}
 
 
-def _log_artifact(tracking: "Tracking", run_id: str, path: Path) -> None:
-    """A file, or what a folder holds but hidden files: those are no outputs."""
+def _log_artifact(tracking: "Tracking", run_id: str, folder: Path, artifact: str) -> None:
+    """A file, under its path in the stage's folder, or what a folder holds but hidden files: those are no outputs."""
+    path = folder / artifact
     for file in output_files(path) if path.is_dir() else [path]:
-        below = file.parent.relative_to(path) if path.is_dir() else Path()
+        below = file.parent.relative_to(path if path.is_dir() else folder)
         tracking.log_artifact(run_id, file, str(below) if below.parts else None)

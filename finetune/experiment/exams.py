@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from cluster.storage import fingerprint
 from finetune.examples import Labelled, LabellingData, Pool, RankingData, WritingData
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
+from finetune.metrics.ranking import relevant_ranks
+from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer, cut_of
 from finetune.tasks.base import Asks, LabellingTask, RankingTask, Task, WritingTask
 from finetune.tasks.labelling import chosen_threshold, given_labels
 
@@ -33,6 +34,8 @@ class Answers:
 
     measured: list[Measured]
     rows: list[Row]
+    cut: dict[str, int]
+    """How many texts were longer than the system reads or writes, by what they were."""
     threshold: float | None = None
     """By which labels were given; see `labelling.given_labels`."""
 
@@ -74,9 +77,10 @@ class WritingExam:
         rows = [
             {"key": one.key, "source": one.source, "written": text, "references": list(one.references)}
             | ({"suffix": one.suffix} if one.suffix is not None else {})
+            | ({"leaked": True} if one.leaked else {})
             for one, text in zip(items, written, strict=True)
         ]
-        return Answers(self.task.judge(items, written), rows)
+        return Answers(self.task.judge(items, written), rows, cut_of(system))
 
 
 class RankingExam:
@@ -95,7 +99,9 @@ class RankingExam:
         """See `Exam`."""
         score_QC = _scores(system, self.test_pool, on_progress)
         return Answers(
-            self.task.judge(self.test_pool, score_QC), list(_ranked_rows(self.test_pool, score_QC))
+            self.task.judge(self.test_pool, score_QC),
+            list(_ranked_rows(self.test_pool, score_QC)),
+            cut_of(system),
         )
 
 
@@ -133,7 +139,8 @@ class LabellingExam:
             }
             for one, given, found_C in zip(self.test_items, given_N, found_NC, strict=True)
         ]
-        return Answers(self.task.judge(self.test_items, found_NC, threshold), rows, threshold)
+        measured = self.task.judge(self.test_items, found_NC, threshold)
+        return Answers(measured, rows, cut_of(system), threshold)
 
 
 def exam_of(asks: Asks, task: Task, data: Any, valid_items: int, threshold: float | None = None) -> Exam:
@@ -174,15 +181,12 @@ def _ranked_rows(pool: Pool, score_QC: NDArray[np.float64]) -> Iterator[Row]:
         if excluded is not None:
             score_C[excluded] = -np.inf
         best = np.argsort(-score_C, kind="stable")[:_BEST_KEPT]
-        relevant = pool.relevant[number]
-        # As many as score at least as high: ties count against the query.
-        ranks = [int((score_C >= score_C[one]).sum()) for one in relevant]
         yield {
             "key": key,
             "query": query,
             "best": [[int(one), round(float(score_C[one]), 6)] for one in best if np.isfinite(score_C[one])],
-            "relevant": list(relevant),
-            "ranks": ranks,
+            "relevant": list(pool.relevant[number]),
+            "ranks": relevant_ranks(pool, score_QC[number], number).tolist(),
             "candidates": candidates,
         }
 

@@ -26,7 +26,7 @@ from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.results import BOOTSTRAP_SEED, graded
 from finetune.experiment.robustness import robustness_of
-from finetune.systems.base import Base, System, cut_of
+from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.tasks.base import Source
 from finetune.training.best import load_best
@@ -184,7 +184,7 @@ def _result(
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,
         "valid": end.best.metric if end and end.best else None,
-        "cut": cut_of(system),
+        "cut": answers.cut,
         "facts": dict(place.data.facts),
     }
 

@@ -1,5 +1,6 @@
 """Pictures of what a system looked at while it wrote, for the systems that can tell."""
 
+import re
 from pathlib import Path
 
 from finetune.experiment.exams import Exam, WritingExam
@@ -7,14 +8,17 @@ from finetune.systems.base import System
 from finetune.systems.writers.alignment import Aligns, draw_alignment
 
 PICTURES_NAME = "alignments"
-"""A folder beside the predictions, with KEY.svg for the first test items."""
+"""A folder beside the predictions, with NUMBER-KEY.svg for the first test items; `/` and the like are `_` in KEY."""
 _NUM_PICTURES = 8
+_MAX_KEY_CHARS = 100
 
 
 def draw_pictures(system: System, exam: Exam, folder: Path) -> None:
     """How the written text of the first test items is aligned with its source, where the system aligns at all."""
     if not isinstance(system, Aligns) or not isinstance(exam, WritingExam):
         return
-    folder.mkdir(exist_ok=True)
-    for item in exam.test_items[:_NUM_PICTURES]:
-        draw_alignment(system.alignment(item.source), folder / f"{item.key}.svg")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, item in enumerate(exam.test_items[:_NUM_PICTURES], start=1):
+        # Keys are as they come: paths of a corpus, or anything that stands in a file.
+        key = re.sub(r"[^\w.-]+", "_", item.key)[-_MAX_KEY_CHARS:]
+        draw_alignment(system.alignment(item.source), folder / f"{number}-{key}.svg")

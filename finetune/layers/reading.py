@@ -58,7 +58,7 @@ class Cutter:
     def __init__(self, tokenizer: CodeTokenizer, device: torch.device) -> None:
         self._tokenizer, self._device = tokenizer, device
         self.cut: dict[str, int] = {}
-        """How many texts were longer than their limit, by what they are."""
+        """How many texts were longer than their limit, by what they are; of each the last that were read."""
         ends = [_STATEMENT_END.search(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
         self._ends_statement_V = np.array([one is not None for one in ends])
 
@@ -71,7 +71,7 @@ class Cutter:
         """
         rows = self._tokenizer.encode_batch(texts)
         if what is not None:
-            self.cut[what] = self.cut.get(what, 0) + sum(len(row) > max_tokens for row in rows)
+            self.cut[what] = sum(len(row) > max_tokens for row in rows)
         starts = [
             self._start(text, len(row), max_tokens, around) for text, row in zip(texts, rows, strict=True)
         ]

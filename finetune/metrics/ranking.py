@@ -60,12 +60,12 @@ def _mean_over_queries(
     if not wanted_shape[0]:
         raise UserError("there are no queries to measure: the set is empty")
     return mean_of(
-        name, np.array([of_ranks(_relevant_ranks(pool, score_QC[q], q)) for q in range(len(score_QC))])
+        name, np.array([of_ranks(relevant_ranks(pool, score_QC[q], q)) for q in range(len(score_QC))])
     )
 
 
-def _relevant_ranks(pool: Pool, score_C: npt.NDArray[np.floating], query: int) -> IntArray:
-    """The ranks, from 1 and ascending, of what this query should find."""
+def relevant_ranks(pool: Pool, score_C: npt.NDArray[np.floating], query: int) -> IntArray:
+    """The ranks, from 1 and ascending, of what this query should find, by its scores of all candidates."""
     relevant = sorted(set(pool.relevant[query]))
     if not relevant:
         raise UserError(f"query {pool.query_keys[query]} has nothing to find: leave it out")

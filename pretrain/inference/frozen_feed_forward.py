@@ -22,8 +22,9 @@ class FrozenFeedForward:
             self.gate = FrozenLinear(network.gate.weight)
             self.up, self.down = FrozenLinear(network.up.weight), FrozenLinear(network.down.weight)
         else:
-            after = "gelu" if activation == "gelu" else "none"
-            self.up = FrozenLinear(network.up.weight, network.up.bias, after)
+            self.up = FrozenLinear(
+                network.up.weight, network.up.bias, after="gelu" if activation == "gelu" else "none"
+            )
             self.down = FrozenLinear(network.down.weight, network.down.bias)
 
     def __call__(self, rows_BQD: Tensor) -> Tensor:

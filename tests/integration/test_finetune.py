@@ -117,7 +117,7 @@ def test_the_table_can_be_computed_again_from_the_predictions(experiment: Path) 
 
 def test_the_report_shows_what_the_recurrent_network_looked_at(experiment: Path) -> None:
     drawn = sorted(path.stem for path in (stage(experiment) / "rnn" / "seed-0" / "alignments").glob("*.svg"))
-    assert drawn == [f"test-{number}" for number in range(1, 9)]
+    assert drawn == [f"{number}-test-{number}" for number in range(1, 9)]
     page = (experiment / "report.html").read_text()
     assert [f"alignment of {key}" in page for key in drawn] == [True] * 8
     assert not list(stage(experiment).glob("pretrained/seed-0/alignments"))

@@ -124,12 +124,13 @@ class TextReader:
                 raise UserError(
                     f"item {number} has {len(texts)} texts, but this system labels items of {self._num_texts}"
                 )
-        sides = [
-            self._cutter.tokens(
-                [texts[side] for texts in items], self._config.text_tokens, what, self._config.around
-            )
-            for side in range(self._num_texts)
-        ]
+        of_all_sides = self._cutter.tokens(
+            [texts[side] for side in range(self._num_texts) for texts in items],
+            self._config.text_tokens,
+            what,
+            self._config.around,
+        )
+        sides = [of_all_sides[side * len(items) : (side + 1) * len(items)] for side in range(self._num_texts)]
         if self._num_texts == 2 and self._config.reading == "together":
             return [
                 (np.concatenate([first, self._separator, second]),)

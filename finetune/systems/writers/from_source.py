@@ -124,7 +124,7 @@ class SourceWriter:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many sources and targets were cut."""
+        """See `Sequences.cut`."""
         return self._sequences.cut
 
     @property
@@ -156,7 +156,7 @@ class SourceWriter:
         text = self.network.written(encoded, self._tokenizer.eod_id, limit)
         rules = ended_by("<eod>", decoding)
         found = choose_tokens(text, rows, samples, decoding, limit, rules, self._device)
-        return [self._tokenizer.decode(one.tokens) for one in found]
+        return self._sequences.texts(found)
 
 
 def _read(source: Source, tokenizer: CodeTokenizer) -> Tokens:

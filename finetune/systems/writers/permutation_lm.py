@@ -148,7 +148,7 @@ class PermutationWriter:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many sources and targets were cut."""
+        """See `Sequences.cut`."""
         return self._sequences.cut
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
@@ -172,7 +172,7 @@ class PermutationWriter:
             found = [self._fill(decoder, source) for source in sources]
         else:
             found = self._go_on(decoder, sources, samples)
-        return [self._tokenizer.decode(one.tokens) for one in found]
+        return self._sequences.texts(found)
 
     def _go_on(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[Generated]:
         config, prompts = self._config, [self._layout.prompt(source) for source in sources]

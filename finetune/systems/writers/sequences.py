@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Pair
 from finetune.systems.writers.config import WriterConfig
+from pretrain.inference.generation import Generated
 
 Tokens = NDArray[np.int64]
 
@@ -55,7 +56,7 @@ class Sequences:
     def __init__(self, tokenizer: CodeTokenizer, config: WriterConfig) -> None:
         self._tokenizer, self._config = tokenizer, config
         self.cut: dict[str, int] = {}
-        """How many were cut: training sources and targets, and sources of the last texts written."""
+        """How many were cut: training sources and targets, sources of the last texts written, and these texts."""
 
     def training(self, pairs: Sequence[Pair]) -> tuple[list[Source], list[Target]]:
         """Sources, and the first reference of each."""
@@ -73,7 +74,13 @@ class Sequences:
         """Sources of texts to write."""
         found = self._sources(sources)
         self.cut["written_sources"] = sum(source.is_cut for source in found)
+        self.cut["written_texts"] = 0
         return found
+
+    def texts(self, found: Sequence[Generated]) -> list[str]:
+        """What was written; texts that did not end within their limit are counted."""
+        self.cut["written_texts"] += sum(not one.ended for one in found)
+        return [self._tokenizer.decode(one.tokens) for one in found]
 
     def _sources(self, texts: Sequence[tuple[str, str | None]]) -> list[Source]:
         if not texts:

@@ -35,7 +35,7 @@ def load_operators() -> str | None:
     try:
         _load(library_path())
     except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error:
-        return first_line(error)
+        return _reason(error)
     return None
 
 
@@ -73,6 +73,12 @@ def _load(library: Path) -> None:
                 _build(library)
                 return  # the builder has loaded it
     torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+
+
+def _reason(error: Exception) -> str:
+    """The compiler's first complaint, which stands below the command it was called with; else the first line."""
+    complaints = [line.strip() for line in str(error).splitlines() if " error: " in line]
+    return complaints[0] if complaints else first_line(error)
 
 
 def _build(library: Path) -> None:

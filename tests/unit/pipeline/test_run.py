@@ -50,7 +50,7 @@ class ToyRun:
                 ("first",),
                 needs_ray=False,
                 journals=journals,
-                artifacts=("model",),
+                artifacts=("model", "one/facts.json", "two/facts.json"),
             ),
         ]
 
@@ -92,6 +92,9 @@ class ToyRun:
             raise self.failure
         (context.folder / "model").mkdir(exist_ok=True)
         (context.folder / "model" / "weights").write_bytes(b"12")
+        for name in ("one", "two"):
+            (context.folder / name).mkdir(exist_ok=True)
+            (context.folder / name / "facts.json").write_text(name)
         return {"arm": {"accuracy": 0.5}, "gain": 0.25}
 
 
@@ -144,6 +147,10 @@ def test_mlflow_sees_parent_stages_arms_metrics_and_artifacts(toy: ToyRun) -> No
     assert runs["second-arm"].data.metrics == {"loss": pytest.approx(0.2), "accuracy": 0.5}
     assert list((toy.out / "mlartifacts").rglob("weights"))
     assert list((toy.out / "mlartifacts").rglob("config.yaml"))
+    assert sorted(path.read_text() for path in (toy.out / "mlartifacts").rglob("facts.json")) == [
+        "one",
+        "two",
+    ]
 
 
 @pytest.mark.parametrize(

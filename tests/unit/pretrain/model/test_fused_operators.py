@@ -57,6 +57,20 @@ def test_a_compiler_that_does_not_run_is_told_like_a_missing_one(monkeypatch: py
 
 
 @pytest.mark.usefixtures("_no_compiler")
+def test_what_the_compiler_found_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the command that it was called with, which is all that the first line has."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError(
+            "Error building extension 'x': [1/2] c++ -MMD -c a.cpp\nFAILED: a.o\na.cpp:3:1: error: 'y' is missing\n"
+            "a.cpp:9:1: error: more\nninja: build stopped: subcommand failed."
+        )
+
+    monkeypatch.setattr(cpp_extension, "load", fail)
+    assert operators.load_operators() == "a.cpp:3:1: error: 'y' is missing"
+
+
+@pytest.mark.usefixtures("_no_compiler")
 def test_the_doctor_warns_where_the_operators_are_missing(tmp_path: Path) -> None:
     not_yet, failed = attention_check(build=False), attention_check(build=True)
     assert (not_yet.ok, not_yet.mend) == ("warning", "permcode doctor --build")
