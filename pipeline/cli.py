@@ -139,6 +139,9 @@ def finetune(
     permcode finetune --recipe demo --out runs/demo
     """
     if model is None:
+        with exit_codes(None):
+            if seeds is not None:
+                raise UserError("--seeds is of an experiment: give the model to finetune with --from RUN")
         _run_until(["completion", "search"], recipe, out, overrides, dry_run)
         return
     with exit_codes(None if dry_run else out):

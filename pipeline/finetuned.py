@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
@@ -24,7 +23,7 @@ from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
 from pipeline.recipe import apply_override
-from pipeline.run_folder import CONFIG_NAME
+from pipeline.run_folder import CONFIG_NAME, read_config
 from pipeline.text_files import check_output
 
 
@@ -178,7 +177,7 @@ def source_of(system: Path, prep: Path | None) -> Source:
     """What the experiment that `system` lies in drew its data from, if it still lies there."""
     for place in system.absolute().parents:
         if (place / CONFIG_NAME).is_file():
-            values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
+            values = read_config(place / CONFIG_NAME)
             try:
                 config = ExperimentRunConfig.model_validate(values)
             except ValidationError:  # somebody else's file
@@ -191,7 +190,8 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
     values = task_config.model_dump(mode="json")
     for override in overrides:
         apply_override(values, override.removeprefix("task."))
-    if any(values.get(key) != getattr(task_config, key, None) for key in ("folder", "test")):
+    original = task_config.model_dump(mode="json")
+    if any(values.get(key) != original.get(key) for key in ("folder", "test")):
         values |= {name: None for name in ("train", "valid") if _is_elsewhere(task_config, values, name)}
     if values["kind"] != task_config.kind:
         raise UserError(
@@ -211,5 +211,7 @@ def _is_elsewhere(task_config: Any, values: Mapping[str, Any], name: str) -> boo
         return False
     if given != getattr(task_config, name) or values.get("folder") is None:
         return False
+    if task_config.test is None:  # the one file was split
+        return True
     sides = (str(values.get("source")), str(values.get("target")))
     return not any((Path(values["folder"]) / given.replace("{side}", side)).exists() for side in sides)

@@ -1,5 +1,6 @@
 """The texts a command is given: files, standard input, arguments. They are bytes; no encoding is asked for."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +33,12 @@ def read_text_file(path: Path) -> TextFile:
 
 
 def check_output(path: Path, option: str, given: Path | None = None) -> None:
-    """Before anything is computed: UserError for a folder, and for the file that is read."""
+    """Before anything is computed: UserError for a folder, a place that no file can have, and the file that is read."""
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UserError(f"{option} {path}: nothing can be written below {nearest}: give another name")
     if given is not None and path.exists() and given.exists() and path.samefile(given):
         raise UserError(f"{option} {path} is the file that is read: give another name")
 

@@ -7,6 +7,8 @@ from pydantic import Field, PositiveInt, model_validator
 from cluster.config import Config
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for
 from finetune.experiment.robustness import RobustnessConfig
+from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig
+from finetune.tasks.cloze import ClozeConfig
 from finetune.training.config import FitConfig
 
 
@@ -37,6 +39,15 @@ class ExperimentConfig(Config):
                     f"systems.{name}: {system.kind} is asked to {asks_for(system)}, the task {self.task.kind} asks to "
                     f"{wanted}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _words_are_the_task_s(self) -> "ExperimentConfig":
+        for name, system in self.systems.items():
+            if isinstance(self.task, ClozeConfig) and isinstance(system, ZeroShotClozeConfig):
+                words, labels = ", ".join(system.words), ", ".join(self.task.words)
+                if words != labels:
+                    raise ValueError(f"systems.{name}: its words ({words}) are not the task's ({labels})")
         return self
 
     @model_validator(mode="after")

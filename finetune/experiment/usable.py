@@ -143,6 +143,16 @@ class UsableSystem:
                     f"row {number} has no text in {missing[0]!r}: rows for the task {self.task_config.kind} have "
                     f"{', '.join(columns.needed)}{also}"
                 )
+            broken = [name for name in (*columns.needed, *columns.optional) if not _is_text(row.get(name))]
+            if broken:
+                raise UserError(
+                    f"row {number} has half a character (a lone surrogate) in {broken[0]!r}: give whole ones"
+                )
+
+
+def _is_text(value: Any) -> bool:
+    """JSON may name halves of characters, which no encoding can write."""
+    return not isinstance(value, str) or not any("\ud800" <= one <= "\udfff" for one in value)
 
 
 def _with_decoding(system: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, Any]:

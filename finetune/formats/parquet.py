@@ -31,6 +31,9 @@ def read_parquet(
     if optional is not None:
         wanted = [*fields, *(name for name in optional if name in table.column_names)]
         table = table.select(list(dict.fromkeys(wanted)))
-    rows = table.to_pylist()
+    try:
+        rows = table.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise UserError(f"{path} has a value that cannot be read ({first_line(error)})") from None
     for number, row in enumerate(rows, start=1):
         yield f"{path} row {number}", row

@@ -35,10 +35,10 @@ class CloneRetrievalConfig(Config):
     kind: Literal["clone_retrieval"] = "clone_retrieval"
     folder: Path
     """Holds the files."""
-    train: str
-    """File to learn from, or the only one."""
+    train: str | None
+    """File to learn from, or the only one; None where there is nothing to learn from."""
     valid: str | None = None
-    """Given exactly where `test` is."""
+    """Given exactly where `train` and `test` are."""
     test: str | None = None
     label: str = "label"
     """Field: which problem a program solves."""
@@ -58,15 +58,19 @@ class CloneRetrievalConfig(Config):
     """Programs of a problem and language at most, drawn by seed."""
 
 
+_TRAIN_ALONE, _ALL, _TEST_ALONE = (True, False, False), (True, True, True), (False, False, True)
+
+
 class CloneRetrieval:
     """The RankingTask of a `CloneRetrievalConfig`."""
 
     reads_corpus = False
 
     def __init__(self, config: CloneRetrievalConfig) -> None:
-        if (config.valid is None) != (config.test is None):
+        named = tuple(name is not None for name in (config.train, config.valid, config.test))
+        if named not in (_TRAIN_ALONE, _ALL, _TEST_ALONE):
             raise UserError(
-                "clone retrieval needs either train alone or train, valid and test: name both or neither"
+                "clone retrieval needs train alone, train, valid and test, or test alone to judge by: name these"
             )
         if config.language is None and (config.query_language or config.candidate_language):
             raise UserError("query_language and candidate_language need language: the field that tells it")
@@ -106,7 +110,9 @@ class CloneRetrieval:
         parts = [
             read_labelled_code(path, config.label, config.code, config.language) for path in self.files()
         ]
-        if len(parts) == 1:
+        if config.train is None:
+            parts = [[], parts[0], parts[0]]
+        elif len(parts) == 1:
             parts = _split_by_problem(parts[0], seed)
         return [self._drawn(part, seed) for part in parts]
 

@@ -82,6 +82,8 @@ class Cloze:
             self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train), source.seed
         )
         facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
+        # One item alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
+        train = train if valid else []
         return LabellingData(train, valid or test, test, facts, self.num_texts, len(self.labels))
 
     def judge(

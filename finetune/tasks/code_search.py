@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import UserError
 from finetune.examples import Pool, RankingData
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
@@ -53,13 +54,22 @@ class CodeSearch:
         return self.config.files()
 
     def load(self, source: Source) -> RankingData:
-        """Pairs as the files have them; pairs with an empty side are left out and counted."""
+        """Pairs as the files have them; pairs with an empty side are left out and counted.
+
+        The validation split is the test split only where nothing is learnt, and so nothing chosen. Raises UserError for
+        files that cannot be used.
+        """
         facts: dict[str, float] = {}
         train, valid, test = (self._read(split, facts, source.seed) for split in ("train", "valid", "test"))
         if not valid and self.config.valid is None:
             order = keyed_generator(source.seed, "code-search-hold-out").permutation(len(train))
-            num_valid = min(_MAX_VALID, len(train) // _VALID_SHARE)
+            num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE))
             train, valid = [train[i] for i in order[num_valid:]], [train[i] for i in order[:num_valid]]
+        if train and not valid:
+            raise UserError(
+                f"{self.config.paths('valid')[0]} has no pair with a text on both sides to choose by: "
+                "give another file, or valid=null to take some of train"
+            )
         if train:
             facts |= leaks(train, test)
         masking = Masking(self.config.names)

@@ -23,7 +23,8 @@ class DefectConfig(Config):
     kind: Literal["defect"] = "defect"
     folder: Path
     """Holds the files."""
-    train: str = "train.jsonl"
+    train: str | None = "train.jsonl"
+    """None where there is nothing to learn from."""
     valid: str | None = "valid.jsonl"
     """None takes one item in twenty of train, at most 500."""
     test: str = "test.jsonl"
@@ -55,7 +56,8 @@ class Defect:
     def load(self, source: Source) -> LabellingData:
         """Raises UserError for data that cannot be used."""
         config, seed = self.config, source.seed
-        train, test = self._read("train", config.train), self._read("test", config.test)
+        train = self._read("train", config.train) if config.train else []
+        test = self._read("test", config.test)
         if config.valid is None:
             train, valid = held_out(train, seed)
         else:

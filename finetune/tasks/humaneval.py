@@ -53,6 +53,14 @@ class HumanEvalConfig(PairSource):
             raise ValueError(f"ks={self.ks} must name at least one k, none above samples={self.samples}")
         return self
 
+    @model_validator(mode="after")
+    def _problems_are_the_package_s(self) -> "HumanEvalConfig":
+        if self.folder is not None:
+            raise ValueError("folder: HumanEval's problems are those of the installed package: leave it out")
+        if self.max_test is not None:
+            raise ValueError("max_test: how many problems are taken says problems=N")
+        return self
+
 
 class HumanEval:
     """The WritingTask of a `HumanEvalConfig`."""

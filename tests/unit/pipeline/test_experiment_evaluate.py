@@ -182,6 +182,27 @@ def test_data_that_cannot_be_used_is_told_in_one_line(
     assert not output.exists()
 
 
+def test_a_damaged_config_of_the_experiment_is_told_in_one_line(out: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(out, damaged)
+    (damaged / "config.yaml").write_text("task: [")
+    done = permcode("evaluate", damaged)
+    assert done.exit_code == 2, done.output
+    (line,) = done.stderr.splitlines()
+    assert "config.yaml is damaged" in line
+
+
+def test_an_output_that_cannot_be_is_told_before_anything_is_computed(out: Path, tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text(json.dumps({"query": "a", "candidate": "b"}) + "\n")
+    output = given / "below" / "a_file.jsonl"
+    done = permcode("predict", out, "--input", given, "--output", output)
+    assert done.exit_code == 2, done.output
+    (line,) = done.stderr.splitlines()
+    assert f"--output {output}: nothing can be written below {given}" in line
+    assert "predict" not in done.stdout
+
+
 def test_only_decoding_can_be_set_for_predictions(out: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     done = permcode("predict", out, "max_test=3", "--input", tmp_path / "in.jsonl", "--output", output)

@@ -73,6 +73,12 @@ def refused(*arguments: str) -> str:
         (["systems={}"], "systems"),
         (["prep=/nowhere"], "prep=/nowhere"),
         (["robustness.transforms=[shout]"], "robustness.transforms"),
+        (["task={kind: humaneval, max_test: 3}"], "problems"),
+        (["task={kind: humaneval, folder: data}"], "folder"),
+        (
+            ["task={kind: cloze, words: [min, max]}", "systems={own: {kind: zero_shot_cloze}}"],
+            "systems.own: its words (max, min) are not the task's (min, max)",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_and_nothing_is_left(
@@ -93,6 +99,12 @@ def test_data_that_cannot_be_used_are_named_before_anything_is_started(
     assert f"train.old has 2 lines but {tmp_path}" in line
     assert not out.exists()
     assert not ray.is_initialized()
+
+
+def test_seeds_are_of_an_experiment(tmp_path: Path) -> None:
+    line = refused("finetune", "--recipe", "smoke", "--out", str(tmp_path / "out"), "--seeds", "2")
+    assert "--seeds" in line
+    assert "--from" in line
 
 
 def test_a_folder_that_holds_nothing_to_use_is_named(recipe: Path, tmp_path: Path) -> None:

@@ -80,11 +80,10 @@ _FILES = {
         ({"kind": "cloze", "items": "items.json", "answers": "answers.txt"}, "with a word of max, min"),
         ({"kind": "cloze", "items": "items.json", "answers": "others.txt"}, "has no answer for 1"),
         ({"kind": "cloze", "words": ["nowhere_said", "nor_this"]}, "has none of the words nowhere_said, nor_this"),
-        ({"kind": "cloze", "words": ["return", "import", "def"]}, "has 3 labels, but zero_shot_cloze has 2 words"),
         ({"kind": "clone_pairs", **_SIDES, "test": "short.{side}"}, "short.old has 2 lines"),
         ({"kind": "clone_pairs", **_FUNCS, "codes": "ok.jsonl"}, "has no field 'idx'"),
         ({"kind": "clone_retrieval", "train": "alone.jsonl"}, "no program of the valid split has another"),
-        ({"kind": "clone_retrieval", "train": "alone.jsonl", "test": "alone.jsonl"}, "name both or neither"),
+        ({"kind": "clone_retrieval", "train": "alone.jsonl", "test": "alone.jsonl"}, "name these"),
         ({"kind": "code_search", **_SIDES, "test": "short.{side}"}, "short.old has 2 lines"),
         ({"kind": "text_search", "test": "ok.jsonl"}, "has no field 'query'; it has func, target"),
         ({"kind": "text_search", "test": "lines.txt", "base": "lines.txt"}, "lines.txt is not JSON"),
@@ -95,9 +94,8 @@ def test_data_that_cannot_be_used_is_told_in_one_line(
 ) -> None:
     for name, data in _FILES.items():
         (tmp_path / name).write_bytes(data)
-    config = ExperimentConfig.model_validate(
-        {"task": _in_folder(task, tmp_path), "systems": {"own": _SYSTEMS[task["kind"]]}}
-    )
+    system = _SYSTEMS[task["kind"]] | ({"words": task["words"]} if "words" in task else {})
+    config = ExperimentConfig.model_validate({"task": _in_folder(task, tmp_path), "systems": {"own": system}})
     job = Job("own", 0, tmp_path / "job")
     with pytest.raises(UserError, match=told) as caught:
         Workplace.open(config, pretrain_folder, corpus.folder, torch.device("cpu")).build(job)
@@ -144,11 +142,12 @@ def test_every_system_is_tried_before_the_first_is_trained(
     classifier = {"kind": "classifier"}
     late = {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}
     for task, systems, told in (
-        ({"kind": "cloze", "words": ["if", "return"]}, {"own": classifier, "late": late}, "has 3 words"),
+        ({"kind": "defect", "folder": str(tmp_path), **_FUNCS}, {"own": classifier, "late": late}, "has 3 words"),
         ({"kind": "cloze", **_in_folder({"items": "items.json", "answers": "right.txt", "kind": "cloze"}, tmp_path)},
          {"own": classifier}, "system own has nothing to learn from"),
     ):  # fmt: skip
-        (tmp_path / "items.json").write_bytes(_FILES["items.json"])
+        for name in ("items.json", "ok.jsonl"):
+            (tmp_path / name).write_bytes(_FILES[name])
         (tmp_path / "right.txt").write_text("1<CODESPLIT>max\n")
         config = ExperimentConfig.model_validate({"task": task, "systems": systems})
         place = Workplace.open(config, pretrain_folder, corpus.folder, torch.device("cpu"))

@@ -144,6 +144,8 @@ def test_a_system_that_only_counts_says_that_it_is_not_saved(
         (_DEFECT, {"kind": "classifier"}, {"text": 3}, "row 1 has no text in 'text': .* defect have text"),
         (_SEARCH, {"kind": "bi_encoder"}, {"text": "a"}, "row 1 has no text in 'query'"),
         ({"kind": "infilling"}, {"kind": "permutation_lm"}, {"suffix": "a"}, "have text and may have suffix"),
+        (_SEARCH, {"kind": "bi_encoder"}, {"query": "a", "candidate": "\ud800"}, "row 1 has .* in 'candidate'"),
+        ({"kind": "infilling"}, {"kind": "permutation_lm"}, {"text": "", "suffix": "\ud800"}, "in 'suffix'"),
     ],
 )  # fmt: skip
 def test_a_row_without_what_the_system_reads_is_named(

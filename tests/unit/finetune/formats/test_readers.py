@@ -56,6 +56,20 @@ def test_other_encoding_missing_file_and_folder_are_refused(tmp_path: Path) -> N
         fingerprints([tmp_path / "none"])
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers()),
+        pa.array([2**40], type=pa.timestamp("s")),
+        pa.array([0], type=pa.timestamp("s", tz="Nowhere/City")),
+    ],
+)
+def test_a_parquet_value_that_cannot_be_read_is_told(tmp_path: Path, column: pa.Array) -> None:
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet has a value that cannot be read"):
+        read_records(tmp_path / "a.parquet", ["text"])
+
+
 def _formats(folder: Path) -> list[Path]:
     rows = [{**record, "code": record["code"] if isinstance(record["code"], list) else [record["code"]]} for
             record in RECORDS]  # fmt: skip

@@ -83,6 +83,15 @@ def test_empty_texts_are_refused(tmp_path: Path, text: Any) -> None:
 # Pairs
 
 
+@pytest.mark.parametrize("given", [{"train": None, "valid": None}, {"train": None}])
+def test_functions_can_be_judged_by_without_any_to_learn_from(tmp_path: Path, given: dict[str, Any]) -> None:
+    for split in ("test", "valid"):
+        lines(tmp_path / f"{split}.jsonl", [{"func": "a", "target": 0}, {"func": "b", "target": 1}])
+    data = Defect(DefectConfig(folder=tmp_path, **given)).load(Source(None, 0))
+    assert not data.train
+    assert len(data.test) == 2
+
+
 def test_pairs_in_bigclonebenchs_form(tmp_path: Path) -> None:
     lines(
         tmp_path / "data.jsonl",

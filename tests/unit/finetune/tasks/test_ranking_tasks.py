@@ -257,6 +257,22 @@ def test_bm25_across_java_and_csharp_lives_by_names(names: Any, wanted: float) -
 NAMES = [first + second for first in "bcdfg" for second in "aeio"]
 
 
+def test_a_system_is_never_chosen_by_the_test_split(tmp_path: Path) -> None:
+    records = [{"java": f"int f{n}() {{}}", "cs": f"int F{n}() {{}}"} for n in range(12)]
+    for name in ("train", "test"):
+        lines(tmp_path / f"{name}.jsonl", records[:8] if name == "train" else records[8:])
+    lines(tmp_path / "valid.jsonl", [{"java": "int f() {}", "cs": ""}])
+    named = {"folder": tmp_path, "train": "train.jsonl", "test": "test.jsonl"}
+    data = CodeSearch(CodeSearchConfig(**named, valid=None)).load(Source(None, 0))
+    assert len(data.train) == 7
+    assert len(data.valid.queries) == 1
+    assert not set(data.valid.queries) & set(data.test.queries)
+    with pytest.raises(UserError, match=r"valid\.jsonl.*no pair"):
+        CodeSearch(CodeSearchConfig(**named, valid="valid.jsonl")).load(Source(None, 0))
+    judged_only = CodeSearch(CodeSearchConfig(**{**named, "train": None}, valid=None)).load(Source(None, 0))
+    assert judged_only.valid.queries == judged_only.test.queries
+
+
 def programs() -> list[dict[str, Any]]:
     return [
         {
@@ -285,6 +301,17 @@ def test_one_file_is_split_by_problem(tmp_path: Path) -> None:
         assert len(wanted) == 5
         assert own not in wanted
     assert bm25(task, data)["map_at_r"] == 1.0
+
+
+def test_programs_can_be_judged_by_without_any_to_learn_from(tmp_path: Path) -> None:
+    lines(tmp_path / "programs.jsonl", programs())
+    config = CloneRetrievalConfig(folder=tmp_path, train=None, test="programs.jsonl")
+    data = CloneRetrieval(config).load(Source(None, 0))
+    assert not data.train
+    assert len(data.test.queries) == len(programs())
+    for one_alone in ({"train": None}, {"train": "a", "valid": "b"}, {"train": None, "valid": "a"}):
+        with pytest.raises(UserError, match="name"):
+            CloneRetrieval(CloneRetrievalConfig(folder=tmp_path, **one_alone))
 
 
 def test_clones_across_languages(tmp_path: Path) -> None:
@@ -327,7 +354,7 @@ def test_bad_clone_files_are_refused(tmp_path: Path) -> None:
         path = lines(tmp_path / "bad.jsonl", [{"label": label, "code": "x"}])
         with pytest.raises(UserError, match="bad.jsonl record 1: 'label' must be a text or a whole number"):
             read_labelled_code(path, "label", "code")
-    with pytest.raises(UserError, match="name both or neither"):
+    with pytest.raises(UserError, match="name these"):
         CloneRetrieval(CloneRetrievalConfig(folder=tmp_path, train="a", test="b"))
     with pytest.raises(UserError, match="need language"):
         CloneRetrieval(CloneRetrievalConfig(folder=tmp_path, train="a", query_language="java"))
