@@ -13,28 +13,54 @@ from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.usable import columns_of
 from pipeline.config import PlaceConfig
+from pipeline.experiment_config import PREP_MANIFEST
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint
 from pipeline.mlflow_store import artifact_root, store_uri
-from pipeline.registry import Candidate, Registered, register
+from pipeline.registry import Candidate, register
 
 _NOTE_NAME = ".registered.json"
 _NUM_SAMPLES = 20
 
 
 def register_best(
-    config: ExperimentConfig, place: PlaceConfig, out: Path, steps: Sequence[Step], reporter: Reporter
+    config: ExperimentConfig,
+    place: PlaceConfig,
+    prep: Path | None,
+    out: Path,
+    steps: Sequence[Step],
+    reporter: Reporter,
 ) -> None:
-    """Register the system that did best on the validation split, once; a store that is down costs a warning."""
+    """Hand in the data's fingerprints and samples, and register the system that did best on the validation split, once.
+
+    Where nothing was trained nothing is registered. A store that is down costs a warning.
+    """
     step = steps[0]
     note, store = step.folder / _NOTE_NAME, store_uri(out, place.tracking.store)
-    best = best_system(step.folder / RESULT_NAME)
-    if best is None or _is_registered(note, store, step.key):
+    if _is_registered(note, store, step.key):
         return
-    summary = read_json(step.folder / RESULT_NAME)
-    name = best.parent.parent.name
-    candidate = Candidate(
+    best = best_system(step.folder / RESULT_NAME)
+    candidate = None if best is None else _candidate(config, best, step.folder)
+    try:
+        tracking = Tracking(store, artifact_root(out, store), place.tracking.experiment)
+        run_id = _hand_in(tracking, config, prep, step)
+        registered = None if candidate is None else register(candidate, store, run_id)
+    except UserError:
+        raise
+    except Exception as error:  # every store fails in its own way
+        reporter.warn(f"the registry took nothing ({first_line(error)}); the same command will try again")
+        return
+    write_json(note, {"store": store, "key": step.key})
+    if candidate is not None and registered is not None:
+        title = ", now its champion" if registered.is_champion else ", the champion stays"
+        name = candidate.folder.parent.parent.name
+        reporter.line(f"registry: {name} is version {registered.version} of {registered.name}{title}")
+
+
+def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
+    summary = read_json(stage / RESULT_NAME)
+    return Candidate(
         task=config.task.kind,
         asks=asks_for(config.task),
         columns=columns_of(config.task),
@@ -43,20 +69,6 @@ def register_best(
         headline=read_json(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
         data=judged_fingerprint(config.task.model_dump(mode="json"), best.parent / PREDICTIONS_NAME),
     )
-    try:
-        registered = _registered(candidate, config, store, out, place.tracking.experiment, step.key)
-    except UserError:
-        raise
-    except Exception as error:  # every store fails in its own way
-        reporter.warn(
-            f"the registry did not take {name} ({first_line(error)}); the same command will try again"
-        )
-        return
-    write_json(
-        note, {"store": store, "key": step.key, "name": registered.name, "version": registered.version}
-    )
-    title = ", now its champion" if registered.is_champion else ", the champion stays"
-    reporter.line(f"registry: {name} is version {registered.version} of {registered.name}{title}")
 
 
 def _is_registered(note: Path, store: str, key: str) -> bool:
@@ -67,18 +79,19 @@ def _is_registered(note: Path, store: str, key: str) -> bool:
     return bool(noted.get("store") == store and noted.get("key", key) == key)
 
 
-def _registered(
-    candidate: Candidate, config: ExperimentConfig, store: str, out: Path, experiment: str, key: str
-) -> Registered:
-    tracking = Tracking(store, artifact_root(out, store), experiment)
-    run_id = tracking.find_run(key)
+def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: Step) -> str:
+    """Fingerprints of what was read, and samples of what was answered, into the experiment's run: its id."""
+    run_id = tracking.find_run(step.key)
     if run_id is None:
         raise RuntimeError("MLflow has not taken the experiment's run yet")
-    for path in task_of(config.task).files():
+    task = task_of(config.task)
+    for path in task.files():
         context = next((name for name in ("train", "valid", "test") if name in path.name), "data")
         tracking.log_dataset(run_id, path.name, sha256_file(path), str(path), context)
-    tracking.log_table(run_id, _samples(candidate.folder.parents[2]), "samples.json")
-    return register(candidate, store, run_id)
+    if prep is not None and task.reads_corpus:
+        tracking.log_dataset(run_id, prep.name, sha256_file(prep / PREP_MANIFEST), str(prep), "data")
+    tracking.log_table(run_id, _samples(step.folder), "samples.json")
+    return run_id
 
 
 def _samples(stage: Path) -> dict[str, list[str]]:
