@@ -36,7 +36,7 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
     """The experiment's result.json: by system, metrics with interval or deviation, and the comparison.
 
     `results`: of every system by seed. With several seeds a metric's value is their mean and `deviation` is their
-    sample standard deviation; `low` and `high` are of the first seed's items.
+    sample standard deviation; `low` and `high` are the means of the seeds' bounds.
     """
     return {
         "headline": results[baseline][0]["headline"],
@@ -69,7 +69,8 @@ def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[s
 
 def _over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     values = [one["value"] for one in found]
-    told = {**found[0], "value": statistics.fmean(values)}
+    means = {name: statistics.fmean(one[name] for one in found) for name in ("value", "low", "high")}
+    told = {**found[0], **means}
     if len(values) > 1:
         told["deviation"] = statistics.stdev(values)
     return told

@@ -9,6 +9,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
+from cluster.memory import check_memory
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import LabellingData, Pool, RankingData, WritingData
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
@@ -21,6 +22,8 @@ from finetune.tasks.labelling import given_labels
 TrainingData = Callable[[Any], Any]
 """A task's data by the task's config: what systems that only count are made from again."""
 
+_MATRICES = 2
+"""Of scores that are held at once: a ranker's, and what it is made of."""
 _NO_POOL = Pool([], [], [], [])
 
 
@@ -114,6 +117,12 @@ class UsableSystem:
         """Each query against its own candidate; every text is read once."""
         queries = list(dict.fromkeys(str(row["query"]) for row in rows))
         candidates = list(dict.fromkeys(str(row["candidate"]) for row in rows))
+        check_memory(
+            _MATRICES * 8 * len(queries) * len(candidates),
+            torch.device("cpu"),
+            f"comparing {len(queries):,} queries with {len(candidates):,} candidates",
+            "give fewer rows at a time",
+        )
         score_QC = cast(Ranker, self.system).scores(queries, candidates, on_progress)
         query_of = {text: number for number, text in enumerate(queries)}
         candidate_of = {text: number for number, text in enumerate(candidates)}

@@ -158,6 +158,17 @@ def test_a_row_without_what_the_system_reads_is_named(
         usable.answer([row])
 
 
+def test_more_pairs_than_memory_holds_scores_of_are_refused(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usable, _ = saved_and_loaded(base, tmp_path, _SEARCH, {"kind": "zero_shot_encoder"})
+    rows = [{"query": str(number), "candidate": str(number)} for number in range(9)]
+    assert len(usable.answer(rows)) == 9
+    monkeypatch.setattr("cluster.memory.free_bytes", lambda device: 1000)
+    with pytest.raises(UserError, match="comparing 9 queries with 9 candidates takes .* give fewer rows"):
+        usable.answer(rows)
+
+
 def test_a_system_answers_by_the_threshold_that_was_chosen_for_it(base: Base, tmp_path: Path) -> None:
     config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "classifier"})
     system = build_system(config, base, data_of(TypeAdapter[Any](TaskConfig).validate_python(_CLONES)), 0)
