@@ -43,12 +43,18 @@ class GpuMemory:
 
 
 def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuMemory:
-    """Of each of `config.num_workers` GPUs. The ZeRO stage is the argument's; all else is the config's."""
+    """Of each of `config.num_workers` GPUs. The ZeRO stage is the argument's; all else is the config's.
+
+    What is offloaded, where the stage can, lies in the host's memory. Gradients are counted here all the same.
+    """
     parameters = count_parameters(config.model, vocab_size).total
     element_bytes = _element_bytes(config)
     share = -(-parameters // config.num_workers)
     updated = share if zero_stage else parameters
-    weights = min(parameters, share + _gathered(config.model, vocab_size)) if zero_stage == 3 else parameters
+    if config.offload_optimizer and zero_stage:
+        updated = 0
+    kept = 0 if config.offload_parameters else share
+    weights = min(parameters, kept + _gathered(config.model, vocab_size)) if zero_stage == 3 else parameters
     # Stage 1 reduces when all gradients are there, and then has its share of the sums beside them.
     gradients = {0: parameters, 1: parameters + share}.get(zero_stage, share)
     under_way = _BUFFER_ELEMENTS if zero_stage else min(_BUFFER_ELEMENTS, parameters)

@@ -55,6 +55,20 @@ def test_the_third_stage_gathers_the_embedding_and_one_layer() -> None:
     assert shared == 2 * (-(-counted.total // 4) + outside + per_layer)
 
 
+def test_what_is_offloaded_is_not_on_the_gpu() -> None:
+    kept = [gpu_memory(config_of(), VOCAB_SIZE, stage) for stage in ZERO_STAGES]
+    optimizer = config_of(zero_stage=3, offload_optimizer=True)
+    for stage in ZERO_STAGES[1:]:
+        memory = gpu_memory(optimizer, VOCAB_SIZE, stage)
+        assert (memory.masters_and_moments, memory.optimizer_step) == (0, 0)
+        assert (memory.weights, memory.gradients) == (kept[stage].weights, kept[stage].gradients)
+    assert gpu_memory(optimizer, VOCAB_SIZE, 0) == kept[0], "stage 0 cannot"
+    both = config_of(zero_stage=3, offload_optimizer=True, offload_parameters=True)
+    share = -(-count_parameters(both.model, VOCAB_SIZE).total // 4)
+    assert gpu_memory(both, VOCAB_SIZE, 3).weights == kept[3].weights - 2 * share
+    assert gpu_memory(both, VOCAB_SIZE, 2).weights == kept[2].weights
+
+
 def test_float32_weights_take_twice_the_bytes() -> None:
     half, whole = (
         gpu_memory(config_of(precision=precision), VOCAB_SIZE, 2) for precision in ("bf16", "fp32")
