@@ -1,5 +1,6 @@
 """What counting alone achieves: the columns beside the model's."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -48,9 +49,30 @@ class BigramPredictor:
             totals.update(document)
             for previous, following in zip(document, document[1:], strict=False):
                 followers[previous][following] += 1
-        self._most_frequent = totals.most_common(1)[0][0] if totals else ""
-        self._best = {previous: counts.most_common(1)[0][0] for previous, counts in followers.items()}
+        self._totals, self._followers = totals, dict(followers)
+        self._most_frequent = _most_counted(totals)
+        self._best = {previous: _most_counted(counts) for previous, counts in followers.items()}
+        self._ascending_counts: dict[str | None, npt.NDArray[np.int64]] = {}
 
     def next_lexeme(self, previous: str) -> str:
         """The guess for what follows `previous`."""
         return self._best.get(previous, self._most_frequent)
+
+    def rank(self, previous: str, following: str) -> float:
+        """Of `following` among the guesses, from 1; of equals all but the first guess count as the last. Infinite for
+        what was never counted there.
+        """
+        counts = self._followers.get(previous, self._totals)
+        if following not in counts:
+            return math.inf
+        if following == self.next_lexeme(previous):
+            return 1
+        key = previous if previous in self._followers else None
+        if key not in self._ascending_counts:
+            self._ascending_counts[key] = np.sort(np.fromiter(counts.values(), dtype=np.int64))
+        ascending = self._ascending_counts[key]
+        return len(ascending) - int(np.searchsorted(ascending, counts[following], side="left"))
+
+
+def _most_counted(counts: Counter[str]) -> str:
+    return counts.most_common(1)[0][0] if counts else ""

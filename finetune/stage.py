@@ -38,6 +38,7 @@ def run_completion(
     summary = {
         **{arm: results[arm] for arm in ARMS},
         "baseline_bigram_accuracy": results["baseline"]["accuracy"],
+        "baseline_bigram_mrr": results["baseline"]["mrr"],
         "gain": results["pretrained"]["accuracy"] - results["scratch"]["accuracy"],
     }
     reporter.line(

@@ -182,7 +182,21 @@ def _completion(summary: Mapping[str, Any]) -> list[Fact]:
             f"next code token, {pretrained['num_lexemes']:,} scored; from scratch {scratch['accuracy']:.1%}, "
             f"bigram of tokens {summary['baseline_bigram_accuracy']:.1%}",
         ),
+        *_completion_mrr(summary),
         _gain("pretraining helps completion?", summary["gain"], 100, "points of accuracy"),
+    ]
+
+
+def _completion_mrr(summary: Mapping[str, Any]) -> list[Fact]:
+    """Nothing for a stage that an earlier version finished."""
+    if "baseline_bigram_mrr" not in summary:
+        return []
+    return [
+        Fact(
+            "completion MRR",
+            f"{summary['pretrained']['mrr']:.3f}",
+            f"from scratch {summary['scratch']['mrr']:.3f}, bigram of tokens {summary['baseline_bigram_mrr']:.3f}",
+        )
     ]
 
 

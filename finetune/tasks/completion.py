@@ -5,8 +5,9 @@ ends and indentation are not scored. Two differences: comments stay in the text 
 scored), and literals keep their own text instead of becoming a placeholder, which makes them harder; the
 accuracy by class tells them apart. A lexeme is right when every tokenizer piece that overlaps its bytes is
 the model's first choice given the true text before the piece, which is when greedy decoding would write it.
-A piece may hold the white space before a lexeme, or two lexemes at once; it then counts for each. Of a
-long file one part is read; the first lexeme of a part has nothing before it and is not scored.
+Its rank, of which MRR is the mean reciprocal, is the worst of its pieces' ranks: how many choices look as good
+to the model. A piece may hold the white space before a lexeme, or two lexemes at once; it then counts for
+each. Of a long file one part is read; the first lexeme of a part has nothing before it and is not scored.
 
 Shapes: B lanes, L segment, T lane, V vocabulary.
 """
@@ -157,54 +158,65 @@ def next_token_logits(
     return output.logits_BPV, output.memory
 
 
-def right_tokens(
+def token_ranks(
     model: TwoStreamTransformer, lanes: PackedLanes, segment_tokens: int
-) -> npt.NDArray[np.bool_]:
-    """Whether each token is the model's first choice given the true tokens before it, [B, T]."""
+) -> npt.NDArray[np.int64]:
+    """The rank of each token among the model's choices given the true tokens before it, [B, T]."""
     device = next(model.parameters()).device
     memory: SegmentMemory | None = None
-    right: list[Tensor] = []
+    ranks: list[Tensor] = []
     model.eval()
     with torch.inference_mode(), mixed_precision(device):
         for number in range(lanes.num_segments(segment_tokens)):
             tokens_BL, group_BL = lanes.segment(number, segment_tokens)
             logits_BLV, memory = next_token_logits(model, tokens_BL, group_BL, memory)
-            right.append(logits_BLV.argmax(dim=-1).cpu() == tokens_BL)
-    return torch.cat(right, dim=1).numpy()
+            ranks.append(ranks_among(logits_BLV, tokens_BL.to(device)).cpu())
+    return torch.cat(ranks, dim=1).numpy()
+
+
+def ranks_among(logits_XV: Tensor, token_X: Tensor) -> Tensor:
+    """[X], for X of any shape: 1 for the first choice; of any other token how many score as high or higher."""
+    wanted_X1 = logits_XV.gather(-1, token_X[..., None])
+    num_as_good_X = (logits_XV >= wanted_X1).sum(dim=-1)
+    return num_as_good_X.masked_fill(logits_XV.argmax(dim=-1) == token_X, 1)
 
 
 def evaluate_completion(
     model: TwoStreamTransformer, documents: list[ScoredDocument], config: CompletionConfig, seed: int
 ) -> dict[str, Any]:
-    """Accuracy over the scored lexemes with its 95% interval (documents resampled), and by class."""
+    """Accuracy and MRR over the scored lexemes with 95% intervals (documents resampled), and accuracy by class."""
     lanes = pack_documents([document.tokens for document in documents], config.num_lanes)
-    right_BT = right_tokens(model, lanes, config.segment_tokens)
-    right_D = []
+    rank_BT = token_ranks(model, lanes, config.segment_tokens)
+    rank_D: list[list[float]] = []
     for document, place in zip(documents, lanes.places, strict=True):
-        right_tokens_T = right_BT[place.lane, place.start : place.start + place.num_tokens]
-        right_D.append([bool(right_tokens_T[first:end].all()) for first, end in document.pieces[1:]])
-    return completion_summary(documents, right_D, seed)
+        rank_T = rank_BT[place.lane, place.start : place.start + place.num_tokens]
+        rank_D.append([float(rank_T[first:end].max(initial=1)) for first, end in document.pieces[1:]])
+    return completion_summary(documents, rank_D, seed)
 
 
 def completion_summary(
-    documents: list[ScoredDocument], right_D: list[list[bool]], seed: int
+    documents: list[ScoredDocument], rank_D: list[list[float]], seed: int
 ) -> dict[str, Any]:
-    """The figures of one predictor: `right_D[d][i]` tells whether document d's lexeme i + 1 was right."""
-    estimate = ratio_estimate(
-        [sum(right) for right in right_D],
-        [len(right) for right in right_D],
-        key_seed(seed, "completion-bootstrap"),
+    """The figures of one predictor: `rank_D[d][i]` is the rank of document d's lexeme i + 1 among its choices."""
+    num_tried_D = [len(ranks) for ranks in rank_D]
+    bootstrap_seed = key_seed(seed, "completion-bootstrap")
+    accuracy = ratio_estimate(
+        [sum(rank == 1 for rank in ranks) for ranks in rank_D], num_tried_D, bootstrap_seed
     )
+    mrr = ratio_estimate([sum(1 / rank for rank in ranks) for ranks in rank_D], num_tried_D, bootstrap_seed)
     tried: Counter[LexemeClass] = Counter()
     hit: Counter[LexemeClass] = Counter()
-    for document, right in zip(documents, right_D, strict=True):
-        for lexeme, is_right in zip(document.lexemes[1:], right, strict=True):
+    for document, ranks in zip(documents, rank_D, strict=True):
+        for lexeme, rank in zip(document.lexemes[1:], ranks, strict=True):
             tried[lexeme.kind] += 1
-            hit[lexeme.kind] += is_right
+            hit[lexeme.kind] += rank == 1
     return {
-        "accuracy": estimate.value,
-        "accuracy_low": estimate.low,
-        "accuracy_high": estimate.high,
+        "accuracy": accuracy.value,
+        "accuracy_low": accuracy.low,
+        "accuracy_high": accuracy.high,
+        "mrr": mrr.value,
+        "mrr_low": mrr.low,
+        "mrr_high": mrr.high,
         "num_lexemes": tried.total(),
         "num_documents": len(documents),
         "by_class": {str(kind): hit[kind] / tried[kind] for kind in LexemeClass if tried[kind]},
@@ -218,8 +230,8 @@ def bigram_baseline(corpus: PreparedCorpus, config: CompletionConfig, seed: int)
     """
     documents = scored_documents(corpus, config, seed)
     predictor = BigramPredictor(_train_lexemes(corpus, config.max_baseline_bytes, seed))
-    right_D = [list(_right_guesses(predictor, document.lexemes)) for document in documents]
-    return completion_summary(documents, right_D, seed)
+    rank_D = [list(_ranks(predictor, document.lexemes)) for document in documents]
+    return completion_summary(documents, rank_D, seed)
 
 
 def _train_lexemes(corpus: PreparedCorpus, max_bytes: int, seed: int) -> Iterator[list[str]]:
@@ -231,7 +243,7 @@ def _train_lexemes(corpus: PreparedCorpus, max_bytes: int, seed: int) -> Iterato
             return
 
 
-def _right_guesses(predictor: BigramPredictor, lexemes: Iterable[Lexeme]) -> Iterator[bool]:
+def _ranks(predictor: BigramPredictor, lexemes: Iterable[Lexeme]) -> Iterator[float]:
     texts = [lexeme.text for lexeme in lexemes]
     for previous, following in zip(texts, texts[1:], strict=False):
-        yield predictor.next_lexeme(previous) == following
+        yield predictor.rank(previous, following)

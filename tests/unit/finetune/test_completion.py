@@ -1,5 +1,7 @@
 """Completion: which pieces make a lexeme, what a prediction may see, whether it learns."""
 
+import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,9 @@ from finetune.tasks.completion import (
     completion_summary,
     evaluate_completion,
     next_token_logits,
+    ranks_among,
     scored_documents,
+    token_ranks,
     train_completion,
 )
 from pretrain.model.memory import SegmentMemory
@@ -110,11 +114,33 @@ def test_documents_that_begin_again_forget_the_end(model: TwoStreamTransformer) 
     assert np.isfinite(values).all()
 
 
+def test_ranks_are_places_among_sorted_scores(
+    model: TwoStreamTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("finetune.tasks.completion.mixed_precision", lambda device: nullcontext())
+    document = np.arange(5, 25)
+    lanes = pack_documents([document, document[:7]], num_lanes=2)
+    rank_BT = token_ranks(model, lanes, segment_tokens=8)
+    logits_TV = _logits(model, [document.tolist()], 8)
+    place = lanes.places[0]
+    found_T = rank_BT[place.lane, place.start : place.start + place.num_tokens]
+    order_TV = logits_TV.argsort(dim=-1, descending=True).tolist()
+    wanted_T = [order_V.index(token) + 1 for order_V, token in zip(order_TV, document.tolist(), strict=True)]
+    assert found_T.tolist() == wanted_T
+
+
+def test_equal_scores_count_against_all_but_the_first_choice() -> None:
+    score_XV = torch.tensor([[2.0, 2.0, 1.0, 1.0]]).repeat(4, 1)
+    assert ranks_among(score_XV, torch.arange(4)).tolist() == [1, 2, 4, 4]
+
+
 def test_summary_counts_by_class(corpus: PreparedCorpus) -> None:
     document = HeldOutDocument("p/f.py", "if a:\n    b = 1\n", np.arange(9))
     scored = align(document, np.full(9, 2, dtype=np.int64), 0, max_tokens=9)
-    summary = completion_summary([scored], [[True, False, True, True, False]], seed=0)
+    summary = completion_summary([scored], [[1, 4, 1, 1, math.inf]], seed=0)
     assert summary["accuracy"] == pytest.approx(3 / 5)
+    assert summary["mrr"] == pytest.approx((3 + 1 / 4) / 5)
+    assert summary["mrr_low"] <= summary["mrr"] <= summary["mrr_high"]
     assert summary["num_lexemes"] == 5
     assert summary["by_class"] == {"identifier": 1.0, "operator": 0.5, "literal": 0.0}
 
@@ -134,6 +160,10 @@ def test_training_learns_a_pattern_that_counting_pairs_cannot(tmp_path: Path) ->
     assert untrained["accuracy"] < 0.3
     assert trained["accuracy"] > 0.95
     assert 0.3 < baseline["accuracy"] < 0.85
+    for one in (untrained, trained, baseline):
+        assert one["accuracy"] < one["mrr"] <= (1 + one["accuracy"]) / 2, (
+            "what is not first is second at best"
+        )
     assert trained["num_lexemes"] == baseline["num_lexemes"]
     assert len(read_journal(tmp_path / "journal.jsonl")) == 300
 

@@ -1,5 +1,7 @@
 """The counting baselines."""
 
+import math
+
 import numpy as np
 
 from finetune.lexical import BigramPredictor, TfidfSearch, sub_tokens
@@ -26,3 +28,10 @@ def test_bigram_predicts_the_most_frequent_follower() -> None:
     assert predictor.next_lexeme("b") == "a"
     assert predictor.next_lexeme("never seen") == "c"
     assert BigramPredictor([]).next_lexeme("a") == ""
+
+
+def test_a_follower_has_its_place_among_those_counted_as_often_or_more() -> None:
+    predictor = BigramPredictor([["a", "b", "a", "c", "a", "b", "a", "d"]])
+    assert [predictor.rank("a", following) for following in ("b", "c", "d", "e")] == [1, 3, 3, math.inf]
+    assert [predictor.rank("unseen", following) for following in ("a", "b", "c")] == [1, 2, 4]
+    assert BigramPredictor([]).rank("a", "b") == math.inf

@@ -50,7 +50,13 @@ def test_completion_is_done_once_and_a_killed_arm_is_repeated_exactly(
 ) -> None:
     inputs = (COMPLETION, 3, corpus.folder, pretrain_folder, tmp_path, reporter)
     summary = run_completion(*inputs)
-    assert set(summary) == {"pretrained", "scratch", "baseline_bigram_accuracy", "gain"}
+    assert set(summary) == {
+        "pretrained",
+        "scratch",
+        "baseline_bigram_accuracy",
+        "baseline_bigram_mrr",
+        "gain",
+    }
     assert summary["gain"] == pytest.approx(
         summary["pretrained"]["accuracy"] - summary["scratch"]["accuracy"]
     )
