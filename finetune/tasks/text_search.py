@@ -104,7 +104,7 @@ class TextSearch:
             num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE))
             valid = pool_of_pairs(train[:num_valid], "valid")
             train = train[num_valid:]
-        facts |= leaks(train, test_pairs) if train else {}
+        facts |= leaks(_as_functions(train), _as_functions(test_pairs)) if train else {}
         return RankingData(matches_of_pairs(train), valid or test_pool, test_pool, facts)
 
     def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
@@ -140,7 +140,15 @@ class TextSearch:
             return [pairs[index] for index in order[: config.max_train]]
         if corpus is None:
             return []
-        return self._of_corpus(corpus, config.train_splits, seed, config.max_train, test)
+        pairs = self._of_corpus(corpus, config.train_splits, seed, config.max_train, test)
+        wanted = {function for _, function in _as_functions(test)}
+        kept = [
+            pair
+            for pair, (_, function) in zip(pairs, _as_functions(pairs), strict=True)
+            if function not in wanted
+        ]
+        facts["train_functions_left_out_for_test"] = len(pairs) - len(kept)
+        return kept
 
     def _pool_of_file(self, name: str, split: str, facts: dict[str, float]) -> Pool:
         config = self.config
@@ -194,3 +202,8 @@ class TextSearch:
     def _path(self, name: str) -> Path:
         assert self.config.folder is not None
         return self.config.folder / name
+
+
+def _as_functions(pairs: Sequence[TextPair]) -> list[TextPair]:
+    """Queries, and functions without docstring and white space: files and corpora have them in other layouts."""
+    return [(query, "".join(without_docstrings(code).split())) for query, code in pairs]

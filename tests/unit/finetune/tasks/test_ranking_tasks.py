@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,34 @@ def test_a_corpus_gives_train_and_test_from_different_repositories(corpus: Prepa
     assert not {one.found for one in data.train} & set(data.test.candidates)
     assert task.load(Source(corpus.folder, 4)).train != data.train
     assert bm25(task, data)["mrr"] > 5 / len(data.test.candidates)
+
+
+def test_functions_of_the_test_file_are_not_learnt_from_however_they_are_laid_out(
+    corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    pairs = [
+        (one.query, one.found) for one in TextSearch(TextSearchConfig()).load(Source(corpus.folder, 3)).train
+    ]
+    for _, code in pairs:
+        assert ":\n" in code
+    # With a docstring again, and otherwise indented: none of them stands verbatim in the test file.
+    laid_out = [
+        {
+            "query": f"another {number}",
+            "code": code.replace("    ", "  ").replace(":\n", f':\n  """{query}"""\n', 1),
+        }
+        for number, (query, code) in enumerate(pairs[:9])
+        if re.match(r"def \w+\([^()]*\):\n", code)
+    ]
+    assert len(laid_out) > 3
+    lines(tmp_path / "test.jsonl", laid_out)
+    lines(tmp_path / "train.jsonl", [{"query": query, "code": code} for query, code in pairs])
+    config = TextSearchConfig(folder=tmp_path, test="test.jsonl")
+    whole = TextSearch(TextSearchConfig(folder=tmp_path, test="test.jsonl", train="train.jsonl"))
+    assert whole.load(NO_CORPUS).facts["test_candidates_in_train"] == len(laid_out)
+    data = TextSearch(config).load(Source(corpus.folder, 3))
+    assert data.facts["test_candidates_in_train"] == 0
+    assert data.facts["train_functions_left_out_for_test"] == len(laid_out)
 
 
 def test_text_search_without_anything_to_search_is_refused() -> None:
