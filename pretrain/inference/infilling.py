@@ -52,7 +52,8 @@ def fill_unknown_length(
 
     The text is laid out with places of several lengths, side by side (`place_lengths`), and of each sample's
     fillings the one is kept whose tokens, the end among them, are likeliest on average. A filling that reaches the
-    end of its place is ended there, and pays for it. With `beam` a beam of that width in every place.
+    end of its place is ended there, and pays for it. With `beam` a beam of that width in every place; of equal
+    fillings the likeliest is kept.
     """
     if max_tokens < 1:
         raise UserError(f"a hole must have at least 1 token, got {max_tokens}")
@@ -64,9 +65,7 @@ def fill_unknown_length(
     if beam:
         limits = [place - 1 for place in places]
         found = beam_search(text, limits, beam, rules, must_end=True)
-        return sorted({one.tokens: one for row in found for one in row}.values(), key=_mean, reverse=True)[
-            :num_samples
-        ]
+        return _distinct(sorted((one for row in found for one in row), key=_mean, reverse=True))[:num_samples]
     limits = [place - 1 for place in places for _ in range(num_samples)]
     uniform_BT = uniforms_of_lanes(
         sampling, [sides.context()] * len(places), range(num_samples), max(places), decoder.model.device
@@ -88,6 +87,14 @@ def place_lengths(max_tokens: int) -> Sequence[int]:
         places.append(place)
         place += min(place, _LONGEST_STEP_TOKENS)
     return [*places, longest]
+
+
+def _distinct(fillings: Sequence[Generated]) -> list[Generated]:
+    """The first of all that have the same tokens."""
+    first: dict[tuple[int, ...], Generated] = {}
+    for one in fillings:
+        first.setdefault(one.tokens, one)
+    return list(first.values())
 
 
 def _mean(filling: Generated) -> float:

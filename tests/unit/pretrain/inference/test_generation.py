@@ -255,6 +255,21 @@ def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
     assert mean[0] >= mean[1] - 1e-9
 
 
+def test_of_a_filling_found_in_several_places_the_likeliest_is_kept() -> None:
+    decoder, sides = Decoder(small_model(vocab_size=3, seed=2), 32), Sides(array(1, 2, 0), array(0, 1))
+    rules = TokenRules(end=2)
+    whole, few = (
+        fill_unknown_length(decoder, sides, most, GREEDY, rules, num_samples=20, beam=20) for most in (12, 7)
+    )
+    likeliest = {one.tokens: one.log_likelihood for one in few}  # of the place of 8 alone
+    both = [one for one in whole if one.tokens in likeliest]
+    assert len(both) > 10
+    assert all(one.log_likelihood >= likeliest[one.tokens] - 1e-9 for one in both)
+    mean = [one.log_likelihood / one.num_chosen for one in whole]
+    assert mean == sorted(mean, reverse=True)
+    assert mean[0] >= few[0].log_likelihood / few[0].num_chosen - 1e-9
+
+
 def test_several_at_once_are_the_tokens_of_one_at_a_time_when_greedy() -> None:
     decoder, sides = Decoder(small_model(), SEGMENT), Sides(array(1, 2, 3), array(7, 8))
     slow = fill_any_order(decoder, sides, 8, GREEDY, ANYTHING, order="left_to_right")
