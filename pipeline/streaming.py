@@ -27,8 +27,9 @@ class TextOutput:
         self._moved(data.endswith(b"\n"), bool(data))
 
     def write_text(self, text: str) -> None:
-        """Write part of a text at once, for somebody who watches."""
-        sys.stdout.write(visible(text))
+        """Write part of a text at once, for somebody who watches; "?" for what the terminal's encoding lacks."""
+        encoding = sys.stdout.encoding
+        sys.stdout.write(visible(text).encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
         self._moved(text.endswith("\n"), bool(text))
 
