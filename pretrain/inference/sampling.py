@@ -48,9 +48,10 @@ class Sampling:
         logits_XV = at_least_float32(logits_XV)
         if self.greedy:
             return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(logits_XV.dtype)
-        # Without the maximum and what rounds to zero, the smallest temperatures would make inf / inf or 0 / 0.
+        # Without the maximum and what rounds to zero or inf, extreme temperatures would make inf / inf or 0 / 0.
         below_best_XV = logits_XV - logits_XV.amax(dim=-1, keepdim=True)
-        scaled_XV = below_best_XV / max(self.temperature, torch.finfo(logits_XV.dtype).tiny)
+        numbers = torch.finfo(logits_XV.dtype)
+        scaled_XV = below_best_XV / min(max(self.temperature, numbers.tiny), numbers.max)
         if self.top_k is not None and self.top_k < logits_XV.shape[-1]:
             chosen_Xk = scaled_XV.topk(self.top_k, dim=-1).indices
             kept_XV = torch.zeros_like(scaled_XV, dtype=torch.bool).scatter_(-1, chosen_Xk, True)

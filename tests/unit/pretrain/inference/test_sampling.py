@@ -91,3 +91,14 @@ def test_the_smallest_temperatures_take_the_most_likely_token(temperature: float
     for sampling in (Sampling(temperature), Sampling(temperature, top_k=2, top_p=0.9)):
         assert sampling.probabilities(logits_1V)[0].tolist() == [0, 1, 0, 0]
         assert int(sampling.choose(logits_1V, torch.tensor([0.99]))[0]) == 1
+
+
+@pytest.mark.parametrize("temperature", [3.4e38, 3.5e38, 1e300])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_largest_temperatures_draw_evenly_from_what_may_be_written(
+    temperature: float, dtype: torch.dtype
+) -> None:
+    logits_1V = torch.tensor([[-3.0, 40.0, -torch.inf]], dtype=dtype)
+    for sampling in (Sampling(temperature), Sampling(temperature, top_k=2, top_p=0.9)):
+        assert sampling.probabilities(logits_1V)[0].tolist() == [0.5, 0.5, 0]
+        assert int(sampling.choose(logits_1V, torch.tensor([0.99]))[0]) == 1
