@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +81,11 @@ def _lines(request: ScoreRequest, files: Sequence[TextFile], scored: Sequence["S
 
 
 def _figures(bits: float, num_bytes: int, num_tokens: int) -> str:
+    from pretrain.inference.scoring import perplexity
+
     return (
         f"{bits / num_bytes:.4f} bits per byte ({bits:,.1f} bits, {num_bytes:,} bytes, {num_tokens:,} tokens, "
-        f"perplexity {2 ** (bits / num_tokens):,.2f} per token)"
+        f"perplexity {perplexity(-bits * log(2.0), num_tokens):,.2f} per token)"
     )
 
 
@@ -132,5 +134,13 @@ def _json_lines(
             "sees_all": one.scores.sees_all,
         }
         if request.per_token:
-            record["tokens"] = list(_tokens(file, one))
-        yield json.dumps(record)
+            record["tokens"] = [_without_infinities(token) for token in _tokens(file, one)]
+        yield json.dumps(_without_infinities(record))
+
+
+def _without_infinities(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no word for a number that is not finite: null."""
+    return {
+        key: None if isinstance(value, float) and not isfinite(value) else value
+        for key, value in record.items()
+    }

@@ -134,14 +134,27 @@ def model_with(
 ) -> TwoStreamTransformer:
     """A network with these weights, which came from `source`.
 
-    Raises UserError, which names the first tensor that does not fit, when they are of another network.
+    Raises UserError, which names the first tensor that does not fit, when they are of another network or no numbers to
+    compute with.
     """
     model = TwoStreamTransformer(description.config, description.vocab_size)
     problem = _misfit(dict(model.named_parameters()), weights)
     if problem is not None:
         raise UserError(f"{source} does not fit its config: {problem}; restore the folder or pretrain again")
+    for name, tensor in weights.items():
+        if (flaw := flaw_of(tensor)) is not None:
+            raise UserError(f"{source} cannot be used: {name} has {flaw}; restore it or pretrain again")
     model.load_state_dict(weights)
     return model
+
+
+def flaw_of(tensor: Tensor) -> str | None:
+    """The numbers in a tensor of weights that no network computes with; None where there are none."""
+    if tensor.is_complex():
+        return "complex numbers"
+    if not bool(tensor.float().isfinite().all()):
+        return "numbers that are not finite in float32"
+    return None
 
 
 def _misfit(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.storage import read_json, write_bytes
+from pretrain.weights import flaw_of
 
 WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -46,9 +47,13 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> dict[str, Tensor]:
     try:
-        return {name: tensor.float() for name, tensor in load_file(path).items()}
+        tensors = load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}): restore it") from None
+    for name, tensor in tensors.items():
+        if (flaw := flaw_of(tensor)) is not None:
+            raise UserError(f"{path}: {name} has {flaw}; use another checkpoint of the model")
+    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def write_weights(tensors: dict[str, Tensor], folder: Path) -> None:

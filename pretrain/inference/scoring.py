@@ -53,7 +53,15 @@ class TokenScores:
     @property
     def perplexity(self) -> float:
         """Per token; 1 where there is none."""
-        return math.exp(-self.log_likelihood / max(1, len(self.index_P)))
+        return perplexity(self.log_likelihood, len(self.index_P))
+
+
+def perplexity(log_likelihood: float, num_tokens: int) -> float:
+    """Per token, of nats; 1 where there is none, infinity where it is no number any more."""
+    try:
+        return math.exp(-log_likelihood / max(1, num_tokens))
+    except OverflowError:
+        return math.inf
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.text_ranges import ByteRange
-from tests.unit.pipeline.model_commands.command import CODE, permcode
+from pretrain.weights import save_model
+from tests.unit.pipeline.model_commands.command import CODE, SEGMENT, permcode
 
 
 def test_score_of_files_says_bits_per_byte_of_each_and_of_all(model: Path, file: Path) -> None:
@@ -35,6 +37,21 @@ def test_score_of_files_says_bits_per_byte_of_each_and_of_all(model: Path, file:
     assert lines[1].endswith("too long to be seen at once: each token saw the text just before it")
     total = (first["bits"] + second["bits"]) / (first["num_bytes"] + second["num_bytes"])
     assert lines[2].startswith(f"2 files in all: {total:.4f} bits per byte")
+
+
+def test_figures_too_large_for_a_number_are_told(model: Path, file: Path, tmp_path: Path) -> None:
+    lm = PermutationLM.from_run(model)
+    with torch.no_grad():
+        lm.network.output_bias_V[0] = 1e30
+    tokenizer = next(model.rglob("tokenizer.json"))
+    save_model(lm.network, tmp_path / "model", tokenizer, segment_tokens=SEGMENT)
+    printed = permcode("score", tmp_path / "model", file)
+    assert printed.exit_code == 0, printed.stderr
+    assert "perplexity inf per token" in printed.stdout
+    (line,) = permcode("score", tmp_path / "model", file, "--json", "--per-token").stdout.splitlines()
+    record = json.loads(line, parse_constant=pytest.fail)
+    assert record["perplexity_per_token"] is None
+    assert record["bits"] > 1e30
 
 
 def test_score_of_lines_is_that_of_their_tokens_given_the_rest(model: Path, file: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
+from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.jobs import PACKAGES
@@ -164,6 +165,25 @@ def test_cut_weights_are_named(size: int, exported: Path, tmp_path: Path) -> Non
     path = exported / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        import_from_hf(exported, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda bias: bias.fill_(torch.inf), "has numbers that are not finite in float32"),
+        (lambda bias: bias.double().fill_(1e300), "has numbers that are not finite in float32"),
+        (lambda bias: bias.to(torch.complex64), "has complex numbers"),
+    ],
+)
+def test_weights_that_no_model_computes_with_are_named(
+    change: Callable[[Tensor], Tensor], message: str, exported: Path, tmp_path: Path
+) -> None:
+    path = exported / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"lm_loss.bias": change(tensors["lm_loss.bias"])}, path)
+    with pytest.raises(UserError, match=rf"model\.safetensors: lm_loss\.bias {message}"):
         import_from_hf(exported, tmp_path / "back")
     assert not (tmp_path / "back").exists()
 

@@ -181,6 +181,15 @@ def _other_vocabulary(model: Path) -> None:
     write_json(model / "config.json", config)
 
 
+def _not_finite(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    tensors["query_start_D"][3] = torch.nan
+    save_file(tensors, model / "model.safetensors")
+    config = read_json(model / "config.json")
+    config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
+    write_json(model / "config.json", config)
+
+
 def _other_tokenizer(model: Path) -> None:
     (model / "tokenizer.json").write_text("{}")
 
@@ -202,6 +211,7 @@ def _cut_config(model: Path) -> None:
     [
         (_other_shape, r"blocks\.0\.feed_forward\.up\.weight has shape \(64, 32\), not \(72, 32\)"),
         (_without_a_tensor, "query_start_D is missing"),
+        (_not_finite, r"model\.safetensors cannot be used: query_start_D has numbers that are not finite"),
         (_other_vocabulary, r"the tokenizer has \d+ tokens and the model \d+"),
         (_other_tokenizer, r"tokenizer\.json is missing or damaged"),
         (_newer_format, "another version of permcode"),

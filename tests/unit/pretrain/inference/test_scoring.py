@@ -212,6 +212,7 @@ def test_the_sums_are_those_of_the_tokens() -> None:
     assert scores.bits == pytest.approx(6.0)
     assert scores.perplexity == pytest.approx(4.0)
     assert TokenScores(np.arange(0), np.zeros(0), sees_all=True).perplexity == 1.0
+    assert TokenScores(np.arange(2), np.array([-1e30, -1.0]), sees_all=True).perplexity == math.inf
 
 
 @pytest.mark.parametrize(
