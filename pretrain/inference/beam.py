@@ -25,6 +25,8 @@ class _Beam:
     length_power: float
     ended_first: bool
     tokens: list[tuple[int, ...]]
+    would_end: Sequence[bool] = ()
+    """At the limit: which of the living hypotheses have the end as their likeliest token."""
     finished: list[Generated] = field(default_factory=list)
     surest_end: Generated | None = None
     """Of all living hypotheses so far the one whose end was likeliest, ended there."""
@@ -93,6 +95,9 @@ def beam_search(
             _log_probabilities(logits_BV), [tokens for beam in going for tokens in beam.tokens]
         )
         if must_end and step in limits:
+            would_end = [token == rules.end for token in log_BV.argmax(dim=-1).tolist()]
+            for number, beam in enumerate(going):
+                beam.would_end = would_end[number * width : (number + 1) * width]
             log_BV = _only_end(log_BV, [step == beam.limit for beam in going for _ in range(width)], rules)
         if ended_first and rules.end is not None:
             end_GW = log_BV[:, rules.end].view(score_GW.shape)
@@ -162,7 +167,8 @@ def _choose(
         tokens = beam.tokens[lane]
         if token == rules.end:
             if rank < beam.width:
-                beam.finished.append(Generated(tokens, score, ended=True))
+                forced = step == beam.limit and not beam.would_end[lane]
+                beam.finished.append(Generated(tokens, score, ended=True, forced=forced))
         else:
             living.append((score, lane, token))
     if step + 1 == beam.limit and not beam.must_end:

@@ -24,13 +24,15 @@ Watch = Callable[[int, int], bool]
 class Generated:
     """New tokens without the one that ends a text; `log_likelihood` (nats, at temperature 1) counts it too.
 
-    `ended` tells whether the text ended, `stopped` whether `watch` ended it; neither means it was cut.
+    `ended` tells whether the text ended (`forced`: at its limit, where the model would have gone on), `stopped` whether
+    `watch` ended it; neither means it was cut.
     """
 
     tokens: tuple[int, ...]
     log_likelihood: float
     ended: bool
     stopped: bool = False
+    forced: bool = False
 
     @property
     def num_chosen(self) -> int:
@@ -51,6 +53,7 @@ class _Lane:
     num_chosen: int = 0
     ended: bool = False
     stopped: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,7 @@ def generate(
         allowed_BV = rules.allow(logits_BV, [lane.tokens for lane in going])
         token_B = sampling.choose(allowed_BV, None if uniform_BT is None else uniform_BT[:, step])
         if must_end and step in limits:
-            at_limit_B = torch.tensor([step == lane.limit for lane in going], device=token_B.device)
-            token_B = token_B.masked_fill(at_limit_B, -1 if rules.end is None else rules.end)
+            token_B = _ended_at_limit(going, token_B, step, rules)
         chosen.append(_Chosen(going, token_B, log_probability(logits_BV, token_B)))
         _judge(going, token_B, step, rules, watch)
         kept = [place for place, lane in enumerate(going) if lane.going]
@@ -117,9 +119,20 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Genera
             math.fsum(scores[lane.number][: lane.num_chosen]),
             lane.ended,
             lane.stopped,
+            lane.forced,
         )
         for lane in lanes
     ]
+
+
+def _ended_at_limit(lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules) -> Tensor:
+    """The tokens with the end in lanes that are full; those that chose another token are `forced`."""
+    assert rules.end is not None
+    at_limit_B = torch.tensor([step == lane.limit for lane in lanes], device=token_B.device)
+    forced_B = at_limit_B & (token_B != rules.end)
+    for lane, forced in zip(lanes, forced_B.tolist(), strict=True):
+        lane.forced |= lane.going and forced
+    return token_B.masked_fill(at_limit_B, rules.end)
 
 
 def _judge(

@@ -45,7 +45,8 @@ OnText = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Completion:
-    """What was written after a prompt. `finish` is "end" (of the text), "stop" (a stop string) or "length".
+    """What was written after a prompt. `finish` is "end" (of the text), "stop" (a stop string) or "length" (it was
+    cut).
 
     `data` are the bytes of `text`; `log_likelihood` (nats) is of all tokens that were chosen, at temperature 1.
     """
@@ -59,7 +60,8 @@ class Completion:
     @classmethod
     def of(cls, generated: Generated, stream: TextStream) -> "Completion":
         """What was generated, with the text that became of it."""
-        finish = "stop" if generated.stopped else "end" if generated.ended else "length"
+        ended = generated.ended and not generated.forced
+        finish = "stop" if generated.stopped else "end" if ended else "length"
         return cls(stream.text, stream.data, len(generated.tokens), generated.log_likelihood, finish)
 
 

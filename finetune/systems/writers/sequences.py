@@ -79,7 +79,7 @@ class Sequences:
 
     def texts(self, found: Sequence[Generated]) -> list[str]:
         """What was written; texts that did not end within their limit are counted."""
-        self.cut["written_texts"] += sum(not one.ended for one in found)
+        self.cut["written_texts"] += sum(not one.ended or one.forced for one in found)
         return [self._tokenizer.decode(one.tokens) for one in found]
 
     def _sources(self, texts: Sequence[tuple[str, str | None]]) -> list[Source]:

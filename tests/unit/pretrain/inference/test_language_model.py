@@ -328,8 +328,21 @@ def test_holes_are_filled_with_as_many_tokens_as_wanted(
         assert (found.num_tokens, found.finish) == (5, "length")
     else:
         assert found.num_tokens <= 9
-        assert found.finish == "end"
+        assert found.finish in ("end", "length")
     assert found.log_likelihood < 0
+
+
+@pytest.mark.parametrize("beam", [None, 3])
+def test_a_hole_that_the_model_would_fill_further_is_cut(lm: PermutationLM, beam: int | None) -> None:
+    end = lm.tokenizer.special_id("<end_hole>")
+    for bias, finish in ((-50.0, "length"), (50.0, "end")):
+        with torch.no_grad():
+            lm.network.output_bias_V[end] += bias
+            try:
+                found = lm.infill("def f(", "):\n    return x\n", max_new_tokens=5, beam=beam)[0]
+            finally:
+                lm.network.output_bias_V[end] -= bias
+        assert found.finish == finish
 
 
 def test_several_holes_are_filled_one_after_the_other(lm: PermutationLM) -> None:

@@ -1,0 +1,62 @@
+"""An end that is written because a place is full is told from one that the model chose."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pretrain.inference.beam import beam_search
+from pretrain.inference.generation import generate
+from pretrain.inference.hole import Sides
+from pretrain.inference.infilling import fill_unknown_length
+from pretrain.inference.sampling import GREEDY
+from pretrain.inference.session import Decoder
+from pretrain.inference.vocabulary import TokenRules
+from tests.small_models import small_model
+
+
+class TwoTokens:
+    """Lanes that are surest to write 1, 1 and the end, 0."""
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes, self._num_tokens = lanes, 0
+
+    def first(self) -> Tensor:
+        scores = [0.0, 9.0] if self._num_tokens < 2 else [9.0, 0.0]
+        return torch.tensor([scores]).expand(self._lanes, -1)
+
+    def following(self, token_B: Tensor) -> Tensor:
+        self._num_tokens += 1
+        return self.first()
+
+    def reorder(self, lane_B: Tensor) -> None:
+        """All are alike."""
+
+    def retain(self, lane_X: Tensor) -> None:
+        self._lanes = len(lane_X)
+
+
+def test_an_end_at_the_limit_that_the_model_chose_is_its_own() -> None:
+    rules = TokenRules(end=0)
+    for limit, forced in ((1, True), (2, False), (3, False)):
+        (drawn,) = generate(TwoTokens(1), [limit], GREEDY, rules, must_end=True)
+        ((best,),) = beam_search(TwoTokens(1), [limit], 1, rules, must_end=True)
+        assert drawn.tokens == best.tokens == (1,) * min(limit, 2)
+        assert drawn.ended
+        assert best.ended
+        assert drawn.forced == best.forced == forced
+
+
+def test_a_lane_stays_forced_while_others_go_on() -> None:
+    found = generate(TwoTokens(3), [1, 2, 2], GREEDY, TokenRules(end=0), must_end=True)
+    assert [one.forced for one in found] == [True, False, False]
+
+
+@pytest.mark.parametrize("beam", [None, 3])
+def test_a_filling_that_would_go_on_is_forced_to_end(beam: int | None) -> None:
+    model, sides = small_model(), Sides(np.array([1, 2, 3]), np.array([7, 8]))
+    for bias, length, forced in ((-50.0, 5, True), (50.0, 0, False)):
+        with torch.no_grad():
+            model.output_bias_V[4] = bias
+        (found,) = fill_unknown_length(Decoder(model, 32), sides, 5, GREEDY, TokenRules(end=4), beam=beam)
+        assert (len(found.tokens), found.ended, found.forced) == (length, True, forced)
