@@ -5,7 +5,7 @@ Shapes: k places of a plan, R places left, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -58,6 +58,8 @@ def fill_any_order(
     follows is planned anew (speculative sampling, Leviathan et al. 2023, section 2.3). So tokens are distributed as
     if they had been drawn one by one in the order they were chosen; greedily they are the most likely ones.
     """
+    if order not in get_args(FillingOrder):
+        raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
     if length < 1 or at_once < 1:
         raise UserError(f"length and at-once must be at least 1, got {length} and {at_once}")
     filler = _Filler(Hole(decoder, sides, [length]), length, sampling, rules, sides, sample)

@@ -8,7 +8,7 @@ prompt's bytes exactly; where the prompt ends in the middle of what the tokenize
 goes on from tokens it seldom saw, so a prompt is better cut after a whole word or line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -107,18 +107,18 @@ class PermutationLM:
         sampling: Sampling = GREEDY,
         beam: int | None = None,
         num_samples: int = 1,
-        stop: Sequence[str | bytes] = (),
+        stop: str | bytes | Sequence[str | bytes] = (),
         on_text: OnText | None = None,
         max_lanes: int = 16,
     ) -> list[Completion]:
         """Go on from every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
 
         `num_samples` completions per prompt, those of a prompt in a row; with `beam` the best of a beam that wide,
-        each cut at its first stop string (`sampling` and `on_text` play no part). At most `max_lanes` completions are
-        decoded side by side, or one beam where that is wider. A stop string is not part of the text. Raises
-        UserError for an empty prompt, and for one that is too long for absolute positions.
+        each cut at its first stop string, fewer where that makes texts alike (`sampling` and `on_text` play no part).
+        At most `max_lanes` completions are decoded side by side, or one beam where that is wider. A stop string is not
+        part of the text. Raises UserError for an empty prompt, and for one that is too long for absolute positions.
         """
-        texts = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
+        texts, stops = _as_list(prompts), _as_list(stop)
         check_prompts(texts, max_new_tokens)
         check_counts(num_samples, beam)
         rows = [self._opened(text) for text in texts]
@@ -129,12 +129,13 @@ class PermutationLM:
             batch = rows[first : first + rows_each]
             if beam:
                 found = complete_by_beam(self.decoder, batch, max_new_tokens, beam, self._document_rules)
-                completions += [self._completion(one, stop) for row in found for one in row[:num_samples]]
+                for row in found:
+                    completions += _distinct(self._completion(one, stops) for one in row)[:num_samples]
                 continue
             for first_sample in range(0, num_samples, samples_each):
                 samples = range(first_sample, min(first_sample + samples_each, num_samples))
                 told = _numbered(on_text, len(completions))
-                completions += self._streamed(batch, max_new_tokens, sampling, samples, stop, told)
+                completions += self._streamed(batch, max_new_tokens, sampling, samples, stops, told)
         return completions
 
     def infill(
@@ -176,6 +177,8 @@ class PermutationLM:
         Each is filled as by `infill`, given the parts and the holes before it that are filled; for holes further on
         nothing stands.
         """
+        if isinstance(parts, str | bytes):
+            raise UserError("parts must be several texts, got one: give the texts around the holes as a list")
         if len(parts) < 2:
             raise UserError("the text has no hole: mark the place to fill")
         before = self._opened(parts[0])
@@ -192,7 +195,7 @@ class PermutationLM:
 
     def score(self, texts: str | bytes | Sequence[str | bytes]) -> list[ScoredText]:
         """The exact likelihood of every token of every text from those before it (see `scored_text.score_texts`)."""
-        data = [_as_bytes(text) for text in ([texts] if isinstance(texts, str | bytes) else texts)]
+        data = [_as_bytes(text) for text in _as_list(texts)]
         return score_texts(self.network, self.tokenizer, data, self.segment_tokens)
 
     def score_part(self, text: str | bytes, part: ByteRange) -> ScoredText:
@@ -201,7 +204,7 @@ class PermutationLM:
 
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
         """A vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
-        rows = [self._encoded(text) for text in ([texts] if isinstance(texts, str | bytes) else texts)]
+        rows = [self._encoded(text) for text in _as_list(texts)]
         return embed_texts(self.network, rows, self.segment_tokens)
 
     def _fill(
@@ -306,6 +309,18 @@ def check_counts(num_samples: int, beam: int | None) -> None:
         raise UserError(f"a beam must be at most {_MAX_SIDE_BY_SIDE} texts wide, got {beam}")
     if beam is not None and beam < num_samples:
         raise UserError(f"a beam of {beam} cannot give {num_samples} results: make it wider or ask for fewer")
+
+
+def _as_list(texts: str | bytes | Sequence[str | bytes]) -> list[str | bytes]:
+    return [texts] if isinstance(texts, str | bytes) else list(texts)
+
+
+def _distinct(completions: Iterable[Completion]) -> list[Completion]:
+    """The first of all that have the same text."""
+    first: dict[bytes, Completion] = {}
+    for one in completions:
+        first.setdefault(one.data, one)
+    return list(first.values())
 
 
 def _as_bytes(text: str | bytes) -> bytes:

@@ -161,33 +161,33 @@ def _other_shape(model: Path) -> None:
     write_json(model / "config.json", config)
 
 
-def _without_a_tensor(model: Path) -> None:
-    tensors = load_file(model / "model.safetensors")
-    del tensors["query_start_D"]
+def _write_weights(model: Path, tensors: dict[str, torch.Tensor]) -> None:
     save_file(tensors, model / "model.safetensors")
     config = read_json(model / "config.json")
     config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
     write_json(model / "config.json", config)
+
+
+def _without_a_tensor(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    del tensors["query_start_D"]
+    _write_weights(model, tensors)
 
 
 def _other_vocabulary(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     for name in ("embedding.weight", "output_bias_V"):
         tensors[name] = torch.cat([tensors[name], tensors[name][:1]])
-    save_file(tensors, model / "model.safetensors")
     config = read_json(model / "config.json")
     config["vocab_size"] += 1
-    config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
     write_json(model / "config.json", config)
+    _write_weights(model, tensors)
 
 
 def _not_finite(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     tensors["query_start_D"][3] = torch.nan
-    save_file(tensors, model / "model.safetensors")
-    config = read_json(model / "config.json")
-    config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
-    write_json(model / "config.json", config)
+    _write_weights(model, tensors)
 
 
 def _other_tokenizer(model: Path) -> None:
@@ -285,6 +285,25 @@ def test_a_stop_string_ends_the_text_before_it(lm: PermutationLM) -> None:
     assert (beam.text, beam.finish) == (found.text, "stop")
 
 
+def test_texts_of_a_beam_that_are_alike_before_their_stop_are_one(lm: PermutationLM) -> None:
+    free = lm.complete("def f(", max_new_tokens=6, beam=4, num_samples=4)
+    stop = free[0].data[-1:]
+    wanted = list(dict.fromkeys(one.data.split(stop)[0] for one in free))
+    assert len(wanted) < 4, "the texts must differ behind the stop, or this tests nothing"
+    found = lm.complete("def f(", max_new_tokens=6, beam=4, num_samples=4, stop=stop)
+    assert [one.data for one in found] == wanted
+    assert found[0].log_likelihood == free[0].log_likelihood
+    assert lm.complete("def f(", max_new_tokens=6, beam=4, num_samples=2, stop=[stop]) == found[:2]
+
+
+def test_a_single_stop_string_is_one(lm: PermutationLM) -> None:
+    stop = lm.complete("def f(", max_new_tokens=12)[0].text[3:5]
+    for beam in (None, 1):
+        wanted = lm.complete("def f(", max_new_tokens=12, stop=[stop], beam=beam)
+        for one in (stop, stop.encode()):
+            assert lm.complete("def f(", max_new_tokens=12, stop=one, beam=beam) == wanted
+
+
 def test_special_tokens_are_never_written(lm: PermutationLM) -> None:
     with torch.no_grad():
         bias_V = lm.network.output_bias_V.clone()
@@ -368,6 +387,10 @@ def test_bad_requests_are_told(lm: PermutationLM) -> None:
         lm.complete("a", beam=2, num_samples=3)
     with pytest.raises(UserError, match="needs a hole of known length"):
         lm.infill("a", "b", order="most_certain")
+    with pytest.raises(UserError, match="order must be one of most_certain, left_to_right, got 'surest'"):
+        lm.infill("a", "b", length=2, order="surest")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="parts must be several texts, got one"):
+        lm.infill_holes("ab")
     with pytest.raises(UserError, match="the text has no hole"):
         lm.infill_holes(["a"])
 
