@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cluster.errors import UserError
 from cluster.storage import write_bytes
 from pipeline.exit_codes import warn
-from pipeline.text_files import read_text_file
+from pipeline.text_files import check_output, read_text_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[str]:
     """The lines to print: JSON per file; with `out` none, the vectors are written there. Raises UserError first."""
-    if out is not None and out.suffix not in (".npz", ".jsonl"):
-        raise UserError(f"--out {out}: the name must end in .npz (NumPy) or .jsonl (JSON, one file per line)")
+    if out is not None:
+        _check_out(out, paths)
     files = [read_text_file(path) for path in paths]
 
     from pretrain.inference.language_model import PermutationLM
@@ -39,6 +39,13 @@ def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[
     except OSError as error:
         raise UserError(f"--out {out} cannot be written ({error.strerror}): give another name") from None
     return iter([f"{len(names)} vectors of {vectors.shape[1]} numbers in {out}"])
+
+
+def _check_out(out: Path, paths: list[Path]) -> None:
+    if out.suffix not in (".npz", ".jsonl"):
+        raise UserError(f"--out {out}: the name must end in .npz (NumPy) or .jsonl (JSON, one file per line)")
+    for path in paths:
+        check_output(out, "--out", path)
 
 
 def _json_lines(names: list[str], vectors: "NDArray[np.float32]") -> Iterator[str]:

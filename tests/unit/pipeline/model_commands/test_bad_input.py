@@ -69,6 +69,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*SCORE, "{file}", "--lines", "1"), "choose a part of one file"),
         (("embed", "{model}", "{void}"), "void.py is empty"),
         ((*EMBED, "--out", "x.csv"), "must end in .npz"),
+        ((*EMBED, "{vectors}", "--out", "{vectors}"), "vectors.jsonl is the file that is read"),
         ((*EMBED, "--out", "/proc/x.npz"), "/proc/x.npz cannot be written"),
     ],
 )
@@ -83,6 +84,7 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
     (tmp_path / "void.py").touch()
     (tmp_path / "hole.py").write_bytes(b"<hole>")
     (tmp_path / "holes.py").write_bytes(b"x = <hole> + <hole>")
+    (tmp_path / "vectors.jsonl").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     whole = model / "pretrain-0123456789ab" / "model"
     for name in ("damaged", "other_shape", "other_tokenizer"):
@@ -100,6 +102,7 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
         "model": model,
         "short_model": short_model,
         "file": file,
+        "vectors": tmp_path / "vectors.jsonl",
         "void": tmp_path / "void.py",
         "hole": tmp_path / "hole.py",
         "holes": tmp_path / "holes.py",
