@@ -25,7 +25,7 @@ from pretrain.inference.written import check_positions
 
 def first_room_tokens(prompt_tokens: int, segment_tokens: int) -> int:
     """How many tokens are written before the first segment is full."""
-    return segment_tokens - prompt_tokens if prompt_tokens < segment_tokens else segment_tokens // 2
+    return segment_tokens - prompt_tokens if prompt_tokens < segment_tokens else max(1, segment_tokens // 2)
 
 
 def side_by_side(

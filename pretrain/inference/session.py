@@ -112,6 +112,8 @@ class DecodingSession:
 
         Columns where nothing is given (padding, a hole) stay empty.
         """
+        if context.num_columns == 0:
+            return
         first = self.num_columns
         self.num_columns += context.num_columns
         self.filled_BC[:, first : self.num_columns] = context.given_BT

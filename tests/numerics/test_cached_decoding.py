@@ -73,6 +73,21 @@ def test_completion_through_segments_and_memory(
     torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
 
 
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+@pytest.mark.parametrize("memory_tokens", [0, 1, 3, 20])
+@pytest.mark.parametrize("num_prompt", [1, 5])
+def test_completion_in_segments_of_one_token(
+    positions: PositionsConfig, memory_tokens: int, num_prompt: int
+) -> None:
+    model = small_model(positions, memory_tokens=memory_tokens)
+    prompt, new = random_tokens(3, num_prompt), random_tokens(4, 7)
+    parts = [(place, place + 1, int(place < num_prompt)) for place in range(num_prompt + 7)]
+    wanted_TV = in_segments(model, np.concatenate([prompt, new]), parts)
+    found_TV = continued(model, [prompt], [new], segment_tokens=1)[0]
+    torch.testing.assert_close(found_TV, wanted_TV, rtol=0, atol=FP64_TOLERANCE)
+    complete_by_beam(Decoder(model, 1), [prompt], 7, 3, TokenRules())
+
+
 @pytest.mark.parametrize("memory_tokens", [0, 3, 6, 20])
 @pytest.mark.parametrize("num_prompt", [1, 7, 11, 12, 30])
 def test_fewer_tokens_are_the_first_of_more(memory_tokens: int, num_prompt: int) -> None:
