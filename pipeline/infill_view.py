@@ -18,7 +18,7 @@ MARKER = b"<hole>"
 DEFAULT_MAX_TOKENS = 64
 DEFAULT_TEMPERATURE = 0.0
 
-_PLACE = re.compile(r"(\d+):(\d+)")
+_PLACE = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pretrain.inference.scored_text import ScoredText
     from pretrain.inference.text_ranges import ByteRange
 
-_LINES = re.compile(r"(\d+)(?:-(\d+))?")
-_BYTES = re.compile(r"(\d+):(\d+)")
+_LINES = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_BYTES = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from tests.unit.pipeline.model_commands.command import CODE, assert_bad_input, permcode
 
+HUGE = "9" * 5000
+"""More digits than Python makes a number of."""
 COMPLETE = ("complete", "{model}")
 INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "score", "embed"))
 
@@ -48,6 +50,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*INFILL, "--at", "8:1"), "line 8 is outside"),
         ((*INFILL, "--at", "1:99"), "column 99 is outside line 1"),
         ((*INFILL, "--at", "1,1"), "--at 1,1: give LINE:COL"),
+        ((*INFILL, "--at", f"{HUGE}:1"), "give LINE:COL"),
         ((*INFILL, "--at", "1:1", "--length", 3, "--max-tokens", 3), "give one"),
         ((*INFILL, "--at", "1:1", "--length", 64), "a hole of 64 tokens does not fit"),
         ((*INFILL, "--at", "1:1", "--max-tokens", 10**12), "a hole of 1000000000001 tokens does not fit"),
@@ -64,6 +67,8 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*SCORE, "--lines", "two"), "--lines two: give FIRST-LAST"),
         ((*SCORE, "--bytes", "5:5"), "bytes 5:5 are not in"),
         ((*SCORE, "--bytes", "5-7"), "--bytes 5-7: give START:END"),
+        ((*SCORE, "--lines", f"1-{HUGE}"), "give FIRST-LAST"),
+        ((*SCORE, "--bytes", f"0:{HUGE}"), "give START:END"),
         ((*SCORE, "--bytes", "0:9999"), "0:9999 are not in"),
         ((*SCORE, "--bytes", "0:1", "--lines", "1"), "--lines or --bytes"),
         ((*SCORE, "{file}", "--lines", "1"), "choose a part of one file"),
