@@ -112,12 +112,12 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Parse a JSON file; a damaged one is a UserError that names it."""
+def read_json(path: Path, advice: str = "remove it and run the same command again") -> Any:
+    """Parse a JSON file; a damaged one is a UserError that names it and says what to do."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged (not JSON): remove it and run the same command again") from error
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged (not JSON): {advice}") from error
 
 
 @contextmanager

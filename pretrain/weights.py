@@ -44,7 +44,7 @@ class ModelDescription:
     @classmethod
     def read(cls, path: Path) -> "ModelDescription":
         """Raises UserError when the file is damaged or of another version of permcode."""
-        return cls.of_json(read_json(path), path)
+        return cls.of_json(read_json(path, "restore it or pretrain again"), path)
 
     @classmethod
     def of_json(cls, stored: Any, path: Path) -> "ModelDescription":

@@ -44,5 +44,5 @@ def export_to_hf(source: Path, out: Path, on_damaged: OnDamaged | None = None) -
 
 
 def _foreign_token_ids(config: Path) -> dict[str, Any]:
-    content = read_json(config)
+    content = read_json(config, "restore it")
     return {key: content[key] for key in _TOKEN_IDS if key in content}

@@ -29,20 +29,27 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:
-    index = read_json(folder / _INDEX)
+    index = read_json(folder / _INDEX, "restore it")
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict):
         raise UserError(f"{folder / _INDEX} is damaged (no weight_map): restore it")
     tensors: dict[str, Tensor] = {}
     for name in weight_map.values():
-        # An index is input: a name must not lead out of the folder.
-        if not isinstance(name, str) or (folder / name).parent != folder or not (folder / name).is_file():
-            raise UserError(f"{folder / _INDEX} names {name}, which is not in the folder: restore it")
+        if not _is_in(folder, name):
+            raise UserError(f"{folder / _INDEX} names {name!r:.80}, which is not in the folder: restore it")
     for name in sorted(set(weight_map.values())):
         tensors.update(_read(folder / name))
     if lost := sorted(set(weight_map) - set(tensors)):
         raise UserError(f"{folder / _INDEX} names {lost[0]}, which is in none of its files: restore them")
     return tensors
+
+
+def _is_in(folder: Path, name: object) -> bool:
+    """Whether an index, which is input, names a file of its folder, and nothing outside."""
+    try:
+        return isinstance(name, str) and (folder / name).parent == folder and (folder / name).is_file()
+    except OSError:  # a name longer than names can be
+        return False
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -81,7 +81,7 @@ def read_xlnet_config(folder: Path) -> XLNetConfig:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} is no Hugging Face model (config.json is missing)")
-    content = read_json(path)
+    content = read_json(path, "restore it")
     if not isinstance(content, dict) or content.get("model_type") != "xlnet":
         kind = content.get("model_type") if isinstance(content, dict) else None
         raise UserError(f'{path}: model_type is {kind!r}, and only "xlnet" can be imported')

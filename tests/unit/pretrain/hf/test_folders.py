@@ -195,6 +195,7 @@ def test_weights_that_no_model_computes_with_are_named(
         ({"weight_map": {"a": "../model/model.safetensors"}}, "is not in the folder"),
         ({"weight_map": {"a": "gone.safetensors"}}, "is not in the folder"),
         ({"weight_map": {"a": 3}}, "is not in the folder"),
+        ({"weight_map": {"a": "a\n" * 2500}}, r"names 'a\\na[an\\]+, which is not in the folder"),
         (
             {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": 3}},
             "names 3, which is not in the folder",

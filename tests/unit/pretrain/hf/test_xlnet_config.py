@@ -130,6 +130,13 @@ def test_a_config_that_is_no_object_is_refused(content: object, tmp_path: Path) 
         read_xlnet_config(write(tmp_path, content))
 
 
+@pytest.mark.parametrize("content", ["{", "[" * 200_000, '{"a": ' * 200_000])
+def test_a_config_that_cannot_be_read_is_the_users_to_restore(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"config\.json is damaged \(not JSON\): restore it$"):
+        read_xlnet_config(tmp_path)
+
+
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.json is missing"):
         read_xlnet_config(tmp_path)
