@@ -142,26 +142,32 @@ def make_reach(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch.
 
 
 def error(found: Result, wanted: Result) -> float:
-    """The largest of the three relative errors."""
+    """The largest of the three relative errors; NaN where one is."""
     errors = []
     for one, other in zip(found, wanted, strict=True):
         if other.numel():
             errors.append(float((one.double() - other.double()).norm() / other.double().norm()))
         assert one.shape == other.shape
-    return max(errors)
+    return float(torch.tensor(errors, dtype=torch.float64).max())
+
+
+def test_an_error_that_is_no_number_is_not_lost() -> None:
+    right, wrong = torch.ones(2), torch.tensor([1.0, torch.nan])
+    for found in ((wrong, right, right), (right, wrong, right), (right, right, wrong)):
+        assert not error(found, (right, right, right)) < FP32_TOLERANCE
 
 
 cases = st.builds(
     Case,
     heads=st.sampled_from([2, 4]),
-    head_dim=st.sampled_from([16, 48]),
+    head_dim=st.sampled_from([16, 48, 64, 80]),
     model_dim=st.sampled_from([32, 96]),
     ffn_dim=st.sampled_from([32, 160]),
     norm=st.sampled_from(["pre", "post"]),
     activation=st.sampled_from(["gelu", "relu", "swiglu"]),
     positions=st.sampled_from([TransformerXLPositions(), AbsoluteSinusoidalPositions()]),
     lanes=st.sampled_from([1, 2, 5, 17]),
-    num_content=st.integers(0, 2),
+    num_content=st.integers(0, 5),
     num_predicted=st.integers(1, 2),
     before=st.integers(0, 40),
     hides=st.booleans(),
