@@ -26,13 +26,12 @@ class FusedLayer:
     """
 
     def __init__(self, layer: "DecodingLayer") -> None:
-        linears = _linears(layer)
         norms = layer.attention_norm, layer.feed_forward_norm
         tensors = {
             "attention_norm_2D": torch.stack([norms[0].weight_D, norms[0].bias_D]),
             "feed_forward_norm_2D": torch.stack([norms[1].weight_D, norms[1].bias_D]),
         }
-        for name, linear in linears.items():
+        for name, linear in _linears(layer).items():
             tensors |= {f"{name}.{part}": tensor for part, tensor in _parts(linear).items()}
         if isinstance(layer.positions, TransformerXLLayer):
             tensors["distance_NH"] = layer.from_content_to_distance_NH.float()
@@ -48,7 +47,7 @@ class FusedLayer:
             MAX_FEW_ROWS,
             {name: tensor.detach() for name, tensor in tensors.items()},
         )
-        self._takes_many_rows = all(linear.packed is not None for linear in linears.values())
+        self._takes_many_rows: bool = self._compiled.takes_many_rows()
 
     @staticmethod
     def of(layer: "DecodingLayer") -> "FusedLayer | None":
@@ -63,7 +62,7 @@ class FusedLayer:
         return FusedLayer(layer) if known and operators_are_there() else None
 
     def takes(self, rows_BQD: Tensor, reach: Reach) -> bool:
-        """Whether `advance` can be used for these rows, and is faster."""
+        """Whether `advance` can be used for these rows."""
         lanes, rows = rows_BQD.shape[:2]
         few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
         return few and reach.first_column is not None

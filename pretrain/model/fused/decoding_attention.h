@@ -1,4 +1,4 @@
-// Attention of the few rows of a decoding step to the keys and values in a layer's cache.
+// Attention of the rows of a decoding step, few of each lane, to the keys and values in a layer's cache.
 //
 // Shapes: N heads, B lanes, Q rows, C columns, K columns in use, H head dim (a multiple of 16), R distances.
 #pragma once

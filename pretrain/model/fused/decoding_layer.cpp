@@ -45,7 +45,7 @@ struct Pass {
 
   template <typename Finish>
   void multiply(const Buffer<T>& rows, const FrozenLinear& linear, const Finish& finish) const {
-    permcode::multiply(rows.data(), num_rows, layer.max_few_rows, linear, finish);
+    multiply_frozen(rows.data(), num_rows, layer.max_few_rows, linear, finish);
   }
 
   // Rows as the first product of a sub-layer reads them.
@@ -189,11 +189,6 @@ void check_shapes(const DecodingLayer& layer) {
   TORCH_CHECK(layer.gate.has_value() == gated, "a gate for swiglu and for nothing else");
 }
 
-bool takes_many_rows(const DecodingLayer& layer) {
-  const bool gate_does = !layer.gate || layer.gate->packed;
-  return layer.projection.packed && layer.output.packed && layer.up.packed && layer.down.packed && gate_does;
-}
-
 // Which keys a row sees, or which are of another document: [B, 1 or Q, K].
 void check_pairs(const OptionalTensor& pairs_BQK, at::ScalarType type, const at::Tensor& rows_BQD, int64_t num_keys) {
   if (!pairs_BQK) return;
@@ -228,6 +223,10 @@ DecodingLayer::DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, s
   check_shapes(*this);
 }
 
+bool DecodingLayer::takes_many_rows() const {
+  return projection.packed && output.packed && up.packed && down.packed && (!gate || gate->packed);
+}
+
 at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed,
                                   int64_t first_column, const at::Tensor& key_NBCH, const at::Tensor& value_NBCH,
                                   const OptionalTensor& distance_NRH, int64_t num_keys, int64_t first_distance,
@@ -237,8 +236,9 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
   check(rows_BQD, at::kFloat, {lanes, num_rows, output.outputs()});
   check(key_NBCH, at::kFloat, {num_heads, lanes, columns, width});
   check(value_NBCH, at::kFloat, {num_heads, lanes, columns, width});
-  TORCH_CHECK(lanes * num_rows <= max_few_rows || takes_many_rows(*this), "weights in oneDNN's layout for so many rows");
-  TORCH_CHECK(0 <= num_passed && num_passed <= num_rows && num_content >= 0 && num_content <= num_rows, "rows that are");
+  TORCH_CHECK(lanes * num_rows <= max_few_rows || takes_many_rows(), "weights in oneDNN's layout for so many rows");
+  TORCH_CHECK(0 <= num_passed && num_passed <= num_rows, "rows that are passed on");
+  TORCH_CHECK(0 <= num_content && num_content <= num_rows, "rows of content");
   TORCH_CHECK(0 <= first_column && first_column + num_content <= columns, "columns of the cache");
   TORCH_CHECK(0 <= num_keys && num_keys <= columns, "keys in the cache");
   TORCH_CHECK(distance_NRH.has_value() == distance_NH.has_value(), "distances have keys and queries");
@@ -263,5 +263,6 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
 TORCH_LIBRARY_FRAGMENT(permcode_attention, library) {
   library.class_<permcode::DecodingLayer>("DecodingLayer")
       .def(torch::init<int64_t, bool, double, std::string, int64_t, const permcode::NamedTensors&>())
+      .def("takes_many_rows", &permcode::DecodingLayer::takes_many_rows)
       .def("advance", &permcode::DecodingLayer::advance);
 }

@@ -1,4 +1,4 @@
-// A layer's pass over the few rows of a decoding step; pretrain/inference/layer.py has the same in plain PyTorch.
+// A layer's pass over the rows of a decoding step; pretrain/inference/layer.py has the same in plain PyTorch.
 //
 // Shapes: N heads, B lanes, Q rows (content first), P rows that go on to the next layer, C columns, K columns in use,
 // H head dim, R distances, D model, I = NH, E = 3NH, F feed-forward.
@@ -17,10 +17,13 @@ using NamedTensors = c10::Dict<std::string, at::Tensor>;
 // Matrices and what is added to their products are of one type, float32 or bfloat16; everything else is float32.
 struct DecodingLayer : torch::CustomClassHolder {
   // `activation` is gelu, relu or swiglu. Tensors have the names of the members, those of a product also
-  // `projection.weight_OI` and so on; optional ones may be missing. Refuses those that do not fit each other, a D, I or F
-  // that is not a multiple of 32, and an H that is not one of 16. More than `max_few_rows` rows need `packed` weights.
+  // `projection.weight_OI` and so on; optional ones may be missing. Refuses those that do not fit each other, a D, I or
+  // F that is not a multiple of 32, and an H that is not one of 16.
   DecodingLayer(int64_t num_heads, bool pre_norm, double epsilon, std::string activation, int64_t max_few_rows,
                 const NamedTensors& tensors);
+
+  // Whether all weights are `packed`: without, there may be at most `max_few_rows` rows.
+  bool takes_many_rows() const;
 
   // The last `num_passed` rows one layer up, [B, P, D]. Before, the keys and values of the first `num_content` rows
   // are written to the columns from `first_column` on, where the rows of all lanes stand. DecodingKeys tells of the

@@ -33,8 +33,8 @@ inline at::Tensor multiply_packed(const at::Tensor& rows_XI, const FrozenLinear&
 // finish(row, first output, 16 products of the row, the bias added) for rows [X, I], on all threads. Few rows cost what
 // it takes to read the weights; more of them go through oneDNN, which rounds products to T.
 template <typename T, typename Finish>
-void multiply(const T* rows_XI, int64_t num_rows, int64_t max_few_rows, const FrozenLinear& linear,
-              const Finish& finish) {
+void multiply_frozen(const T* rows_XI, int64_t num_rows, int64_t max_few_rows, const FrozenLinear& linear,
+                     const Finish& finish) {
   const int64_t outputs = linear.outputs(), inputs = linear.inputs();
   if (num_rows <= max_few_rows) {
     const T* bias = linear.bias_O ? linear.bias_O->const_data_ptr<T>() : nullptr;

@@ -44,9 +44,9 @@ Matrix<const T> gather_rows(Matrix<const T> from, const int64_t* index, int64_t 
   return {to, width};
 }
 
-// The products of one thread. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them when the
-// shape changes, and does not notice when another product on the thread has changed them since: they are released after
-// the last of these.
+// The products of one thread. Processors with tiles (AMX) have them set for one shape at a time. PyTorch sets them when
+// the shape changes, and does not notice when another product on the thread has changed them since: they are released
+// after the last of these.
 class Products {
  public:
   Products() = default;
