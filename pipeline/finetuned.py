@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
@@ -23,7 +24,7 @@ from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
 from pipeline.recipe import apply_override
-from pipeline.run_folder import CONFIG_NAME, read_config
+from pipeline.run_folder import CONFIG_NAME
 from pipeline.text_files import check_output
 
 
@@ -177,9 +178,13 @@ def source_of(system: Path, prep: Path | None) -> Source:
     """What the experiment that `system` lies in drew its data from, if it still lies there."""
     for place in system.absolute().parents:
         if (place / CONFIG_NAME).is_file():
-            values = read_config(place / CONFIG_NAME)
             try:
+                values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
                 config = ExperimentRunConfig.model_validate(values)
+            except (yaml.YAMLError, UnicodeDecodeError):
+                raise UserError(
+                    f"{place / CONFIG_NAME} is damaged, so nobody can say what the system's data were: restore it"
+                ) from None
             except ValidationError:  # somebody else's file
                 break
             return Source(checked_prep(prep) if prep else prep_folder(config), config.seed)

@@ -52,7 +52,7 @@ def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] =
                 "give --out a new or an empty folder"
             )
         return
-    theirs = read_config(owner)
+    theirs = _owner_config(owner)
     keys = [
         key
         for key in changed_keys(_with_effect(theirs), _with_effect(config))
@@ -95,7 +95,7 @@ def working_folder(
         try:
             check_owner(out, config, accepted)
             if not was_free:
-                take_over(read_config(out / CONFIG_NAME))
+                take_over(_owner_config(out / CONFIG_NAME))
             with _must_be_writable(out, first_missing):
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
@@ -120,8 +120,7 @@ def _may_lie_in_a_free_folder(name: str) -> bool:
     return name in (LOCK_NAME, _LOGS_NAME) or fnmatch(name, f".{CONFIG_NAME}.*.tmp")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Whose the folder is that this file marks. Raises UserError for a damaged one."""
+def _owner_config(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
