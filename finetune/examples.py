@@ -1,13 +1,16 @@
 """What tasks are made of: texts to write, things to find, labels to give.
 
-There are three kinds of task, by what a system is asked for: to write a text for a text (`Pair`), to rank candidates
+There are four kinds of task, by what a system is asked for: to write a text for a text (`Pair`), to rank candidates
 for a query (`Match` to learn from, `Pool` to be judged by), to give a text or a pair of texts one of some labels
-(`Labelled`).
+(`Labelled`), to predict every token of a text from those before it (`Code`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
+
+from finetune.lexing import Lexeme
 
 Example = TypeVar("Example")
 Judged = TypeVar("Judged")
@@ -73,6 +76,21 @@ class Labelled:
 
 
 @dataclass(frozen=True)
+class Code:
+    """A text whose code tokens are predicted one after the other."""
+
+    key: str
+    text: str
+    read_lexemes: Callable[[], Sequence[Lexeme]]
+    """Takes time, and what only learns whole texts does not need it."""
+
+    @cached_property
+    def lexemes(self) -> Sequence[Lexeme]:
+        """The tokens in order, at their UTF-8 bytes of `text`; none for a text that cannot be read."""
+        return self.read_lexemes()
+
+
+@dataclass(frozen=True)
 class TaskData(Generic[Example, Judged]):
     """A task's data. `facts` are counts worth telling: what was left out, cut, or is in two splits."""
 
@@ -84,6 +102,7 @@ class TaskData(Generic[Example, Judged]):
 
 WritingData = TaskData[Pair, Sequence[Pair]]
 RankingData = TaskData[Match, Pool]
+PredictingData = TaskData[Code, Sequence[Code]]
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _signature(candidate: Candidate) -> Any:
 
     columns = [ColSpec("string", name) for name in candidate.columns.needed]
     columns += [ColSpec("string", name, required=False) for name in candidate.columns.optional]
-    answer = ColSpec("double" if candidate.asks == "rank" else "string", "prediction")
+    answer = ColSpec("double" if candidate.asks in ("rank", "predict") else "string", "prediction")
     return ModelSignature(inputs=Schema(columns), outputs=Schema([answer]))
 
 

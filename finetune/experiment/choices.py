@@ -7,6 +7,7 @@ from pydantic import Field
 from finetune.systems.base import Base, System
 from finetune.systems.labellers import classifier, zero_shot_cloze
 from finetune.systems.labellers import lexical as lexical_labeller
+from finetune.systems.predictors import left_to_right, ngram
 from finetune.systems.rankers import bi_encoder, zero_shot
 from finetune.systems.rankers import lexical as lexical_ranker
 from finetune.systems.writers import aligned_rnn, encoder_decoder, permutation_lm, transformer
@@ -24,6 +25,7 @@ from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig
 from finetune.tasks.repair import Repair, RepairConfig
 from finetune.tasks.summarisation import Summarisation, SummarisationConfig
 from finetune.tasks.text_search import TextSearch, TextSearchConfig
+from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
 from finetune.tasks.translation import Translation, TranslationConfig
 
 TaskConfig = Annotated[
@@ -39,6 +41,7 @@ TaskConfig = Annotated[
     | RepairConfig
     | SummarisationConfig
     | TextSearchConfig
+    | TokenCompletionConfig
     | TranslationConfig,
     Field(discriminator="kind"),
 ]
@@ -46,6 +49,8 @@ SystemConfig = Annotated[
     classifier.ClassifierConfig
     | lexical_labeller.LexicalLabellerConfig
     | zero_shot_cloze.ZeroShotClozeConfig
+    | left_to_right.LeftToRightConfig
+    | ngram.NgramPredictorConfig
     | bi_encoder.BiEncoderConfig
     | lexical_ranker.LexicalRankerConfig
     | zero_shot.ZeroShotEncoderConfig
@@ -73,12 +78,15 @@ _TASKS: dict[type, tuple[Asks, Any]] = {
     RepairConfig: ("write", Repair),
     SummarisationConfig: ("write", Summarisation),
     TextSearchConfig: ("rank", TextSearch),
+    TokenCompletionConfig: ("predict", TokenCompletion),
     TranslationConfig: ("write", Translation),
 }
 _SYSTEMS: dict[type, tuple[Asks, bool, Any]] = {
     classifier.ClassifierConfig: ("label", True, classifier.build),
     lexical_labeller.LexicalLabellerConfig: ("label", False, lexical_labeller.build),
     zero_shot_cloze.ZeroShotClozeConfig: ("label", False, zero_shot_cloze.build),
+    left_to_right.LeftToRightConfig: ("predict", True, left_to_right.build),
+    ngram.NgramPredictorConfig: ("predict", False, ngram.build),
     bi_encoder.BiEncoderConfig: ("rank", True, bi_encoder.build),
     lexical_ranker.LexicalRankerConfig: ("rank", False, lexical_ranker.build),
     zero_shot.ZeroShotEncoderConfig: ("rank", False, zero_shot.build),

@@ -11,11 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.storage import fingerprint
-from finetune.examples import Labelled, LabellingData, Pool, RankingData, WritingData
+from finetune.examples import (
+    Code,
+    Labelled,
+    LabellingData,
+    Pool,
+    PredictingData,
+    RankingData,
+    WritingData,
+)
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import relevant_ranks
-from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer, cut_of
-from finetune.tasks.base import Asks, LabellingTask, RankingTask, Task, WritingTask
+from finetune.systems.base import Labeller, OnProgress, Predictor, Ranker, System, Writer, cut_of
+from finetune.tasks.base import Asks, LabellingTask, PredictingTask, RankingTask, Task, WritingTask
 from finetune.tasks.labelling import chosen_threshold, given_labels
 
 _BEST_KEPT = 20
@@ -143,6 +151,35 @@ class LabellingExam:
         return Answers(measured, rows, cut_of(system), threshold)
 
 
+class PredictingExam:
+    """The tokens of codes."""
+
+    def __init__(self, task: PredictingTask, data: PredictingData, valid_items: int) -> None:
+        self.task, self.test_items = task, list(data.test)
+        self._valid = _spread(data.valid, valid_items)
+        self.num_test_items = len(self.test_items)
+
+    def validate(self, system: System) -> float:
+        """See `Exam`."""
+        return self.task.judge(self._valid, cast(Predictor, system).ranks(self._valid, _silent))[0].value
+
+    def test(self, system: System, on_progress: OnProgress) -> Answers:
+        """See `Exam`."""
+        rank_DT = cast(Predictor, system).ranks(self.test_items, on_progress)
+        rows = [token_row(one, rank_T) for one, rank_T in zip(self.test_items, rank_DT, strict=True)]
+        return Answers(self.task.judge(self.test_items, rank_DT), rows, cut_of(system))
+
+
+def token_row(item: Code, rank_T: NDArray[np.float64]) -> Row:
+    """The text, its tokens and their ranks; null for a token that was no choice."""
+    return {
+        "key": item.key,
+        "source": item.text,
+        "tokens": [one.text for one in item.lexemes],
+        "ranks": [int(rank) if np.isfinite(rank) else None for rank in rank_T],
+    }
+
+
 def exam_of(asks: Asks, task: Task, data: Any, valid_items: int, threshold: float | None = None) -> Exam:
     """`asks` is what the task's kind asks for; `threshold` see `LabellingExam`."""
     match asks:
@@ -152,6 +189,8 @@ def exam_of(asks: Asks, task: Task, data: Any, valid_items: int, threshold: floa
             return RankingExam(cast(RankingTask, task), data, valid_items)
         case "label":
             return LabellingExam(cast(LabellingTask, task), data, valid_items, threshold)
+        case "predict":
+            return PredictingExam(cast(PredictingTask, task), data, valid_items)
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:

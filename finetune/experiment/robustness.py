@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from cluster.config import Config
-from finetune.examples import Labelled, Pair, Pool
-from finetune.experiment.exams import Exam, LabellingExam, RankingExam, WritingExam
+from finetune.examples import Code, Labelled, Pair, Pool
+from finetune.experiment.exams import Exam, LabellingExam, PredictingExam, RankingExam, WritingExam
 from finetune.metrics.intervals import compare
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
+from finetune.systems.base import Labeller, OnProgress, Predictor, Ranker, System, Writer
 from finetune.transforms.items import transformed_items
 from finetune.transforms.registry import transform
 
@@ -81,6 +81,8 @@ class _Changes:
             return self._written(self.exam, cast(Writer, self.system), kind)
         if isinstance(self.exam, RankingExam):
             return self._ranked(self.exam, cast(Ranker, self.system), kind)
+        if isinstance(self.exam, PredictingExam):
+            return self._predicted(self.exam, cast(Predictor, self.system), kind)
         assert isinstance(self.exam, LabellingExam)
         return self._labelled(self.exam, cast(Labeller, self.system), kind)
 
@@ -131,6 +133,24 @@ class _Changes:
             return exam.task.judge(items, found_NC, self.threshold)[0]
 
         return measured([old for old, _ in both], "before"), measured([new for _, new in both], "after")
+
+    def _predicted(
+        self, exam: PredictingExam, system: Predictor, kind: str
+    ) -> tuple[Measured, Measured] | None:
+        """Parts of files hardly ever parse by themselves, and what does not parse is not changed."""
+        before, after = [], []
+        for one in exam.test_items:
+            text = transform(kind, one.text, self.language, self.seed)
+            if text is not None and (changed := exam.task.code(one.key, text)).lexemes:
+                before.append(one)
+                after.append(changed)
+        if not before:
+            return None
+
+        def measured(items: Sequence[Code], which: str) -> Measured:
+            return exam.task.judge(items, system.ranks(items, self.watch(f"{which} {kind}", len(items))))[0]
+
+        return measured(before, "before"), measured(after, "after")
 
 
 def robustness_rows(summary: Any) -> list[tuple[str, dict[str, dict[str, float]]]]:

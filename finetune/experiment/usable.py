@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from cluster.memory import check_memory
 from finetune.decoding.config import DecodingConfig
-from finetune.examples import LabellingData, Pool, RankingData, WritingData
+from finetune.examples import Code, LabellingData, Pool, PredictingData, RankingData, WritingData
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
-from finetune.experiment.exams import Row
-from finetune.systems.base import Labeller, OnProgress, Ranker, System, Writer
+from finetune.experiment.exams import Row, token_row
+from finetune.systems.base import Labeller, OnProgress, Predictor, Ranker, System, Writer
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
-from finetune.tasks.base import Asks, LabellingTask
+from finetune.tasks.base import Asks, LabellingTask, PredictingTask
 from finetune.tasks.labelling import given_labels
 
 TrainingData = Callable[[Any], Any]
@@ -24,6 +26,7 @@ TrainingData = Callable[[Any], Any]
 
 _MATRICES = 2
 """Of scores that are held at once: a ranker's, and what it is made of."""
+_UNREADABLE: Row = {"prediction": None, "tokens": [], "ranks": []}
 _NO_POOL = Pool([], [], [], [])
 
 
@@ -98,7 +101,7 @@ class UsableSystem:
     def answer(
         self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress = lambda _: None
     ) -> list[Row]:
-        """One answer per row: {"prediction"}, and for labels {"prediction", "probabilities"}.
+        """One answer per row: {"prediction"}; for labels also {"probabilities"}, for tokens {"tokens", "ranks"}.
 
         Rows have the columns of `columns_of`. Raises UserError for a row that lacks one.
         """
@@ -111,7 +114,20 @@ class UsableSystem:
             return [{"prediction": text} for text in cast(Writer, self.system).write(given, on_progress)]
         if self.asks == "rank":
             return self._scored(rows, on_progress)
+        if self.asks == "predict":
+            return self._predicted(rows, on_progress)
         return self._labelled(rows, on_progress)
+
+    def _predicted(self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress) -> list[Row]:
+        """The share of tokens that are the first choice, with the tokens and their ranks.
+
+        None for a text without a code token, or one that cannot be read as the task's language.
+        """
+        task, predictor = cast(PredictingTask, task_of(self.task_config)), cast(Predictor, self.system)
+        items = [task.code(str(number), str(row["text"])) for number, row in enumerate(rows)]
+        rank_DT = predictor.ranks([item for item in items if item.lexemes], on_progress)
+        ranks = iter(rank_DT)
+        return [_told(item, next(ranks)) if item.lexemes else dict(_UNREADABLE) for item in items]
 
     def _scored(self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress) -> list[Row]:
         """Each query against its own candidate; every text is read once."""
@@ -159,6 +175,15 @@ class UsableSystem:
                 )
 
 
+def _told(item: Code, rank_T: NDArray[np.float64]) -> Row:
+    told = token_row(item, rank_T)
+    return {
+        "prediction": float((rank_T == 1).mean()),
+        "tokens": told["tokens"],
+        "ranks": told["ranks"],
+    }
+
+
 def _is_text(value: Any) -> bool:
     """JSON may name halves of characters, which no encoding can write."""
     return not isinstance(value, str) or not any("\ud800" <= one <= "\udfff" for one in value)
@@ -190,6 +215,8 @@ def _no_data(task_config: Any, num_labels: int) -> Any:
             return RankingData([], _NO_POOL, _NO_POOL)
         case "label":
             return LabellingData([], [], [], {}, _num_texts(task_config), num_labels)
+        case "predict":
+            return PredictingData([], [], [])
 
 
 def _num_texts(task_config: Any) -> int:

@@ -15,6 +15,7 @@ from torch import nn
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
+from finetune.examples import Code
 from pretrain.inference.folders import ModelFiles
 from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.transformer import TwoStreamTransformer
@@ -23,7 +24,7 @@ from pretrain.weights import ModelDescription
 
 Start = Literal["pretrained", "scratch"]
 OnProgress = Callable[[int], None]
-"""Told how many items are done so far: texts to write or to label, queries to rank for."""
+"""Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,19 @@ class Labeller(Protocol):
         ...
 
 
-System = Writer | Ranker | Labeller
+class Predictor(Protocol):
+    """A system that predicts the tokens of code."""
+
+    learner: Learner | None
+
+    def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
+        """Of every item: the rank, from 1, of each of its lexemes among the choices given all that stands before it;
+        infinite for what is no choice.
+        """
+        ...
+
+
+System = Writer | Ranker | Labeller | Predictor
 
 
 def cut_of(system: System) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """What a task is: where its data comes from, and how predictions are judged.
 
 A task's config class stands in its file beside it. The harness loads the data once, gives every system the same, and
-has `judge` measure what each wrote, ranked or labelled.
+has `judge` measure what each wrote, ranked, labelled or predicted.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,19 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from finetune.examples import Labelled, LabellingData, Pair, Pool, RankingData, WritingData
+from finetune.examples import (
+    Code,
+    Labelled,
+    LabellingData,
+    Pair,
+    Pool,
+    PredictingData,
+    RankingData,
+    WritingData,
+)
 from finetune.metrics.measured import Measured
 
-Asks = Literal["write", "rank", "label"]
+Asks = Literal["write", "rank", "label", "predict"]
 
 
 @dataclass(frozen=True)
@@ -96,4 +105,27 @@ class LabellingTask(Protocol):
     """Whether a system's threshold is chosen on the validation split, by `labelling.chosen_threshold`."""
 
 
-Task = WritingTask | RankingTask | LabellingTask
+class PredictingTask(Protocol):
+    """Every token of a code from those before it."""
+
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
+    def load(self, source: Source) -> PredictingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def code(self, key: str, text: str) -> Code:
+        """A text to predict, as a whole."""
+        ...
+
+    def judge(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
+        """The headline metric first; of every item the ranks of its lexemes."""
+        ...
+
+
+Task = WritingTask | RankingTask | LabellingTask | PredictingTask

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 
-from finetune.examples import Match, Pair, Pool, RankingData, WritingData
-from finetune.experiment.exams import RankingExam, WritingExam
+from finetune.examples import Match, Pair, Pool, PredictingData, RankingData, WritingData
+from finetune.experiment.exams import PredictingExam, RankingExam, WritingExam
 from finetune.experiment.judging import Stopped
 from finetune.experiment.robustness import RobustnessConfig, robustness_of
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
 from finetune.systems.base import OnProgress
+from finetune.systems.predictors.ngram import NgramPredictorConfig
+from finetune.systems.predictors.ngram import build as build_ngram
 from finetune.systems.rankers.lexical import LexicalRankerConfig, build
+from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
 from finetune.tasks.translation import Translation, TranslationConfig
 
 _TOPICS = ("apples", "pears", "plums", "grapes", "cherries", "melons")
@@ -62,6 +65,16 @@ def test_a_writer_is_judged_on_the_same_items_before_and_after() -> None:
     assert found["num_items"] == 6
     assert found["before"] == pytest.approx(100.0)
     assert found["after"] < 100.0
+
+
+def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
+    task = TokenCompletion(TokenCompletionConfig())
+    items = [task.code(str(n), text) for n, text in enumerate([*_FUNCTIONS, "count = 1\n"])]
+    system = build_ngram(NgramPredictorConfig(order=2), None, PredictingData(items, [], []), 0)  # type: ignore[arg-type]
+    exam = PredictingExam(task, PredictingData(items, items, items), 10)
+    found = robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0)["rename"]
+    assert found["num_items"] == 6
+    assert found["before"] > found["after"] > 0, "the new names were never counted, the rest was"
 
 
 def test_a_stop_is_heard_while_changed_code_is_judged() -> None:

@@ -1,6 +1,7 @@
 """Systems that were saved and are used elsewhere, one of every kind that has weights."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +12,20 @@ from pydantic import TypeAdapter
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
-from finetune.examples import Labelled, LabellingData, Match, Pair, Pool, RankingData, WritingData
+from finetune.examples import (
+    Code,
+    Labelled,
+    LabellingData,
+    Match,
+    Pair,
+    Pool,
+    PredictingData,
+    RankingData,
+    WritingData,
+)
 from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
 from finetune.experiment.usable import UsableSystem, columns_of
+from finetune.lexing import python_lexemes
 from finetune.systems.base import Base
 from finetune.systems.saved import module_of, save_system
 from pretrain.inference.folders import checked_model
@@ -24,6 +36,7 @@ _POOL = Pool(["q"], ["add two"], ["a + b", "a - b"], [(0,)])
 _DATA: dict[str, Any] = {
     "write": WritingData([Pair("1", "a b", ("b a",))], [], []),
     "rank": RankingData([Match("add two", "a + b", "g"), Match("take", "a - b", "h")], _POOL, _POOL),
+    "predict": PredictingData([Code("1", "a = b", partial(python_lexemes, "a = b"))], [], []),
 }
 _ROWS = {
     "text": "def f(a): return <mask>(a)",
@@ -37,6 +50,7 @@ _CLONES = {"kind": "clone_pairs", "folder": "/data"}
 _CLOZE = {"kind": "cloze", "words": ["max", "min", "sum"]}
 _TRANSLATION = {"kind": "translation", "folder": "/data"}
 _SEARCH = {"kind": "text_search"}
+_TOKENS = {"kind": "token_completion"}
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +84,9 @@ def data_of(task: Any) -> Any:
         (_SEARCH, {"kind": "bi_encoder", "pooling": {"kind": "conba", "conba": {"dim": 8}}}),
         (_SEARCH, {"kind": "bi_encoder", "adaptation": "lora", "pooling": {"kind": "attention"}}),
         (_SEARCH, {"kind": "zero_shot_encoder"}),
+        (_TOKENS, {"kind": "left_to_right"}),
+        (_TOKENS, {"kind": "left_to_right", "adaptation": "lora", "lora_rank": 2}),
+        (_TOKENS, {"kind": "left_to_right", "start": "scratch", "positions": {"kind": "rotary"}}),
         (_DEFECT, {"kind": "classifier"}),
         (_DEFECT, {"kind": "classifier", "adaptation": "lora"}),
         (_CLONES, {"kind": "classifier", "adaptation": "head"}),
@@ -98,6 +115,35 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
             assert told == labels[int(found_C.argmax())]
             assert list(answer["probabilities"]) == list(labels)
             assert np.array_equal(list(answer["probabilities"].values()), found_C)
+        case "predict":
+            item = task_of(usable.task_config).code("1", row["text"])  # type: ignore[union-attr]
+            rank_T = built.ranks([item], lambda _: None)[0]
+            assert answer["tokens"] == [
+                "def",
+                "f",
+                "(",
+                "a",
+                ")",
+                ":",
+                "return",
+                "<",
+                "mask",
+                ">",
+                "(",
+                "a",
+                ")",
+            ]
+            assert answer["ranks"] == rank_T.tolist()
+            assert told == (rank_T == 1).mean()
+
+
+def test_a_text_that_cannot_be_lexed_has_no_answer_and_those_beside_it_have(
+    base: Base, tmp_path: Path
+) -> None:
+    usable, _ = saved_and_loaded(base, tmp_path, _TOKENS, {"kind": "left_to_right"})
+    answers = usable.answer([{"text": "a = b"}, {"text": "('"}, {"text": ""}, {"text": "c"}])
+    assert [len(one["tokens"]) for one in answers] == [3, 0, 0, 1]
+    assert [one["prediction"] is None for one in answers] == [False, True, True, False]
 
 
 def saved_and_loaded(

@@ -1,0 +1,52 @@
+"""Lexemes of any language that tree-sitter has a grammar for: the leaves of the syntax tree."""
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from finetune.lexing import Lexeme, LexemeClass
+from finetune.syntax import parse
+
+
+def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
+    """Names, keywords, operators and literals in order; [] for text that has a syntax error in that language.
+
+    Comments are no lexemes. A string is one, whatever is interpolated in it.
+    """
+    parsed = parse(text, language)
+    if parsed is None:
+        return []
+    return [
+        Lexeme(text, _class_of(node, text), node.start_byte - parsed.start, node.end_byte - parsed.start)
+        for node in _pieces(parsed.root)
+        if parsed.start <= node.start_byte < node.end_byte <= parsed.end and (text := parsed.text(node))
+    ]
+
+
+def _pieces(node: Node) -> Iterator[Node]:
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if "comment" in node.type:
+            continue
+        if not node.children or _is_text(node):
+            yield node
+        else:
+            stack += reversed(node.children)
+
+
+def _is_text(node: Node) -> bool:
+    """Strings, characters and regular expressions; grammars take them apart."""
+    kind = node.type
+    if not node.is_named or kind.endswith(("_list", "_array", "_type", "_name")):
+        return False
+    return "string" in kind or kind.startswith(("char", "rune", "regex"))
+
+
+def _class_of(node: Node, text: str) -> LexemeClass:
+    first = text[0]
+    if _is_text(node) or first.isdigit() or first in "\"'`" or (first == "." and text[1:2].isdigit()):
+        return LexemeClass.LITERAL
+    if node.is_named and ("identifier" in node.type or node.type in ("name", "constant")):
+        return LexemeClass.IDENTIFIER
+    return LexemeClass.KEYWORD if first.isalpha() or first in "_#" else LexemeClass.OPERATOR

@@ -1,0 +1,1 @@
+"""Systems that predict every token of a code from those before it."""

@@ -1,0 +1,188 @@
+"""The permutation LM as a predictor: it reads left to right, segment after segment with memory.
+
+Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from cluster.config import Config
+from data_prep.tokenizer import CodeTokenizer
+from finetune.examples import Code, PredictingData
+from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
+from finetune.layers.loss import writing_loss
+from finetune.lexing import Lexeme
+from finetune.systems.base import Base, OnProgress, Start
+from finetune.systems.writers.extent import check_extent
+from pretrain.model.config import PositionsConfig
+from pretrain.model.memory import SegmentMemory
+from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.objective import left_to_right
+from pretrain.randomness import key_seed
+
+_LANES = 16
+_OWN_GROUP = 0
+FloatArray = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+
+class LeftToRightConfig(Config):
+    """The network itself predicts; nothing is added to it."""
+
+    kind: Literal["left_to_right"] = "left_to_right"
+    start: Start = "pretrained"
+    positions: PositionsConfig | None = None
+    """With `start: scratch`, other positions than the base model's."""
+    adaptation: Adaptation = "full"
+    lora_rank: PositiveInt = 16
+    lora_alpha: PositiveFloat = 32.0
+    """The low-rank change is scaled by lora_alpha / lora_rank."""
+    window_tokens: PositiveInt = 512
+    """A text to learn is cut into windows of so many tokens."""
+    segment_tokens: PositiveInt | None = None
+    """Tokens read at once, the model's memory carries what was before; None takes as many as in pretraining."""
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Windows side by side [B, T], padding behind them."""
+
+    tokens_BT: Tensor
+    group_BT: Tensor
+
+
+class NextTokenNetwork(nn.Module):
+    """The network with its loss."""
+
+    def __init__(self, network: TwoStreamTransformer, segment_tokens: int) -> None:
+        super().__init__()
+        self.network, self._segment_tokens = network, segment_tokens
+
+    def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Of every segment in turn: scores [B, L, V], the true tokens [B, L], and where one stands at all [B, L]."""
+        memory: SegmentMemory | None = None
+        for first in range(0, batch.tokens_BT.shape[1], self._segment_tokens):
+            part = slice(first, first + self._segment_tokens)
+            tokens_BL, group_BL = batch.tokens_BT[:, part], batch.group_BT[:, part]
+            has_documents = self.network.config.segment_encodings
+            content = left_to_right(group_BL, torch.zeros_like(group_BL) if has_documents else None)
+            output = self.network(tokens_BL, content, content, memory)
+            memory = output.memory
+            yield output.logits_BPV, tokens_BL, group_BL != UNFILLED_GROUP
+
+    def forward(self, batch: WindowBatch) -> Tensor:
+        """Mean negative log-likelihood of all tokens in nats."""
+        parts = [
+            (logits_BLV[is_there_BL], tokens_BL[is_there_BL])
+            for logits_BLV, tokens_BL, is_there_BL in self.predictions(batch)
+        ]
+        logits, wanted = zip(*parts, strict=True)
+        return writing_loss(torch.cat(logits), torch.cat(wanted), label_smoothing=0.0)
+
+
+class NextTokenLearner:
+    """`Learner` over windows of the training texts."""
+
+    def __init__(self, module: NextTokenNetwork, windows: Sequence[Tokens]) -> None:
+        self.module, self._windows = module, windows
+        self.lengths_tokens = [len(window) for window in windows]
+
+    def batch(self, indices: Sequence[int], draw: int) -> WindowBatch:
+        """These windows; nothing is drawn."""
+        return side_by_side([self._windows[index] for index in indices], self.module.network.device)
+
+    def depth(self, name: str) -> int:
+        """Layers below the output."""
+        return depth_in_network(self.module.network, name.removeprefix("network."))
+
+
+class LeftToRightPredictor:
+    """`Predictor` by the permutation LM."""
+
+    def __init__(
+        self,
+        config: LeftToRightConfig,
+        module: NextTokenNetwork,
+        tokenizer: CodeTokenizer,
+        train: Sequence[Code],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self.learner = NextTokenLearner(
+            module,
+            [
+                tokens_T[first : first + config.window_tokens]
+                for tokens_T in self._tokens([one.text for one in train])
+                for first in range(0, len(tokens_T), config.window_tokens)
+            ],
+        )
+
+    @torch.inference_mode()
+    def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[FloatArray]:
+        """Texts of like length are read side by side; the module must be in evaluation mode."""
+        texts = self._tokens([one.text for one in items])
+        found: list[FloatArray] = [np.zeros(0)] * len(items)
+        order = sorted(range(len(items)), key=lambda number: len(texts[number]))
+        for first in range(0, len(order), _LANES):
+            part = order[first : first + _LANES]
+            rank_BT = self._token_ranks([texts[number] for number in part])
+            for rank_T, number in zip(rank_BT, part, strict=True):
+                end_byte_T = np.cumsum(self._tokenizer.token_bytes[texts[number]])
+                found[number] = lexeme_ranks(rank_T, end_byte_T, items[number].lexemes)
+            on_progress(first + len(part))
+        return found
+
+    def _token_ranks(self, texts: Sequence[Tokens]) -> FloatArray:
+        batch = side_by_side(texts, self.learner.module.network.device)
+        ranks = [
+            ranks_among(logits_BLV, tokens_BL).cpu()
+            for logits_BLV, tokens_BL, _ in self.learner.module.predictions(batch)
+        ]
+        return torch.cat(ranks, dim=1).double().numpy()
+
+    def _tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        return [one.astype(np.int64) for one in self._tokenizer.encode_batch(texts)] if texts else []
+
+
+def lexeme_ranks(rank_T: FloatArray, end_byte_T: Tokens, lexemes: Sequence[Lexeme]) -> FloatArray:
+    """The worst rank of the tokens that overlap each lexeme. A token may hold the white space before a lexeme, or two
+    lexemes at once; it then counts for each.
+    """
+    first = np.searchsorted(end_byte_T, [one.start_byte for one in lexemes], side="right")
+    last = np.searchsorted(end_byte_T, [one.end_byte for one in lexemes], side="left")
+    return np.array([rank_T[start : end + 1].max() for start, end in zip(first, last, strict=True)])
+
+
+def ranks_among(logits_XV: Tensor, token_X: Tensor) -> Tensor:
+    """[X], for X of any shape: 1 for the first choice; of any other token how many score as high or higher."""
+    wanted_X1 = logits_XV.gather(-1, token_X[..., None])
+    num_as_good_X = (logits_XV >= wanted_X1).sum(dim=-1)
+    return num_as_good_X.masked_fill(logits_XV.argmax(dim=-1) == token_X, 1)
+
+
+def side_by_side(texts: Sequence[Tokens], device: torch.device) -> WindowBatch:
+    """Padded to the longest."""
+    tokens_BT = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
+    group_BT = torch.full_like(tokens_BT, UNFILLED_GROUP)
+    for lane, tokens_T in enumerate(texts):
+        tokens_BT[lane, : len(tokens_T)] = torch.from_numpy(tokens_T)
+        group_BT[lane, : len(tokens_T)] = _OWN_GROUP
+    return WindowBatch(tokens_BT.to(device), group_BT.to(device))
+
+
+def build(config: LeftToRightConfig, base: Base, data: PredictingData, seed: int) -> LeftToRightPredictor:
+    """The predictor before training. UserError where a segment does not fit the network's positions."""
+    shape = base.shape(config.positions)
+    segment_tokens = config.segment_tokens or shape.segment_tokens
+    check_extent(shape, segment_tokens, f"segment_tokens={segment_tokens}")
+    network = base.network(config.start, seed, config.positions)
+    torch.manual_seed(key_seed(seed, "low-rank weights"))
+    adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
+    return LeftToRightPredictor(config, NextTokenNetwork(network, segment_tokens), base.tokenizer, data.train)

@@ -1,0 +1,103 @@
+"""What counting runs of lexemes predicts: the column beside every model that completes."""
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+
+from cluster.config import Config
+from finetune.examples import Code, PredictingData
+from finetune.systems.base import Base, OnProgress
+
+_Run = tuple[str, ...]
+
+
+class NgramPredictorConfig(Config):
+    """Choices are what followed the longest run of lexemes before the place, the most frequent first; then what
+    followed a run one lexeme shorter, and so on down to all lexemes there are.
+    """
+
+    kind: Literal["ngram_predictor"] = "ngram_predictor"
+    order: PositiveInt = 3
+    """Lexemes of a run with the one that follows it."""
+    max_lexemes: PositiveInt = 2_000_000
+    """Counted of the training texts, for memory."""
+
+
+class Followers:
+    """What followed one run of lexemes, and how often."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+
+    @cached_property
+    def first(self) -> str:
+        """The most frequent one; among equals the one that was counted first."""
+        return self.count.most_common(1)[0][0]
+
+    @cached_property
+    def _ascending(self) -> list[int]:
+        return sorted(self.count.values())
+
+    def num_as_frequent(self, lexeme: str) -> int:
+        """How many are as frequent as this one or more, itself included."""
+        return len(self._ascending) - bisect_left(self._ascending, self.count[lexeme])
+
+
+class NgramPredictor:
+    """`Predictor` that counts."""
+
+    learner = None
+
+    def __init__(self, config: NgramPredictorConfig, texts: Iterable[Sequence[str]]) -> None:
+        self.cut: dict[str, int] = {}
+        self._order = config.order
+        self._after: defaultdict[_Run, Followers] = defaultdict(Followers)
+        num_lexemes = 0
+        for text in texts:
+            for place in range(len(text)):
+                for run in self._runs(text, place):
+                    self._after[run].count[text[place]] += 1
+            num_lexemes += len(text)
+            if num_lexemes >= config.max_lexemes:
+                break
+
+    def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
+        """Ties count against it, but for the first choice."""
+        found = []
+        for number, item in enumerate(items, start=1):
+            texts = [one.text for one in item.lexemes]
+            found.append(np.array([self._rank(texts, place) for place in range(len(texts))]))
+            on_progress(number)
+        return found
+
+    def _rank(self, texts: Sequence[str], place: int) -> float:
+        seen = [self._after[run] for run in self._runs(texts, place) if run in self._after]
+        wanted = texts[place]
+        if seen and seen[0].first == wanted:
+            return 1
+        if seen and wanted in seen[0].count:
+            return seen[0].num_as_frequent(wanted)
+        for longer, followers in pairwise(seen):
+            if wanted in followers.count:
+                # What followed the longer run followed this one too, and was a choice before.
+                chosen_before = sum(followers.count[one] >= followers.count[wanted] for one in longer.count)
+                return len(longer.count) + followers.num_as_frequent(wanted) - chosen_before
+        return math.inf
+
+    def _runs(self, texts: Sequence[str], place: int) -> list[_Run]:
+        """The runs before a place, the longest first; the empty one last."""
+        longest = min(place, self._order - 1)
+        return [tuple(texts[place - length : place]) for length in range(longest, -1, -1)]
+
+
+def build(config: NgramPredictorConfig, base: Base, data: PredictingData, seed: int) -> NgramPredictor:
+    """Made of the training texts, as far as they are needed."""
+    return NgramPredictor(config, ([one.text for one in item.lexemes] for item in data.train))

@@ -1,0 +1,204 @@
+"""The next token of code, given all before it in the file, judged as CodeXGLUE's CodeCompletion-token is.
+
+A token is right when all its pieces are the system's first choice given the true text before each, which is when
+greedy decoding would write it; its rank is the worst of its pieces' ranks. Comments stay in the text of source code
+(they are context, never judged), and literals keep their own text, which makes them harder than CodeXGLUE's
+placeholders.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveInt, model_validator
+
+from cluster.config import Config
+from cluster.errors import UserError
+from data_prep.prepared import open_prepared
+from finetune.examples import Code, PredictingData
+from finetune.formats.labelled import check_characters
+from finetune.formats.languages import grammar_name
+from finetune.formats.parallel import read_lines
+from finetune.formats.records import read_records
+from finetune.formats.spaced import spaced_lexemes, without_ends
+from finetune.grammar_lexing import grammar_lexemes
+from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
+from finetune.lexing import Lexeme, LexemeClass, python_lexemes
+from finetune.metrics.measured import Measured
+from finetune.metrics.tokens import token_accuracy, token_mrr
+from finetune.tasks.base import Source
+from finetune.tasks.labelling import drawn, held_out
+from pretrain.randomness import keyed_generator
+
+_MOST_OF_CORPUS = {TRAIN_SPLIT: 20_000, TEST_SPLIT: 1_000}
+_Lexer = Callable[[str], list[Lexeme]]
+
+
+class TokenCompletionConfig(Config):
+    """Without `test` everything is made of the corpus: documents of its held-out repositories."""
+
+    kind: Literal["token_completion"] = "token_completion"
+    folder: Path | None = None
+    """Holds the files."""
+    train: str | None = None
+    """None takes the corpus's documents, if there is a corpus."""
+    valid: str | None = None
+    """None takes one item in twenty of train, at most 500."""
+    test: str | None = None
+    """A file whose name ends in .txt has CodeXGLUE's form, one file of tokens with single spaces per line; others are
+    records of source code."""
+    code: str = "code"
+    """Field of records."""
+    language: str = "Python"
+    """Of source code; any that tree-sitter has a grammar for."""
+    max_characters: PositiveInt | None = 4000
+    """Of a longer text one part of so many characters is judged, anywhere in it, so that no long file outweighs the
+    others; None judges whole texts, as CodeXGLUE does. Whole texts are learnt."""
+    max_train: PositiveInt | None = None
+    """Texts at most, drawn by seed; None takes all of a file, 20,000 documents of a corpus."""
+    max_test: PositiveInt | None = None
+    """None takes all of a file, 1,000 documents of a corpus."""
+
+    @model_validator(mode="after")
+    def _files_stand_in_a_folder(self) -> Self:
+        if self.folder is None and (self.train or self.valid or self.test):
+            raise ValueError("folder must be given with the files train, valid and test")
+        if self.test is None and (self.train or self.valid):
+            raise ValueError("test must be given with train and valid")
+        if self.valid and not self.train:
+            raise ValueError("train must be given with valid")
+        return self
+
+
+class TokenCompletion:
+    """The PredictingTask of a `TokenCompletionConfig`."""
+
+    reads_corpus = True
+
+    def __init__(self, config: TokenCompletionConfig) -> None:
+        self.config = config
+
+    def files(self) -> list[Path]:
+        """What is read, for fingerprints."""
+        names = (self.config.train, self.config.valid, self.config.test)
+        return [self._path(name) for name in names if name is not None]
+
+    def load(self, source: Source) -> PredictingData:
+        """Test and validation texts without a token to judge are left out and counted. Raises UserError for data that
+        cannot be used, and where neither files nor a corpus are given.
+        """
+        config, facts = self.config, dict[str, float]()
+        whole = self._texts(config.test, TEST_SPLIT, config.max_test, source)
+        test = self._judged(whole, "test", source.seed, facts)
+        if config.test is not None and config.train is None and source.prep is None:
+            return PredictingData([], test, test, facts)
+        train = self._texts(config.train, TRAIN_SPLIT, config.max_train, source)
+        if config.valid is not None:
+            texts = self._texts(config.valid, TRAIN_SPLIT, None, source)
+        else:
+            train, texts = held_out(train, source.seed)
+        valid = self._judged(texts, "valid", source.seed, facts)
+        learnt = {one.text for one in train}
+        facts["test_texts_in_train"] = sum(one.text in learnt for one in whole)
+        # One text alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
+        return PredictingData(train if valid else [], valid or test, test, facts)
+
+    def code(self, key: str, text: str) -> Code:
+        """A text in the form of the test texts, as a whole."""
+        return Code(key, text, partial(self._lexer(self.config.test), text))
+
+    def judge(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
+        """Accuracy in percent and MRR over all tokens; the accuracy by what tokens are."""
+        measured = [token_accuracy(rank_DT), token_mrr(rank_DT)]
+        for kind in LexemeClass:
+            of_kind = [
+                rank_T[[one.kind is kind for one in item.lexemes]]
+                for item, rank_T in zip(items, rank_DT, strict=True)
+            ]
+            if any(map(len, of_kind)):
+                measured.append(token_accuracy(of_kind, f"accuracy_{kind}"))
+        return measured
+
+    def _texts(self, name: str | None, split: str, most: int | None, source: Source) -> list[Code]:
+        """Whole texts of a file, or of the corpus where there is none."""
+        if name is not None:
+            lexer = self._lexer(name)
+            items = [Code(key, text, partial(lexer, text)) for key, text in self._of_file(self._path(name))]
+            return drawn(items, most, source.seed, f"token-completion-{split}")
+        if source.prep is None:
+            raise UserError(
+                "token completion needs a test file or a prepared corpus: give test=FILE or a prep folder"
+            )
+        lexer, corpus = self._lexer(None), open_prepared(source.prep)
+        documents = held_out_documents(corpus, split, source.seed, self.config.language)
+        return [
+            Code(document.name, document.text, partial(lexer, document.text))
+            for document in islice(documents, most or _MOST_OF_CORPUS[split])
+        ]
+
+    def _of_file(self, path: Path) -> Iterator[tuple[str, str]]:
+        if path.suffix == ".txt":
+            yield from (
+                (f"line {number}", without_ends(one)) for number, one in enumerate(read_lines(path), 1)
+            )
+            return
+        for number, record in enumerate(read_records(path, (self.config.code,)), start=1):
+            text, where = record[self.config.code], f"{path} record {number}"
+            if not isinstance(text, str):
+                raise UserError(f"{where}: {self.config.code!r} must be a text, not {type(text).__name__}")
+            check_characters(text, where)
+            yield f"record {number}", text
+
+    def _judged(self, texts: Sequence[Code], split: str, seed: int, facts: dict[str, float]) -> list[Code]:
+        """The part of each text that is judged, where there is a token in it."""
+        parts = [
+            part_of(
+                one, self.config.max_characters, keyed_generator(seed, f"token-completion-{split}", number)
+            )
+            for number, one in enumerate(texts)
+        ]
+        usable = [one for one in parts if one.lexemes]
+        if len(usable) < len(parts):
+            facts[f"{split}_left_out_without_tokens"] = len(parts) - len(usable)
+        if parts and not usable:
+            raise UserError(
+                f"none of the {len(parts)} {split} texts can be read as {self.config.language}: check task.language"
+            )
+        return usable
+
+    def _lexer(self, name: str | None) -> _Lexer:
+        if name is not None and name.endswith(".txt"):
+            return spaced_lexemes
+        if grammar_name(self.config.language) == "python":
+            return python_lexemes
+        return partial(grammar_lexemes, language=self.config.language)
+
+    def _path(self, name: str) -> Path:
+        assert self.config.folder is not None
+        return self.config.folder / name
+
+
+def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Code:
+    """The item, or a part of at most `most` characters of its text, from the start of a line on.
+
+    What is a lexeme is decided by the whole text: a part may begin within a string.
+    """
+    text = item.text
+    if most is None or len(text) <= most:
+        return item
+    start = text.rfind("\n", 0, int(generator.integers(0, len(text) - most + 1))) + 1
+    return Code(item.key, text[start : start + most], partial(_lexemes_within, item, start, start + most))
+
+
+def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:
+    """Those that stand in characters [start, end) as a whole, at their bytes from `start` on."""
+    first_byte, last_byte = len(item.text[:start].encode()), len(item.text[:end].encode())
+    return [
+        Lexeme(one.text, one.kind, one.start_byte - first_byte, one.end_byte - first_byte)
+        for one in item.lexemes
+        if first_byte <= one.start_byte and one.end_byte <= last_byte
+    ]

@@ -1,0 +1,135 @@
+"""The permutation LM as a predictor: which tokens make a lexeme, what a prediction may see, whether it learns."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus
+from finetune.examples import Code, PredictingData
+from finetune.lexing import Lexeme, python_lexemes
+from finetune.systems.predictors.left_to_right import (
+    LeftToRightConfig,
+    LeftToRightPredictor,
+    build,
+    lexeme_ranks,
+    ranks_among,
+    side_by_side,
+)
+from finetune.systems.predictors.ngram import NgramPredictorConfig
+from finetune.systems.predictors.ngram import build as build_ngram
+from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
+from tests.unit.finetune.systems.toys import toy_base, train
+
+_TEXT = "größe = f(a1)  # x\nif größe:\n    pass\n"
+
+
+def code(text: str) -> Code:
+    return Code("k", text, partial(python_lexemes, text))
+
+
+def predictor(
+    corpus: PreparedCorpus, texts: list[str], positions: PositionsConfig | None = None, **config: int
+) -> LeftToRightPredictor:
+    items = [code(text) for text in texts]
+    base = toy_base(corpus.tokenizer, positions, segment_tokens=8)
+    settings = LeftToRightConfig.model_validate({"start": "scratch", **config})
+    made = build(settings, base, PredictingData(items, items, items), 0)
+    made.learner.module.eval()
+    return made
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=60), st.randoms(use_true_random=False))
+def test_a_lexeme_is_as_bad_as_the_worst_token_that_overlaps_it(sizes: list[int], random: object) -> None:
+    num_bytes = sum(sizes)
+    rank_T = np.array([float(random.randint(1, 50)) for _ in sizes])  # type: ignore[attr-defined]
+    owner = [token for token, size in enumerate(sizes) for _ in range(size)]
+    lexemes = [one for one in python_lexemes(_TEXT) if one.end_byte <= num_bytes]
+    found = lexeme_ranks(rank_T, np.cumsum(sizes), lexemes)
+    assert found.tolist() == [max(rank_T[owner[one.start_byte : one.end_byte]]) for one in lexemes]
+
+
+def test_equal_scores_count_against_all_but_the_first_choice() -> None:
+    score_XV = torch.tensor([[2.0, 2.0, 1.0, 1.0]]).repeat(4, 1)
+    assert ranks_among(score_XV, torch.arange(4)).tolist() == [1, 2, 4, 4]
+
+
+def scores(made: LeftToRightPredictor, tokens: list[int], beside: list[int] | None = None) -> torch.Tensor:
+    """[T, V] of the first lane."""
+    lanes = [np.array(tokens), *([np.array(beside)] if beside else [])]
+    module = made.learner.module
+    with torch.inference_mode():
+        parts = [one[0][0] for one in module.predictions(side_by_side(lanes, torch.device("cpu")))]
+    return torch.cat(parts)[: len(tokens)]
+
+
+def test_a_prediction_sees_what_is_before_it_in_its_text_and_nothing_else(corpus: PreparedCorpus) -> None:
+    made = predictor(corpus, [_TEXT])
+    text = list(range(5, 25))
+    before = scores(made, text)
+    torch.testing.assert_close(before, scores(made, text, beside=[7] * 31), msg="lanes are apart")
+    later = scores(made, [*text[:11], 50, *text[12:]])
+    torch.testing.assert_close(before[:12], later[:12])
+    assert not torch.allclose(before[12], later[12])
+    assert not torch.allclose(before[17], later[17]), "memory carries it into the next segment"
+
+
+def test_ranks_are_places_among_sorted_scores_whatever_stands_beside(corpus: PreparedCorpus) -> None:
+    texts = [_TEXT, "x = 1\n" * 9, "", "def f(a):\n    return a + 1\n"]
+    made = predictor(corpus, [_TEXT])
+    told: list[int] = []
+    found = made.ranks([code(text) for text in texts], told.append)
+    assert told[-1] == 4
+    for text, rank_I in zip(texts, found, strict=True):
+        tokens = corpus.tokenizer.encode(text).astype(np.int64)
+        if not len(tokens):
+            assert not len(rank_I)
+            continue
+        order_TV = scores(made, tokens.tolist()).argsort(dim=-1, descending=True).tolist()
+        rank_T = np.array(
+            [float(order_V.index(one) + 1) for order_V, one in zip(order_TV, tokens, strict=True)]
+        )
+        ends = np.cumsum(corpus.tokenizer.token_bytes[tokens])
+        assert rank_I.tolist() == lexeme_ranks(rank_T, ends, python_lexemes(text)).tolist()
+
+
+def test_the_loss_is_the_mean_over_all_tokens_of_all_windows(corpus: PreparedCorpus) -> None:
+    made = predictor(corpus, [_TEXT * 3, "x = 1\n"], window_tokens=20)
+    learner = made.learner
+    sizes = [len(corpus.tokenizer.encode(text)) for text in (_TEXT * 3, "x = 1\n")]
+    assert sum(learner.lengths_tokens) == sum(sizes)
+    assert max(learner.lengths_tokens) == 20
+    indices = range(len(learner.lengths_tokens))
+    with torch.inference_mode():
+        together = float(learner.module(learner.batch(indices, 0)))
+        alone = [float(learner.module(learner.batch([index], 0))) for index in indices]
+    assert together == pytest.approx(np.average(alone, weights=learner.lengths_tokens), rel=1e-5)
+
+
+def test_training_learns_a_pattern_that_counting_pairs_cannot(corpus: PreparedCorpus) -> None:
+    text = "a = f(a, b)\nb = g(a, b)\n" * 6
+    made = predictor(corpus, [text + f"c = {number}\n" for number in range(16)])
+    items = [code("b = a\n" + text)]
+    assert (made.ranks(items, lambda _: None)[0] == 1).mean() < 0.3
+    train(made.learner, steps=150, rate=5e-3, batch=8)
+    assert (made.ranks(items, lambda _: None)[0] == 1).mean() > 0.95
+    pairs = build_ngram(NgramPredictorConfig(order=2), None, PredictingData([code(text)], [], []), 0)  # type: ignore[arg-type]
+    assert 0.3 < (pairs.ranks(items, lambda _: None)[0] == 1).mean() < 0.85
+
+
+def test_segments_longer_than_absolute_positions_reach_are_refused(corpus: PreparedCorpus) -> None:
+    positions = AbsoluteLearnedPositions(max_positions=8)
+    assert predictor(corpus, [_TEXT], positions).ranks([code(_TEXT)], lambda _: None)
+    with pytest.raises(UserError, match="segment_tokens=9 need 9 positions"):
+        predictor(corpus, [_TEXT], positions, segment_tokens=9)
+
+
+def test_lexemes_at_the_end_of_the_text_have_their_last_token(corpus: PreparedCorpus) -> None:
+    found = lexeme_ranks(
+        np.array([1.0, 9.0]), np.array([2, 5]), [Lexeme("abc", python_lexemes("a")[0].kind, 2, 5)]
+    )
+    assert found.tolist() == [9.0]

@@ -1,0 +1,65 @@
+"""Lexemes by the grammars of tree-sitter."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from finetune.grammar_lexing import grammar_lexemes
+from finetune.lexing import LexemeClass
+
+_SHORT = {
+    LexemeClass.IDENTIFIER: "i",
+    LexemeClass.KEYWORD: "k",
+    LexemeClass.OPERATOR: "o",
+    LexemeClass.LITERAL: "l",
+}
+
+
+def lexed(text: str, language: str) -> list[tuple[str, str]]:
+    found = grammar_lexemes(text, language)
+    data = text.encode()
+    assert all(data[one.start_byte : one.end_byte].decode() == one.text for one in found)
+    return [(one.text, _SHORT[one.kind]) for one in found]
+
+
+def test_a_java_method_alone_with_comments_strings_and_generics() -> None:
+    text = 'int größe(List<List<Int>> a) { /* no */ return "a\\" b".length() + \'c\' + 0x1F; // no\n}'
+    assert lexed(text, "Java") == [
+        ("int", "k"), ("größe", "i"), ("(", "o"), ("List", "i"), ("<", "o"), ("List", "i"), ("<", "o"), ("Int", "i"),
+        (">", "o"), (">", "o"), ("a", "i"), (")", "o"), ("{", "o"), ("return", "k"), ('"a\\" b"', "l"), (".", "o"),
+        ("length", "i"), ("(", "o"), (")", "o"), ("+", "o"), ("'c'", "l"), ("+", "o"), ("0x1F", "l"), (";", "o"),
+        ("}", "o"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("C#", 'string s = $"a{x}b" + null;', 'k:string i:s o:= l:$"a{x}b" o:+ k:null o:;'),
+        ("javascript", "const a = `t${x}u`.b ?? /r/g // c", "k:const i:a o:= l:`t${x}u` o:. i:b o:?? l:/r/g"),
+        ("go", "package a\nvar b = 'c' + `d`", "k:package i:a k:var i:b o:= l:'c' o:+ l:`d`"),
+        ("typescript", "let a: string[] = []", "k:let i:a o:: k:string o:[ o:] o:= o:[ o:]"),
+        ("rust", 'fn f() { g!("a {}", 1u8) }', 'k:fn i:f o:( o:) o:{ i:g o:! o:( l:"a {}" o:, l:1u8 o:) o:}'),
+    ],
+)  # fmt: skip
+def test_other_languages(language: str, text: str, expected: str) -> None:
+    assert " ".join(f"{kind}:{one}" for one, kind in lexed(text, language)) == expected
+
+
+def test_what_has_a_syntax_error_has_no_lexemes() -> None:
+    assert lexed("int f( {", "java") == []
+    assert lexed("int f() { }", "no such language") == []
+
+
+@given(
+    st.lists(
+        st.sampled_from(['"a b"', "x", "1.5", "'c'", "f(x)", "a[2]", "/* c */ y", "new T()"]), min_size=1
+    )
+)
+def test_lexemes_are_the_text_without_comments_and_white_space(parts: list[str]) -> None:
+    text = f"void f() {{ g({', '.join(parts)}); }}"
+    kept = re.sub(r"/\*.*?\*/", "", text)
+    strings_kept = "".join(one for one, _ in lexed(text, "java"))
+    assert re.sub(r"\s", "", strings_kept) == re.sub(r"\s", "", kept)
