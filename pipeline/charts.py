@@ -80,29 +80,6 @@ def learning_rate(curves: Mapping[str, Curve]) -> Chart:
     return Chart("Learning rate", "As it was used.", draw(HALF_INCHES, CURVE_INCHES, paint, "rate"))
 
 
-def completion(summary: Mapping[str, Any]) -> Chart:
-    """Next-token accuracy: with the pretrained weights, without, and the counted baseline."""
-    pretrained, scratch = summary["pretrained"], summary["scratch"]
-    values = [pretrained["accuracy"], scratch["accuracy"], summary["baseline_bigram_accuracy"]]
-    errors = [
-        (arm["accuracy"] - arm["accuracy_low"], arm["accuracy_high"] - arm["accuracy"])
-        for arm in (pretrained, scratch)
-    ]
-    svg = _task_bars("completion", values, [*errors, (0.0, 0.0)], "bigram of tokens", "accuracy", "{:.1%}")
-    scored = pretrained["num_lexemes"]
-    note = f"Share of {scored:,} code tokens of unseen packages predicted exactly, with intervals."
-    return Chart("Completion: next code token", note, svg)
-
-
-def search(summary: Mapping[str, Any]) -> Chart:
-    """Mean reciprocal rank: with the pretrained weights, without, and TF-IDF."""
-    values = [summary["pretrained"]["mrr"], summary["scratch"]["mrr"], summary["tfidf_mrr"]]
-    svg = _task_bars("search", values, [(0.0, 0.0)] * 3, "TF-IDF", "mean reciprocal rank", "{:.3f}")
-    queries = summary["pretrained"]["num_queries"]
-    note = f"{queries:,} docstrings of unseen packages, each among {summary['num_candidates']} functions."
-    return Chart("Code search: docstring to function", note, svg)
-
-
 def stage_times(wall_s: Mapping[str, float]) -> Chart:
     """Seconds per stage."""
     names, times = list(wall_s), list(wall_s.values())
@@ -157,30 +134,6 @@ def bars(
 def plain(labels: Sequence[str]) -> list[str]:
     """The labels so that matplotlib takes no part of a name for a formula."""
     return [label.replace("$", r"\$") for label in labels]
-
-
-def _task_bars(
-    name: str,
-    values: Sequence[float],
-    errors: Sequence[tuple[float, float]],
-    baseline: str,
-    label: str,
-    value_format: str,
-) -> str:
-    def paint(axes: Any) -> None:
-        bars = axes.bar(range(3), values, color=[BLUE, GREY, ORANGE], width=0.6)
-        for position, (value, (below, above)) in enumerate(zip(values, errors, strict=True)):
-            if below or above:
-                axes.errorbar(
-                    position, value, yerr=[[below], [above]], color="#5b6470", capsize=4, linewidth=1.2
-                )
-        axes.bar_label(bars, [value_format.format(value) for value in values], padding=7)
-        axes.set_xticks(range(3), ["pretrained", "from scratch", baseline])
-        axes.set_ylim(0, max([*values, 1e-9]) * 1.2)
-        axes.tick_params(axis="x", length=0)
-        axes.set_ylabel(label)
-
-    return draw(HALF_INCHES, CURVE_INCHES, paint, name)
 
 
 def token_axis(axes: Any, label: str, count_axis: str = "x") -> None:

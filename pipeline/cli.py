@@ -20,9 +20,9 @@ _HELP = """
 Pretrain permutation language models of code, from source trees to tracked finetunes.
 
 A run is a recipe (a YAML file, or the name of one that ships with permcode) plus overrides.
-Its stages are prep, pretrain, completion, search and report; each is skipped when its output is
-there and nothing it depends on changed. The same command after an interruption goes on where it
-stopped.
+Its stages are prep, pretrain, the tasks it is finetuned on and report; each is skipped when its
+output is there and nothing it depends on changed. The same command after an interruption goes on
+where it stopped.
 
 \b
 permcode run --recipe demo --out runs/demo
@@ -131,7 +131,7 @@ def finetune(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Train systems on a task and judge them side by side; without --from, a run's own two tasks.
+    """Train systems on a task and judge them side by side; without --from, a run's own tasks.
 
     \b
     permcode finetune --recipe translate_java_cs --from runs/java_cs --out runs/translate task.folder=DATA
@@ -142,7 +142,7 @@ def finetune(
         with exit_codes(None):
             if seeds is not None:
                 raise UserError("--seeds is of an experiment: give the model to finetune with --from RUN")
-        _run_until(["completion", "search"], recipe, out, overrides, dry_run)
+        _run_until(None, recipe, out, overrides, dry_run)
         return
     with exit_codes(None if dry_run else out):
         from pipeline.accepting import GROWING
@@ -369,13 +369,14 @@ def main() -> None:
 
 
 def _run_until(
-    targets: list[str],
+    targets: list[str] | None,
     recipe: str,
     out: Path,
     overrides: list[str] | None,
     dry_run: bool,
     accept: list[str] | None = None,
 ) -> None:
+    """`targets` are stages; None is all of the run's tasks."""
     with exit_codes(out):
         from pipeline.accepting import accepted_keys
         from pipeline.dry_run import dry_run_lines
@@ -384,11 +385,16 @@ def _run_until(
 
         config = load_run_config(recipe, overrides or [])
         accepted = accepted_keys(accept or [])
+        wanted = list(config.finetune) if targets is None else targets
+        if not wanted:
+            raise UserError(
+                f"recipe {recipe} has no tasks: write some under `finetune:`, or finetune a run's model with --from RUN"
+            )
         if not dry_run:
-            run_pipeline(config, out, targets, Reporter, accepted)
+            run_pipeline(config, out, wanted, Reporter, accepted)
             return
         reporter = Reporter()
-        for line in dry_run_lines(config, out, targets, accepted):
+        for line in dry_run_lines(config, out, wanted, accepted):
             reporter.line(line)
 
 

@@ -1,17 +1,24 @@
 """What one run is: the resolved form of a recipe and its overrides."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from cluster.config import Config
 from cluster.ray_session import RayConfig
 from data_prep.config import PrepConfig
-from finetune.config import FinetuneConfig
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.positions import needed_positions
 from pretrain.config import PretrainConfig
 from pretrain.model.config import AbsoluteLearnedPositions
 
 # Where a run executes and where its numbers are shown change no output, so they may differ between two
 # commands on the same output folder.
 KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "tracking"})
+
+OTHER_STAGES = ("prep", "pretrain", "report")
+"""Of a run, beside its tasks."""
 
 
 class TrackingConfig(Config):
@@ -34,23 +41,56 @@ class RunConfig(PlaceConfig):
     seed: int = Field(default=0, ge=0, lt=2**63)
     prep: PrepConfig
     pretrain: PretrainConfig
-    finetune: FinetuneConfig
+    finetune: dict[str, ExperimentConfig] = Field(default_factory=dict)
+    """The tasks that the pretrained model is finetuned on: a stage each, by a name of your own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tasks_have_the_run_s_seed(cls, values: Any) -> Any:
+        """Unless they have one of their own. `finetune.NAME=null` leaves out one of a recipe's."""
+        tasks = values.get("finetune") if isinstance(values, Mapping) else None
+        if not isinstance(tasks, Mapping):
+            return values
+        seed = {"seed": values["seed"]} if isinstance(values.get("seed"), int) else {}
+        kept = {
+            name: {**seed, **without_null_systems(task)} if isinstance(task, Mapping) else task
+            for name, task in tasks.items()
+            if task is not None
+        }
+        return {**values, "finetune": kept}
+
+    @model_validator(mode="after")
+    def _names_are_of_stages(self) -> "RunConfig":
+        for name in self.finetune:
+            if name in OTHER_STAGES or not name.replace("_", "").isalnum() or not name.isascii():
+                raise ValueError(
+                    f"finetune.{name}: a task's name is made of letters, digits and _, and none of "
+                    f"{', '.join(OTHER_STAGES)}: it names a folder"
+                )
+        return self
 
     @model_validator(mode="after")
     def _tasks_have_positions(self) -> "RunConfig":
+        """A finetune that cannot be is refused before the pretraining, not after."""
         positions = self.pretrain.model.positions
-        if not isinstance(positions, AbsoluteLearnedPositions):
-            return self
-        completion, search = self.finetune.completion, self.finetune.search
-        lengths_tokens = {
-            "completion.segment_tokens": completion.segment_tokens,
-            "search.code_tokens": search.code_tokens,
-            "search.query_tokens": search.query_tokens,
-        }
-        for key, length_tokens in lengths_tokens.items():
-            if length_tokens > positions.max_positions:
-                raise ValueError(
-                    f"finetune.{key}={length_tokens} is more than the model can place, "
-                    f"pretrain.model.positions.max_positions={positions.max_positions}: make one of them fit the other"
-                )
+        most = positions.max_positions if isinstance(positions, AbsoluteLearnedPositions) else None
+        for name, task in self.finetune.items():
+            for key, length_tokens in needed_positions(task):
+                if most is not None and length_tokens > most:
+                    raise ValueError(
+                        f"finetune.{name}.{key} needs {length_tokens} positions, more than "
+                        f"pretrain.model.positions.max_positions={most}: make one of them fit the other"
+                    )
         return self
+
+
+def without_null_systems(values: Any) -> Any:
+    """An experiment's values without the systems that are null: `systems.NAME=null` leaves out one of a recipe's."""
+    systems = values.get("systems") if isinstance(values, Mapping) else None
+    if not isinstance(systems, Mapping) or None not in systems.values():
+        return values
+    kept = {name: system for name, system in systems.items() if system is not None}
+    training_of = values.get("training_of")
+    if isinstance(training_of, Mapping):
+        values = {**values, "training_of": {name: one for name, one in training_of.items() if name in kept}}
+    return {**values, "systems": kept}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from pipeline.charts import BLUE, CURVE_INCHES, GREEN, GREY, HALF_INCHES, ORANGE, RED, ROW_INCHES
+from pipeline.charts import BLUE, CURVE_INCHES, GREEN, GREY, HALF_INCHES, ORANGE, RED, ROW_INCHES, Chart
 from pipeline.svg import draw
 
 _COLOURS = (BLUE, ORANGE, GREEN, RED, GREY)
@@ -25,8 +25,20 @@ def curve_chart(lines: Mapping[str, Sequence[tuple[int, float]]], title: str) ->
     return draw(HALF_INCHES, CURVE_INCHES, paint, title.replace(" ", "-"))
 
 
-def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str) -> str:
-    """An SVG of one metric: a bar per system with its interval, or its deviation over seeds. The best stands on top."""
+def headline_chart(task: str, summary: Mapping[str, Any]) -> Chart:
+    """All systems of an experiment's result.json by its headline."""
+    name = summary["headline"]
+    metrics = {system: found["metrics"][name] for system, found in summary["systems"].items()}
+    num_items = metrics[summary["baseline"]]["num_items"]
+    note = f"Over {num_items:,} items of the test split that nothing was learnt from, with intervals."
+    return Chart(f"{task}: {name}", note, comparison_chart(metrics, name, f"{task}-{name}"))
+
+
+def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str, drawing: str = "") -> str:
+    """An SVG of one metric: a bar per system with its interval, or its deviation over seeds. The best stands on top.
+
+    `drawing` names it in a page that has others of the same title.
+    """
     names = sorted(metrics, key=lambda name: metrics[name]["value"])
 
     def paint(axes: Any) -> None:
@@ -37,7 +49,7 @@ def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str) -> 
         axes.barh(names, values, color=BLUE, xerr=[below, above], ecolor=GREY)
         axes.set_xlabel(title)
 
-    return draw(HALF_INCHES, 0.7 + ROW_INCHES * len(names), paint, f"bars-{title}")
+    return draw(HALF_INCHES, 0.7 + ROW_INCHES * len(names), paint, f"bars-{drawing or title}")
 
 
 def _span(found: Mapping[str, float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from cluster.errors import UserError
 from finetune.experiment.config import ExperimentConfig
-from pipeline.config import PlaceConfig
+from pipeline.config import PlaceConfig, without_null_systems
 from pipeline.recipe import load_config
 
 PREP_MANIFEST = "manifest.json"
@@ -25,18 +25,7 @@ class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
     @model_validator(mode="before")
     @classmethod
     def _without_systems_that_are_null(cls, values: Any) -> Any:
-        """`systems.NAME=null` leaves out one of a recipe's."""
-        systems = values.get("systems") if isinstance(values, Mapping) else None
-        if not isinstance(systems, Mapping) or None not in systems.values():
-            return values
-        kept = {name: system for name, system in systems.items() if system is not None}
-        training_of = values.get("training_of")
-        if isinstance(training_of, Mapping):
-            values = {
-                **values,
-                "training_of": {name: one for name, one in training_of.items() if name in kept},
-            }
-        return {**values, "systems": kept}
+        return without_null_systems(values)
 
     @model_validator(mode="before")
     @classmethod

@@ -20,23 +20,26 @@ from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
 from finetune.systems.saved import SYSTEM_NAME
 from finetune.tasks.base import Source, Task
+from pipeline.config import RunConfig
 from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
 from pipeline.recipe import apply_override
 from pipeline.run_folder import CONFIG_NAME
+from pipeline.stage_record import read_record
 from pipeline.text_files import check_output
 
 
 def find_system(path: Path) -> Path:
-    """The system that `path` stands for: a system's folder, or the best one of a finished experiment.
+    """The system that `path` stands for: a system's folder, or the best one of an experiment or of a run's task.
 
     Raises UserError when there is none.
     """
     for folder in (path, path / "model"):
         if (folder / SYSTEM_NAME).is_file():
             return folder
-    best = [best_system(result) for result in sorted(path.glob(f"*/{RESULT_NAME}"))]
+    results = [path / RESULT_NAME, *sorted(path.glob(f"*/{RESULT_NAME}"))]
+    best = [best_system(result) for result in results if result.is_file()]
     found = [folder for folder in best if folder is not None]
     if not found:
         raise UserError(
@@ -175,20 +178,46 @@ def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def source_of(system: Path, prep: Path | None) -> Source:
-    """What the experiment that `system` lies in drew its data from, if it still lies there."""
-    for place in system.absolute().parents:
+    """What the task that `system` was finetuned on drew its data from, if it still lies there."""
+    given = checked_prep(prep) if prep else None
+    folder = system.absolute()
+    for place in (folder, *folder.parents):
         if (place / CONFIG_NAME).is_file():
-            try:
-                values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
-                config = ExperimentRunConfig.model_validate(values)
-            except (yaml.YAMLError, UnicodeDecodeError):
-                raise UserError(
-                    f"{place / CONFIG_NAME} is damaged, so nobody can say what the system's data were: restore it"
-                ) from None
-            except ValidationError:  # somebody else's file
-                break
-            return Source(checked_prep(prep) if prep else prep_folder(config), config.seed)
-    return Source(checked_prep(prep) if prep else None, 0)
+            found = _source_in(place, folder)
+            return found if given is None else Source(given, found.seed)
+    return Source(given, 0)
+
+
+def _source_in(place: Path, system: Path) -> Source:
+    """`place` is the folder of an experiment or a run that `system` lies in, or somebody else's."""
+    try:
+        values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(
+            f"{place / CONFIG_NAME} is damaged, so nobody can say what the system's data were: restore it"
+        ) from None
+    try:
+        if isinstance(values, Mapping) and "finetune" in values:
+            return _source_in_run(RunConfig.model_validate(values), place, system)
+        config = ExperimentRunConfig.model_validate(values)
+    except ValidationError:  # somebody else's file
+        return Source(None, 0)
+    return Source(prep_folder(config), config.seed)
+
+
+def _source_in_run(config: RunConfig, place: Path, system: Path) -> Source:
+    """The corpus and the seed of the task in whose stage folder, NAME-KEY, the system lies."""
+    stage = place / system.relative_to(place).parts[0] if system != place else place
+    task = config.finetune.get(stage.name.rsplit("-", 1)[0])
+    record = read_record(stage)
+    if task is None or record is None:
+        return Source(None, 0)
+    corpora = [path for path in place.glob("prep-*") if record.inputs["prep"].startswith(_key_of(path))]
+    return Source(corpora[0] if corpora else None, task.seed)
+
+
+def _key_of(stage: Path) -> str:
+    return stage.name.rsplit("-", 1)[1]
 
 
 def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:

@@ -69,7 +69,7 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     found = summary["systems"][name]
     headline = found["metrics"][summary["headline"]]
     return Entry(
-        task=record.stage,
+        task=config["task"]["kind"],
         data=_data_text(config["task"], summary.get("judged", record.signature)),
         system=name,
         kind=config["systems"][name]["kind"],

@@ -10,10 +10,11 @@ from cluster.reporter import duration_text
 from cluster.storage import write_bytes
 from pipeline.charts import Chart
 from pipeline.curves import training_curves
+from pipeline.experiment_table import SystemTable
 from pipeline.page import page
 from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
-from pipeline.summary import facts
+from pipeline.summary import facts, tasks
 from pipeline.validation_view import ValidationTable, order_curves
 from pretrain.goodput.accounts import Goodput
 from pretrain.goodput.ledger import goodput
@@ -43,6 +44,7 @@ def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord],
         splits=prep["splits"],
         languages=_largest(prep["languages"]),
         validation=ValidationTable.of(records["pretrain"].summary["validation"]["table"]),
+        tables={name: SystemTable.of(record.summary) for name, record in tasks(records).items()},
         resumes=records["pretrain"].summary["resumed_from"],
         stages=[
             (name, record.finished_at, duration_text(record.wall_s), record.resumed)
@@ -56,6 +58,7 @@ def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord],
 def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[str, list[Chart]]]:
     from pipeline import charts
     from pipeline.corpus_charts import corpus_charts
+    from pipeline.experiment_charts import headline_chart
 
     prep = records["prep"].summary
     pretrain = records["pretrain"].summary
@@ -68,12 +71,18 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
         charts.speed(curves, pretrain["tokens_per_s_median"]),
         charts.learning_rate(curves),
     ]
-    tasks = [charts.completion(records["completion"].summary), charts.search(records["search"].summary)]
+    compared = [headline_chart(name, record.summary) for name, record in tasks(records).items()]
     times = [
         charts.stage_times({name: record.wall_s for name, record in records.items()}),
         charts.goodput(_goodput(journal)),
     ]
-    return [("Data", corpus_charts(prep)), ("Pretraining", training), ("Tasks", tasks), ("Time", times)]
+    sections = [
+        ("Data", corpus_charts(prep)),
+        ("Pretraining", training),
+        ("Tasks", compared),
+        ("Time", times),
+    ]
+    return [(title, drawn) for title, drawn in sections if drawn]
 
 
 def _goodput(journal: Path) -> Goodput:

@@ -1,27 +1,25 @@
-"""The graph of a run: prep -> pretrain -> completion, search -> report.
+"""The graph of a run: prep -> pretrain -> its tasks -> report.
 
-The stages' modules are imported when a stage runs: they bring torch and Ray, which a command that only looks
-(`--help`, `--dry-run`, a run with nothing left to do) does not need.
+The stages' modules are imported when a stage runs: they bring Ray, MLflow and DeepSpeed, which a command that only
+looks (`--help`, `--dry-run`, a run with nothing left to do) does not need.
 """
 
 from functools import partial
 from typing import Any
 
 from cluster.journal import JOURNAL_NAME
+from cluster.storage import fingerprint
 from data_prep.config import PrepConfig
 from data_prep.manifest import FORMAT_VERSION
+from finetune.experiment.config import ExperimentConfig
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
 from pipeline.graph import Stage, StageContext
+from pipeline.task_stage import StartingPoint, data_hashes, task_stage
 from pretrain.checkpoint.compatibility import without_free
-
-FINETUNE_STAGES = ("completion", "search")
-_ARM_JOURNALS = {arm: f"{arm}/{JOURNAL_NAME}" for arm in ("pretrained", "scratch")}
 
 
 def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> list[Stage]:
     """Every stage of a run, each after those it reads. `accepted`: settings that pretraining may go on with changed."""
-    finetune = config.finetune
-    finetune_inputs = ("prep", "pretrain")
     return [
         Stage(
             name="prep",
@@ -41,29 +39,21 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             artifacts=("model",),
             headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),
         ),
-        Stage(
-            name="completion",
-            config=_identity(config, finetune.completion),
-            run=partial(_completion, config),
-            inputs=finetune_inputs,
-            journals=_ARM_JOURNALS,
-            artifacts=("pretrained/model",),
-            headlines=("pretrained.accuracy", "scratch.accuracy", "baseline_bigram_accuracy"),
-        ),
-        Stage(
-            name="search",
-            config=_identity(config, finetune.search),
-            run=partial(_search, config),
-            inputs=finetune_inputs,
-            journals=_ARM_JOURNALS,
-            artifacts=("pretrained/model",),
-            headlines=("pretrained.mrr", "scratch.mrr", "tfidf_mrr"),
+        *(
+            task_stage(
+                name,
+                task,
+                start=_pretrained,
+                signature=partial(_data_signature, task),
+                inputs=("prep", "pretrain"),
+            )
+            for name, task in config.finetune.items()
         ),
         Stage(
             name="report",
             config={"run": config.model_dump(mode="json", exclude=set(KEYS_WITHOUT_EFFECT_ON_OUTPUTS))},
             run=partial(_report, config),
-            inputs=("prep", "pretrain", *FINETUNE_STAGES),
+            inputs=("prep", "pretrain", *config.finetune),
             needs_ray=False,
         ),
     ]
@@ -94,20 +84,13 @@ def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext
     return run_pretrain(config.pretrain, config.seed, prep, context.folder, context.reporter, accepted)
 
 
-def _completion(config: RunConfig, context: StageContext) -> dict[str, Any]:
-    from finetune.stage import run_completion
-
-    prep, pretrain = context.inputs["prep"], context.inputs["pretrain"]
-    return run_completion(
-        config.finetune.completion, config.seed, prep, pretrain, context.folder, context.reporter
-    )
+def _pretrained(context: StageContext) -> StartingPoint:
+    return StartingPoint(context.inputs["pretrain"] / "model", context.inputs["prep"])
 
 
-def _search(config: RunConfig, context: StageContext) -> dict[str, Any]:
-    from finetune.stage import run_search
-
-    prep, pretrain = context.inputs["prep"], context.inputs["pretrain"]
-    return run_search(config.finetune.search, config.seed, prep, pretrain, context.folder, context.reporter)
+def _data_signature(task: ExperimentConfig) -> str:
+    """Of the files it reads; the corpus and the model are other stages'."""
+    return fingerprint(data_hashes(task))
 
 
 def _report(config: RunConfig, context: StageContext) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import RECORD_NAME
 from pretrain.config import PretrainConfig
 
-STAGES = ("prep", "pretrain", "completion", "search", "report")
-
 
 @dataclass(frozen=True)
 class StatusFolder:
@@ -27,9 +25,11 @@ class StatusFolder:
 
     @property
     def finished_stages(self) -> list[str]:
-        """Those of the run's stages that are finished, in their order."""
-        out = self.out
-        return [] if out is None else [name for name in STAGES if any(out.glob(f"{name}-*/{RECORD_NAME}"))]
+        """Those of the run's stages that are finished, in the order in which they were."""
+        if self.out is None:
+            return []
+        found = sorted(self.out.glob(f"*-*/{RECORD_NAME}"), key=lambda path: path.stat().st_mtime_ns)
+        return list(dict.fromkeys(path.parent.name.rsplit("-", 1)[0] for path in found))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,14 @@ class Fact:
 
 def facts(records: Mapping[str, StageRecord]) -> list[Fact]:
     """The headline numbers of the finished stages among `records` (by stage name), in the order they ran."""
-    makers = {"prep": _prep, "pretrain": _pretrain, "completion": _completion, "search": _search}
-    return [fact for name, make in makers.items() if name in records for fact in make(records[name].summary)]
+    makers = {"prep": _prep, "pretrain": _pretrain}
+    found = [fact for name, make in makers.items() if name in records for fact in make(records[name].summary)]
+    return found + [fact for name, record in tasks(records).items() for fact in _task(name, record.summary)]
+
+
+def tasks(records: Mapping[str, StageRecord]) -> dict[str, StageRecord]:
+    """Those of finetuning."""
+    return {name: record for name, record in records.items() if "systems" in record.summary}
 
 
 def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
@@ -173,46 +179,21 @@ def _lower_by(share: float) -> str:
     return f"{abs(share):.1%} {'lower' if share >= 0 else 'higher'}"
 
 
-def _completion(summary: Mapping[str, Any]) -> list[Fact]:
-    pretrained, scratch = summary["pretrained"], summary["scratch"]
-    return [
-        Fact(
-            "completion accuracy",
-            f"{pretrained['accuracy']:.1%}",
-            f"next code token, {pretrained['num_lexemes']:,} scored; from scratch {scratch['accuracy']:.1%}, "
-            f"bigram of tokens {summary['baseline_bigram_accuracy']:.1%}",
-        ),
-        *_completion_mrr(summary),
-        _gain("pretraining helps completion?", summary["gain"], 100, "points of accuracy"),
-    ]
+def _task(name: str, summary: Mapping[str, Any]) -> list[Fact]:
+    """The pretrained system's headline, or else the best learned one's, beside the others'."""
+    values = {system: found["headline"] for system, found in summary["systems"].items()}
+    learned = [system for system, found in summary["systems"].items() if found["steps"]] or list(values)
+    shown = "pretrained" if "pretrained" in values else max(learned, key=lambda system: values[system])
+    headline = summary["systems"][shown]["metrics"][summary["headline"]]
+    others = ", ".join(f"{system} {value:.4g}" for system, value in values.items() if system != shown)
+    what = "" if shown == "pretrained" else f"{shown}; "
+    label = f"{name}: {summary['headline'].replace('_', ' ')}"
+    found = [Fact(label, f"{values[shown]:.4g}", f"{what}{headline['num_items']:,} items; {others}")]
+    if {"pretrained", "scratch"} <= set(values):
+        found.append(_gain(name, values["pretrained"] - values["scratch"]))
+    return found
 
 
-def _completion_mrr(summary: Mapping[str, Any]) -> list[Fact]:
-    """Nothing for a stage that an earlier version finished."""
-    if "baseline_bigram_mrr" not in summary:
-        return []
-    return [
-        Fact(
-            "completion MRR",
-            f"{summary['pretrained']['mrr']:.3f}",
-            f"from scratch {summary['scratch']['mrr']:.3f}, bigram of tokens {summary['baseline_bigram_mrr']:.3f}",
-        )
-    ]
-
-
-def _search(summary: Mapping[str, Any]) -> list[Fact]:
-    pretrained, scratch = summary["pretrained"], summary["scratch"]
-    return [
-        Fact(
-            "code search MRR",
-            f"{pretrained['mrr']:.3f}",
-            f"{pretrained['num_queries']:,} docstrings, {summary['num_candidates']} candidates each; "
-            f"from scratch {scratch['mrr']:.3f}, TF-IDF {summary['tfidf_mrr']:.3f}",
-        ),
-        _gain("pretraining helps search?", summary["gain"], 1, "of MRR"),
-    ]
-
-
-def _gain(label: str, gain: float, scale: float, unit: str) -> Fact:
-    shown = f"{gain * scale:+.1f}" if scale > 1 else f"{gain:+.3f}"
-    return Fact(label, shown, f"{unit} over the same training without the pretrained weights", gain > 0)
+def _gain(name: str, gain: float) -> Fact:
+    detail = "more than the same training without the pretrained weights gives"
+    return Fact(f"pretraining helps {name}?", f"{gain:+.4g}", detail, gain > 0)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from finetune.metrics.measured import FloatArray, Measured
 
@@ -93,20 +92,3 @@ def _resamples(num_items: int, seed: int) -> Iterator[FloatArray]:
         pick_RN += np.arange(num_resamples)[:, None] * num_items
         count = np.bincount(pick_RN.ravel(), minlength=num_resamples * num_items)
         yield count.reshape(num_resamples, num_items).astype(np.float64)
-
-
-def ratio_estimate(hits: npt.ArrayLike, trials: npt.ArrayLike, seed: int) -> Estimate:
-    """sum(hits) / sum(trials), the interval from resampling whole units (documents, queries).
-
-    Units and not single trials are resampled, because those of one document are alike. Raises ValueError
-    when there is no trial.
-    """
-    hit_U, trial_U = np.asarray(hits, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    if trial_U.sum() <= 0:
-        raise ValueError("nothing was tried")
-    generator = np.random.default_rng(seed)
-    pick_RU = generator.integers(0, len(hit_U), size=(_NUM_RESAMPLES, len(hit_U)))
-    hit_R, trial_R = hit_U[pick_RU].sum(axis=1), trial_U[pick_RU].sum(axis=1)
-    ratios = hit_R[trial_R > 0] / trial_R[trial_R > 0]
-    low, high = np.percentile(ratios, _INTERVAL)
-    return Estimate(float(hit_U.sum() / trial_U.sum()), float(low), float(high), len(hit_U))

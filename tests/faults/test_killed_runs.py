@@ -47,8 +47,8 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, t
 
     kill_when(arguments, lambda: any(out.glob("prep-*/work/*")), log)
     kill_when(arguments, lambda: steps_done() >= 14, log)
-    kill_when(arguments, lambda: any(out.glob("completion-*/scratch/journal.jsonl")), log)
-    kill_when(arguments, lambda: any(out.glob("search-*/scratch/journal.jsonl")), log)
+    kill_when(arguments, lambda: any(out.glob("completion-*/scratch/seed-0/journal.jsonl")), log)
+    kill_when(arguments, lambda: any(out.glob("search-*/scratch/seed-0/journal.jsonl")), log)
     printed = run(arguments).stdout
 
     assert "pretrain: skipped" in printed

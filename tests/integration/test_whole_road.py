@@ -56,17 +56,27 @@ def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[
     out, _ = finished
     with sqlite3.connect(out / "mlflow.db") as store:
         runs = dict(store.execute("select run_uuid, status from runs"))
-        steps = [
-            row[0] for row in store.execute("select step from metrics where key = 'grad_norm' order by step")
-        ]
+        steps: dict[str, list[int]] = {}
+        for name, step in store.execute(
+            "select name, step from metrics natural join runs where key = 'grad_norm' order by step"
+        ):
+            steps.setdefault(name, []).append(step)
         keys = {row[0] for row in store.execute("select key from metrics")}
         parents = list(store.execute("select value from tags where key = 'mlflow.parentRunId'"))
     store.close()
     assert "pretrain.validation.model_bits_per_byte" in keys
+    assert {"completion.systems.ngram.headline", "search.systems.pretrained.headline"} <= keys
     assert set(runs.values()) == {"FINISHED"}
     assert len(parents) >= 4
     assert all(parent in runs for (parent,) in parents)
-    assert steps == list(range(1, 13))
+    assert steps == {
+        "pretrain": list(range(1, 13)),
+        **{
+            f"{task}-{system}-seed-0": [1, 2, 3, 4]
+            for task in ("completion", "search")
+            for system in ("pretrained", "scratch")
+        },
+    }
     assert list(out.glob("mlartifacts/**/model.safetensors"))
     assert list(out.glob("mlartifacts/**/report.html"))
     assert list(out.glob("mlartifacts/**/config.yaml"))
@@ -80,6 +90,22 @@ def test_its_books_balance_and_its_status_is_told(finished: tuple[Path, str]) ->
     assert "the books balance" in books
     status = json.loads(run([*permcode, "status", str(out), "--json"]).stdout)
     assert status["state"] == "finished"
+
+
+def test_a_task_s_systems_are_judged_again_and_used_as_an_experiment_s(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    out, _ = finished
+    permcode = [sys.executable, "-m", "pipeline.cli"]
+    search = only(out, "search-*")
+    mrr = json.loads((search / "result.json").read_text())["systems"]["tfidf"]["headline"]
+    printed = run([*permcode, "evaluate", str(search), "--all"]).stdout
+    assert f"{mrr:.4g} (" in printed, "the same corpus, found from the run's config"
+    rows, answers = tmp_path / "rows.jsonl", tmp_path / "answers.jsonl"
+    rows.write_text('{"text": "x = 1"}\n')
+    run([*permcode, "predict", str(only(out, "completion-*")), "-i", str(rows), "-o", str(answers)])
+    assert json.loads(answers.read_text())["tokens"] == ["x", "=", "1"]
+    assert "holds several experiments" in run([*permcode, "evaluate", str(out)], expect=2).stderr
 
 
 def test_again_nothing_is_computed(finished: tuple[Path, str], corpus: Path) -> None:

@@ -135,25 +135,41 @@ def pretrain_summary() -> dict[str, Any]:
     }
 
 
-def completion_summary() -> dict[str, Any]:
-    arm = {"num_lexemes": 8123, "by_class": {"identifier": 0.3, "operator": 0.6}}
+def system(value: float, headline: str, num_items: int, steps: int = 60) -> dict[str, Any]:
+    metric = {"value": value, "low": 0.9 * value, "high": 1.1 * value, "num_items": num_items}
     return {
-        "pretrained": {"mrr": 0.601, "accuracy": 0.512, "accuracy_low": 0.498, "accuracy_high": 0.526, **arm},
-        "scratch": {"mrr": 0.395, "accuracy": 0.304, "accuracy_low": 0.292, "accuracy_high": 0.316, **arm},
-        "baseline_bigram_accuracy": 0.351,
-        "baseline_bigram_mrr": 0.433,
-        "gain": 0.208,
+        "headline": value,
+        "seeds": [0],
+        "metrics": {headline: metric},
+        "num_parameters": 5_300_000 if steps else 0,
+        "num_trained": 5_300_000 if steps else 0,
+        "steps": steps,
+        "best_step": steps,
+        "valid": value if steps else None,
+        "cut": {},
     }
+
+
+def task_summary(headline: str, num_items: int, values: dict[str, float], baseline: str) -> dict[str, Any]:
+    """Of a task whose baseline learns nothing."""
+    systems = {
+        name: system(value, headline, num_items, 0 if name == baseline else 60)
+        for name, value in values.items()
+    }
+    for name in values:
+        if name != baseline:
+            systems[name]["against_baseline"] = {
+                "difference": values[name] - values[baseline], "low": -0.1, "high": 0.1, "p_value": 0.5
+            }  # fmt: skip
+    return {"headline": headline, "baseline": baseline, "facts": {}, "systems": systems}
+
+
+def completion_summary() -> dict[str, Any]:
+    return task_summary("accuracy", 150, {"ngram": 35.1, "pretrained": 51.2, "scratch": 30.4}, "ngram")
 
 
 def search_summary() -> dict[str, Any]:
-    return {
-        "pretrained": {"mrr": 0.212, "num_queries": 600},
-        "scratch": {"mrr": 0.231, "num_queries": 600},
-        "tfidf_mrr": 0.612,
-        "num_candidates": 200,
-        "gain": -0.019,
-    }
+    return task_summary("mrr", 600, {"tfidf": 0.612, "pretrained": 0.212, "scratch": 0.231}, "tfidf")
 
 
 def record(stage: str, summary: dict[str, Any], wall_s: float) -> StageRecord:

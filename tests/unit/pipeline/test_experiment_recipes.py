@@ -32,7 +32,7 @@ def test_every_kind_of_task_has_a_recipe() -> None:
     kinds = {one.model_fields["kind"].default for one in TaskConfig.__origin__.__args__}  # type: ignore[attr-defined]
     configs = [load_experiment(name, _MODEL, []) for name in experiment_recipe_names()]
     assert {config.task.kind for config in configs} == kinds
-    assert {asks_for(config.task) for config in configs} == {"write", "rank", "label"}
+    assert {asks_for(config.task) for config in configs} == {"write", "rank", "label", "predict"}
 
 
 @pytest.mark.parametrize("name", run_recipe_names())

@@ -221,13 +221,49 @@ ABSOLUTE = (
 
 @pytest.mark.parametrize(
     "override",
-    ["completion.segment_tokens=131", "search.code_tokens=131", "search.query_tokens=131"],
+    [
+        "completion.systems.pretrained.segment_tokens=131",
+        "search.systems.pretrained.candidate_tokens=131",
+        "search.systems.pretrained.query_tokens=131",
+    ],
 )
-def test_finetunes_on_longer_texts_than_the_model_can_place_are_refused_before_anything_runs(
+def test_tasks_with_longer_texts_than_the_model_can_place_are_refused_before_anything_runs(
     override: str,
 ) -> None:
     load_run_config("smoke", ABSOLUTE)
     with pytest.raises(
-        UserError, match=rf"finetune\.{override} .*pretrain\.model\.positions\.max_positions=130"
+        UserError,
+        match=rf"finetune\.{override.replace('=', ' needs ')} .*pretrain\.model\.positions\.max_positions=130",
     ):
         load_run_config("smoke", [*ABSOLUTE, f"finetune.{override}"])
+
+
+def test_a_run_s_tasks_have_its_seed_and_can_be_left_out() -> None:
+    config = load_run_config(
+        "smoke", ["seed=7", "finetune.search=null", "finetune.completion.systems.scratch=null"]
+    )
+    assert list(config.finetune) == ["completion"]
+    assert list(config.finetune["completion"].systems) == ["ngram", "pretrained"]
+    assert config.finetune["completion"].seed == 7
+    own = load_run_config("smoke", ["seed=7", "finetune.search.seed=3"])
+    assert (own.finetune["search"].seed, own.finetune["completion"].seed) == (3, 7)
+
+
+@pytest.mark.parametrize("name", ["pretrain", "report", "a-b", "ä", ""])
+def test_a_task_s_name_must_be_a_folder_s_that_no_other_stage_has(tmp_path: Path, name: str) -> None:
+    recipe = tmp_path / "r.yaml"
+    task = "{task: {kind: token_completion}, systems: {n: {kind: ngram_predictor}}}"
+    recipe.write_text(
+        f'prep: {{}}\npretrain: {{num_steps: 3, schedule: {{warmup_steps: 1}}}}\nfinetune: {{"{name}": {task}}}\n'
+    )
+    with pytest.raises(UserError, match=rf"finetune\.{name}: a task's name is made of letters"):
+        load_run_config(str(recipe))
+
+
+def test_what_is_wrong_in_a_run_s_task_is_named_by_its_key() -> None:
+    with pytest.raises(UserError, match=r"unknown key finetune\.search\.systems\.pretrained\.temprature"):
+        load_run_config("smoke", ["finetune.search.systems.pretrained.temprature=1"])
+    with pytest.raises(
+        UserError, match=r"finetune\.search: systems\.tfidf: ngram_predictor is asked to predict"
+    ):
+        load_run_config("smoke", ["finetune.search.systems.tfidf={kind: ngram_predictor}"])

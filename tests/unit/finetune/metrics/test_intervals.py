@@ -5,27 +5,28 @@ import pytest
 
 from finetune.metrics import intervals
 from finetune.metrics.bleu import codexglue_bleu
-from finetune.metrics.intervals import compare, estimate, ratio_estimate
-from finetune.metrics.measured import mean_of
+from finetune.metrics.intervals import compare, estimate
+from finetune.metrics.measured import Measured, mean_of
+
+
+def ratio(hits: list[int], trials: list[int]) -> Measured:
+    return Measured(
+        "ratio", np.array([hits, trials], dtype=float).T, lambda sums: sums[..., 0] / sums[..., 1]
+    )
 
 
 def test_estimate_is_the_ratio_of_sums_within_its_interval() -> None:
-    found = ratio_estimate([1, 8, 0, 3], [2, 10, 5, 3], seed=1)
-    assert found.value == pytest.approx(12 / 20)
+    found = estimate(ratio([1, 8, 1, 3], [2, 10, 5, 3]), seed=1)
+    assert found.value == pytest.approx(13 / 20)
     assert found.low < found.value < found.high
-    assert found == ratio_estimate([1, 8, 0, 3], [2, 10, 5, 3], seed=1)
+    assert found == estimate(ratio([1, 8, 1, 3], [2, 10, 5, 3]), seed=1)
 
 
 def test_interval_narrows_with_more_units_and_vanishes_without_variation() -> None:
-    few, many = (ratio_estimate([0, 1] * n, [1, 1] * n, seed=2) for n in (10, 1000))
+    few, many = (estimate(ratio([0, 1] * n, [1, 1] * n), seed=2) for n in (10, 1000))
     assert many.high - many.low < 0.3 * (few.high - few.low)
-    same = ratio_estimate([1, 2], [2, 4], seed=3)
+    same = estimate(ratio([1, 2], [2, 4]), seed=3)
     assert (same.low, same.value, same.high) == (0.5, 0.5, 0.5)
-
-
-def test_nothing_tried_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing was tried"):
-        ratio_estimate([0], [0], seed=0)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one() -> None:

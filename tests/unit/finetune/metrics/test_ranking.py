@@ -8,24 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from cluster.errors import UserError
 from finetune.examples import Pool
-from finetune.metrics.ranking import map_at_r, mrr, recall_at, reciprocal_ranks
-
-
-@given(
-    st.integers(1, 6).flatmap(lambda n: arrays(np.float64, (4, n), elements=st.integers(-2, 2).map(float))),
-    st.data(),
-)
-def test_reciprocal_ranks_match_counting(scores: np.ndarray, data: st.DataObject) -> None:
-    targets = np.array([data.draw(st.integers(0, scores.shape[1] - 1)) for _ in scores])
-    expected = [
-        1 / sum(other >= row[target] for other in row) for row, target in zip(scores, targets, strict=True)
-    ]
-    assert reciprocal_ranks(scores, targets).tolist() == pytest.approx(expected)
-
-
-def test_constant_and_undefined_scores_rank_last() -> None:
-    assert reciprocal_ranks(np.zeros((2, 10)), np.array([0, 9])).tolist() == [0.1, 0.1]
-    assert reciprocal_ranks(np.full((1, 4), np.nan), np.array([0])).tolist() == [0.25]
+from finetune.metrics.ranking import map_at_r, mrr, recall_at
 
 
 def _pool(num_candidates: int, relevant: list[tuple[int, ...]], excluded: list[int | None] | None) -> Pool:

@@ -1,0 +1,85 @@
+"""A task as a stage: its systems trained and judged, whether in a run after pretraining or in an experiment."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.journal import JOURNAL_NAME
+from cluster.storage import fingerprint, read_json, sha256_file
+from finetune.experiment.choices import learns, task_of
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
+from finetune.experiment.stage import job_paths, run_experiment
+from pipeline.graph import Stage, StageContext
+from pipeline.judged import judged_fingerprint
+
+_VERSION = 1
+"""Of what a task's stage writes."""
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """The model that systems start from, and the corpus for tasks that make their data from one."""
+
+    model: Path
+    prep: Path | None
+
+
+def task_stage(
+    name: str,
+    config: ExperimentConfig,
+    start: Callable[[StageContext], StartingPoint],
+    signature: Callable[[], str],
+    inputs: tuple[str, ...] = (),
+) -> Stage:
+    """The stage `name` of a task; `signature` is of what it reads beside the stages `inputs`."""
+    paths = job_paths(config)
+    return Stage(
+        name=name,
+        config=config.model_dump(mode="json"),
+        run=partial(_run, config, start),
+        inputs=inputs,
+        signature=signature,
+        version=_VERSION,
+        journals={
+            job: f"{path}/{JOURNAL_NAME}"
+            for job, (system, _, path) in paths.items()
+            if learns(config.systems[system])
+        },
+        artifacts=(RESULT_NAME, *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
+        headlines=tuple(f"systems.{system}.headline" for system in config.systems),
+    )
+
+
+def data_hashes(config: ExperimentConfig) -> list[str]:
+    """SHA-256 of every file the task reads beside a corpus. UserError for one that is missing."""
+    files = task_of(config.task).files()
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"task: the file {path} is missing: check the task's paths")
+    return [sha256_file(path) for path in files]
+
+
+def _run(
+    config: ExperimentConfig, start: Callable[[StageContext], StartingPoint], context: StageContext
+) -> dict[str, Any]:
+    inputs = fingerprint({"version": _VERSION, "signature": context.signature})
+    begins = start(context)
+    summary = run_experiment(config, begins.model, begins.prep, context.folder, inputs, context.reporter)
+    first = next(iter(job_paths(config).values()))[2]
+    judged = judged_fingerprint(
+        config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME
+    )
+    return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
+
+
+def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dict[str, float]]:
+    """Metrics by job, as MLflow shows them on the job's own run."""
+    numbers = {}
+    for name, (_, _, path) in job_paths(config).items():
+        metrics = read_json(folder / path / RESULT_NAME)["metrics"]
+        numbers[name] = {metric: found["value"] for metric, found in metrics.items()}
+    return numbers
