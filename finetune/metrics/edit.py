@@ -10,7 +10,7 @@ from finetune.metrics.measured import Measured, mean_of
 from finetune.metrics.texts import check_texts
 
 _BARE_LITERALS = {"<NUM_LIT>": "0", "<STR_LIT>": "", "<CHAR_LIT>": ""}
-_KEPT_LITERAL = re.compile(r"<(?:STR|NUM|CHAR)_LIT:(.*?)>", re.DOTALL)
+_KEPT_LITERAL = re.compile(r"<(STR|NUM|CHAR)_LIT:(.*?)>", re.DOTALL)
 
 
 def edit_similarity(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
@@ -29,10 +29,15 @@ def edit_similarity(references: Sequence[Sequence[str]], written: Sequence[str])
 
 
 def plain_literals(code: str) -> str:
-    """Line completion's normalised literals as text: `<NUM_LIT:1>` becomes 1, `<NUM_LIT>` 0, `<STR_LIT>` nothing.
+    """Line completion's normalised literals as text: `<NUM_LIT:1>` becomes 1, `<NUM_LIT>` 0, `<STR_LIT>` and
+    `<CHAR_LIT>` nothing.
 
-    Both sides go through this before they are compared (CodeXGLUE, CodeCompletion-line/evaluator).
+    Both sides go through this before they are compared. It is the official evaluator's rule (CodeXGLUE,
+    CodeCompletion-line/evaluator), also where a system writes literals within literals: one that is found is replaced
+    wherever it stands, before the next one is.
     """
     for literal, text in _BARE_LITERALS.items():
         code = code.replace(literal, text)
-    return _KEPT_LITERAL.sub(r"\1", code)
+    for kind, value in _KEPT_LITERAL.findall(code):
+        code = code.replace(f"<{kind}_LIT:{value}>", value)
+    return code

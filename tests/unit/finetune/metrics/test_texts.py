@@ -43,7 +43,12 @@ def test_edit_similarity_takes_the_nearest_reference() -> None:
         ("x = <NUM_LIT> ;", "x = 0 ;"),
         ("x = <NUM_LIT:1> + <NUM_LIT:1>", "x = 1 + 1"),
         ('open ( "<STR_LIT>" , "<STR_LIT:utf-8>" )', 'open ( "" , "utf-8" )'),
-        ("'<CHAR_LIT>' '<CHAR_LIT:a>'", "'' 'a'"),
+        ("'<CHAR_LIT>' '<CHAR_LIT:a>' '<STR_LIT:\\n>'", "'' 'a' '\\n'"),
+        # What is between the sign and the first `>`, so that one `>` stays of two.
+        ("'<CHAR_LIT:>>' > '<CHAR_LIT:;>'", "'>' > ';'"),
+        # Replaced one after the other, wherever they stand.
+        ("<STR_LIT:><NUM_LIT:<STR_LIT:>", "<NUM_LIT:"),
+        ("<NUM_LIT:<CHAR_LIT:>><CHAR_LIT:>", ""),
         ("a < b", "a < b"),
     ],
 )
