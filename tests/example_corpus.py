@@ -21,6 +21,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 Packages = Mapping[str, Mapping[str, str]]
 
 _STDLIB = Path(tarfile.__file__).parent
+_LANGUAGES = {".py": "Python", ".java": "Java"}
 
 
 def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus:
@@ -48,7 +49,7 @@ def _write_shard(folder: Path, split: str, packages: Packages, tokenizer: CodeTo
     for package, files in packages.items():
         for path, text in files.items():
             data = text.encode()
-            language = "Python" if path.endswith(".py") else "Markdown"
+            language = _LANGUAGES.get(Path(path).suffix, "Markdown")
             metas.append(
                 DocumentMeta(
                     sha256_bytes(path.encode()),

@@ -2,34 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from cluster.errors import UserError
-from finetune.formats.files import read_text
-from finetune.formats.jsonl import parse_json
+from finetune.formats.literals import Literals
 from finetune.lexing import LexemeClass, python_lexemes
 
-START, LINE_END = "<s>", "<EOL>"
+LINE_END = "<EOL>"
 _STRING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")(.*)\2", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Literals:
-    """Those that keep their value; all others become `<STR_LIT>` and `<NUM_LIT>`."""
-
-    strings: frozenset[str]
-    numbers: frozenset[str]
-
-
-def read_literals(path: Path) -> Literals:
-    """CodeXGLUE's `literals.json`. UserError when the file is another one."""
-    found = parse_json(read_text(path), str(path))
-    lists = [found.get(name) if isinstance(found, dict) else None for name in ("str", "num")]
-    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists):
-        raise UserError(f"{path} has no lists 'str' and 'num' of texts: it must be CodeXGLUE's literals.json")
-    strings, numbers = (frozenset(one) for one in lists if one is not None)
-    return Literals(strings, numbers)
 
 
 def py150_tokens(text: str, literals: Literals) -> list[str]:
@@ -48,6 +26,12 @@ def py150_tokens(text: str, literals: Literals) -> list[str]:
     return tokens
 
 
+def py150_cuts(tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """(first, end) of what a cut leaves to be written: from a token but the first to its line's end."""
+    ends = line_ends(tokens)
+    return [(number, ends[number]) for number in range(1, len(tokens)) if tokens[number] != LINE_END]
+
+
 def line_ends(tokens: Sequence[str]) -> list[int]:
     """For every token, where its line's tokens end."""
     ends, end = [], len(tokens)
@@ -61,8 +45,6 @@ def line_ends(tokens: Sequence[str]) -> list[int]:
 def _literal(text: str, literals: Literals) -> str:
     match = _STRING.fullmatch(text)
     if match is None:
-        return f"<NUM_LIT:{text}>" if text in literals.numbers else "<NUM_LIT>"
+        return literals.number(text)
     prefix, quote, content = match.groups()
-    content = content.replace(" ", "U+0020").replace(",", "U+002C")
-    kept = f"<STR_LIT:{content}>" if content in literals.strings else "<STR_LIT>"
-    return f"{prefix}{quote}{kept}{quote}"
+    return f"{prefix}{quote}{literals.string(content)}{quote}"

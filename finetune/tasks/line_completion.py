@@ -1,7 +1,8 @@
 """The rest of a line of code from what stands before it, judged as CodeXGLUE's CodeCompletion-line is.
 
-From files of {input, gt}, or, without a folder, from a corpus: a line is cut before one of its words or signs. Both
-sides are compared with normalised literals written out. Of long inputs the right end is kept.
+From files of {input, gt}, or, without a folder, from a corpus: a line is cut before one of its words or signs. What is
+learnt can be made from a corpus in the form of the files. Both sides are compared with normalised literals written out.
+Of long inputs the right end is kept.
 """
 
 import re
@@ -13,10 +14,12 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
+from finetune.formats.literals import Literals, read_literals
 from finetune.formats.pair_files import PairSource
-from finetune.formats.py150 import LINE_END, START, Literals, line_ends, py150_tokens, read_literals
+from finetune.formats.published_lines import START, PublishedLines, language_of_items, published_lines
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
@@ -42,7 +45,7 @@ class LineCompletionConfig(PairSource):
     """Of the documents taken from a corpus."""
     literals: Path | None = None
     """CodeXGLUE's literals.json. With it, a folder without a training file and a corpus, what is learnt is made from
-    the corpus' Python documents in the form of the published set."""
+    the corpus' documents of `language`, Python or Java, in the form of the published set."""
     context_characters: PositiveInt = 2000
     """Kept of a source, at its right end."""
     per_document: PositiveInt = 8
@@ -81,12 +84,24 @@ class LineCompletion:
 
     def _taught(self, data: WritingData, literals: Literals, source: Source) -> WritingData:
         """With training items in the published form, and validation items where the files have none."""
+        form = self._form(data.test)
 
         def pairs(text: str, generator: np.random.Generator) -> Iterator[Pair]:
-            return cut_tokens(py150_tokens(text, literals), generator, self.config.per_document)
+            tokens = form.tokens(text, literals)
+            return cut_tokens(tokens, form.cuts(tokens), generator, self.config.per_document)
 
-        train, valid, _ = derived_splits(source, self.config, "Python", pairs, "line_completion")
+        train, valid, _ = derived_splits(source, self.config, self.config.language, pairs, "line_completion")
         return replace(data, train=train, valid=data.valid or valid)
+
+    def _form(self, items: Sequence[Pair]) -> PublishedLines:
+        """Of the task's language. UserError when it has none, or when the items are plainly written in the other."""
+        form, found = published_lines(self.config.language), language_of_items(items)
+        if found not in (None, form.language):
+            raise UserError(
+                f"{self.config.paths('test')[0]}: its items are {found} in the published form, but task.language is "
+                f"{self.config.language}: set task.language={found}"
+            )
+        return form
 
     def _cut(self, data: WritingData) -> WritingData:
         """Whether a short line stands in train says nothing about leaks, so none are told here."""
@@ -130,14 +145,17 @@ def cut_lines(
         yield Pair(str(usable[index] + 1), text[: start + place], (line[place:].rstrip(),))
 
 
-def cut_tokens(tokens: Sequence[str], generator: np.random.Generator, most: int) -> Iterator[Pair]:
-    """Up to `most` places before a token but the first: all tokens before it, and its line's tokens from it on."""
-    ends = line_ends(tokens)
-    places = [number for number in range(1, len(tokens)) if tokens[number] != LINE_END]
-    for index in sorted(generator.permutation(len(places))[:most]):
-        place = places[index]
-        before = " ".join([START, *tokens[:place]])
-        yield Pair(str(place), before, (" ".join(tokens[place : ends[place]]),))
+def cut_tokens(
+    tokens: Sequence[str], cuts: Sequence[tuple[int, int]], generator: np.random.Generator, most: int
+) -> Iterator[Pair]:
+    """Up to `most` different ones of the cuts (first, end): all tokens before the first, and those up to the end.
+
+    A cut that stands there twice is drawn twice as easily.
+    """
+    order = generator.permutation(len(cuts))
+    drawn = list(dict.fromkeys(cuts[index] for index in order))[:most]
+    for first, end in sorted(drawn):
+        yield Pair(str(first), " ".join([START, *tokens[:first]]), (" ".join(tokens[first:end]),))
 
 
 def _plain(items: Sequence[Pair], written: Sequence[str]) -> tuple[list[list[str]], list[str]]:

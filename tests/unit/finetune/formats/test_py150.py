@@ -1,11 +1,7 @@
 """Python as the line completion set writes it."""
 
-from pathlib import Path
-
-import pytest
-
-from cluster.errors import UserError
-from finetune.formats.py150 import Literals, line_ends, py150_tokens, read_literals
+from finetune.formats.literals import Literals
+from finetune.formats.py150 import line_ends, py150_cuts, py150_tokens
 
 KEPT = Literals(strings=frozenset(("utf-8", "aU+002CU+0020b")), numbers=frozenset(("1",)))
 
@@ -19,13 +15,7 @@ def test_tokens_lines_and_literals() -> None:
     assert py150_tokens("f(", KEPT) == []
 
 
-def test_line_ends() -> None:
+def test_cuts_go_to_the_end_of_the_line() -> None:
     assert line_ends(["a", "<EOL>", "b", "c"]) == [1, 1, 4, 4]
     assert line_ends([]) == []
-
-
-@pytest.mark.parametrize("text", ["[]", "{}", '{"str": ["a"], "num": [1]}', "x"])
-def test_another_file_than_literals_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "literals.json").write_text(text)
-    with pytest.raises(UserError, match="literals.json"):
-        read_literals(tmp_path / "literals.json")
+    assert py150_cuts(["a", "b", "<EOL>", "c", "d"]) == [(1, 2), (3, 5), (4, 5)]

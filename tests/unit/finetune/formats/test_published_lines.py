@@ -1,0 +1,117 @@
+"""Which form of line completion belongs to which language."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster.errors import UserError
+from finetune.examples import Pair
+from finetune.formats.java_corpus import java_corpus_cuts, java_corpus_tokens
+from finetune.formats.literals import read_literals
+from finetune.formats.published_lines import language_of_items, published_lines
+from finetune.metrics.edit import plain_literals
+from finetune.tasks.line_completion import cut_tokens
+
+needs_task_data = pytest.mark.skipif(
+    "PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data"
+)
+
+
+def test_python_and_java_have_forms() -> None:
+    assert published_lines("py").language == "Python"
+    assert published_lines("Java").language == "Java"
+    with pytest.raises(UserError, match=r"task.literals: .* items in Go: set task.language") as caught:
+        published_lines("Go")
+    assert "\n" not in str(caught.value)
+
+
+def test_items_tell_their_form_where_they_do() -> None:
+    java = [Pair("1", "<s> a ;", ("b ;",)), Pair("2", "<s> a {", ("b }",))]
+    assert language_of_items(java) == "Java"
+    assert language_of_items([*java, Pair("3", "<s> x <EOL> y", ("= z",))]) == "Python"
+    assert language_of_items([*java, Pair("3", "<s> x", ("= z",))]) is None
+    assert language_of_items([]) is None
+
+
+def test_cuts_that_are_alike_give_one_item() -> None:
+    for seed in range(5):
+        cuts = [(1, 3), (1, 3), (1, 3), (0, 3)]
+        pairs = list(cut_tokens(["a", "b", ";"], cuts, np.random.default_rng(seed), 2))
+        assert [(pair.key, pair.source, pair.references) for pair in pairs] == [
+            ("0", "<s>", ("a b ;",)),
+            ("1", "<s> a", ("b ;",)),
+        ]
+
+
+@pytest.fixture(scope="module")
+def java_items() -> list[tuple[list[str], list[str]]]:
+    """(tokens before, tokens to write) of the published items, without `<s>`."""
+    lines = (_folder() / "dev.first1500.json").read_text().splitlines()
+    items = [json.loads(line) for line in lines]
+    return [(item["input"].split(" ")[1:], item["gt"].split(" ")) for item in items]
+
+
+@needs_task_data
+def test_published_java_is_written_the_same_again(java_items: list[tuple[list[str], list[str]]]) -> None:
+    """As far as what is closed by braces alone parses."""
+    literals = read_literals(_folder() / "literals.json")
+    same = 0
+    for before, written in java_items:
+        tokens = [*before, *written]
+        tokens += ["}"] * (tokens.count("{") - tokens.count("}"))
+        found = java_corpus_tokens(_source(tokens), literals)
+        assert found in ([], tokens)
+        same += found == tokens
+    assert same > 1300
+
+
+@needs_task_data
+def test_every_published_java_completion_is_one_of_our_cuts(
+    java_items: list[tuple[list[str], list[str]]],
+) -> None:
+    for before, written in java_items:
+        tokens = [*before, *written]
+        assert (len(before), len(tokens)) in java_corpus_cuts(tokens)
+
+
+@needs_task_data
+def test_cuts_of_the_published_files_are_distributed_as_the_published_ones(
+    java_items: list[tuple[list[str], list[str]]],
+) -> None:
+    """Behind the imports, for only the beginnings of files are published."""
+    generator = np.random.default_rng(0)
+    cut = []
+    for before, written in java_items:
+        tokens = [*before, *written]
+        pairs = cut_tokens(tokens, java_corpus_cuts(tokens), generator, 8) if len(before) >= 150 else ()
+        cut += [(pair.source.split(" "), pair.references[0].split(" ")) for pair in pairs]
+    ours, theirs = _shape(cut), _shape([item for item in java_items if len(item[0]) >= 150])
+    # Some three standard errors of the published items.
+    assert (np.abs(ours - theirs) < (1, 0.04, 0.03, 0.055)).all()
+
+
+def _folder() -> Path:
+    return Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-line-completion" / "javaCorpus"
+
+
+def _source(tokens: list[str]) -> str:
+    """Java that becomes these tokens."""
+    text = " ".join(tokens).replace("@ interface", "@interface")
+    text = text.replace("> > >", ">>>").replace("> >", ">>")
+    # Values that are not listed.
+    text = text.replace("'<STR_LIT>'", r"'\u0000'").replace("<STR_LIT>", "not listed")
+    text = text.replace("<NUM_LIT>", "0x7eL").replace("<CHAR_LIT>", "$")
+    return plain_literals(text).replace("U+0020", " ").replace("U+002C", ",")
+
+
+def _shape(items: list[tuple[list[str], list[str]]]) -> np.ndarray:
+    """Mean tokens to write, the share that begins a statement, that ends in `}`, and that goes over a `{`."""
+    rows = [
+        (len(new), old[-1] in (";", "}"), new[-1] == "}", "{" in new)
+        for old, new in items
+        if not {"class", "interface", "enum"}.isdisjoint(old)
+    ]
+    return np.array(rows, np.float64).mean(axis=0)
