@@ -5,8 +5,8 @@ Shapes: N training texts, M some of them, Q queries, V words.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,9 @@ _MAX_PRODUCTS = 1 << 24
 """Similarities held at once: 128 MB if none of them is 0."""
 _AT_ONCE = 2048
 _LEXEME = re.compile(r"\s+|\w+|[^\w\s]")
-_END = ""
-"""No lexeme is empty."""
 
+Run = tuple[str, ...]
+Known = TypeVar("Known")
 Given = tuple[str, str | None]
 """Source and suffix."""
 
@@ -54,7 +54,11 @@ class NearestConfig(Config):
 
 
 class NgramConfig(Config):
-    """Goes on with the lexeme that most often followed the longest run of lexemes that training has seen."""
+    """Goes on with the lexeme that most often followed the longest run of lexemes that training has seen.
+
+    It ends where more training targets ended behind the longest such run than went on; what follows the run within
+    sources says nothing about ends.
+    """
 
     kind: Literal["ngram"] = "ngram"
     order: PositiveInt = 5
@@ -128,10 +132,11 @@ class NearestWriter(_Lexical):
 class NgramWriter(_Lexical):
     """`Writer` that counts."""
 
-    def __init__(self, config: NgramConfig, pairs: Iterable[Pair]) -> None:
+    def __init__(self, config: NgramConfig, pairs: Sequence[Pair]) -> None:
         super().__init__()
         self._config = config
         self._best = _most_frequent_followers(pairs, config.order)
+        self._is_end = _ends(pairs, config.order)
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
         """What follows, up to where texts end; a hole's suffix plays no part."""
@@ -141,33 +146,56 @@ class NgramWriter(_Lexical):
             on_progress(len(found))
         return found
 
-    def _following(self, lexemes: list[str]) -> Iterator[str]:
-        past = lexemes[-self._config.order :]
+    def _following(self, past: list[str]) -> Iterator[str]:
         for _ in range(self._config.max_new_lexemes):
-            lexeme = self._next(past)
-            if lexeme == _END:
+            past = past[1 - self._config.order :] if self._config.order > 1 else []
+            lexeme = _of_longest_run(self._best, past)
+            if lexeme is None:
                 return
             yield lexeme
-            past = [*past, lexeme][-self._config.order :]
-
-    def _next(self, past: Sequence[str]) -> str:
-        for length in range(min(len(past), self._config.order - 1), -1, -1):
-            found = self._best.get(tuple(past[len(past) - length :]))
-            if found is not None:
-                return found
-        return _END
+            past = [*past, lexeme]
+            if _of_longest_run(self._is_end, past):
+                return
 
 
-def _most_frequent_followers(pairs: Iterable[Pair], order: int) -> dict[tuple[str, ...], str]:
+def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known | None:
+    """What is known of the longest run at the end of `past`; None where nothing is, of the empty run either."""
+    for first in range(len(past) + 1):
+        found = of_run.get(tuple(past[first:]))
+        if found is not None:
+            return found
+    return None
+
+
+def _most_frequent_followers(pairs: Sequence[Pair], order: int) -> dict[Run, str]:
     """Of every run of up to `order` - 1 lexemes; among equals the one seen first."""
-    followers: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    followers: defaultdict[Run, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
-        # Cut as they are when something is written: no lexeme reaches from source to target.
-        lexemes = [*_LEXEME.findall(pair.source), *_LEXEME.findall(pair.references[0]), _END]
+        lexemes, _ = _lexemes(pair)
         for place, lexeme in enumerate(lexemes):
             for length in range(min(place, order - 1) + 1):
                 followers[tuple(lexemes[place - length : place])][lexeme] += 1
     return {run: counts.most_common(1)[0][0] for run, counts in followers.items()}
+
+
+def _ends(pairs: Sequence[Pair], order: int) -> dict[Run, bool]:
+    """Of every run of 1 to `order` lexemes that ends in a target: whether more targets ended there than went on."""
+    net: Counter[Run] = Counter()
+    for pair in pairs:
+        lexemes, num_given = _lexemes(pair)
+        for end in range(num_given + 1, len(lexemes) + 1):
+            for length in range(1, min(end, order) + 1):
+                net[tuple(lexemes[end - length : end])] += 1 if end == len(lexemes) else -1
+    return {run: count > 0 for run, count in net.items()}
+
+
+def _lexemes(pair: Pair) -> tuple[list[str], int]:
+    """Source and target, and how many are the source's.
+
+    Cut as they are when something is written: no lexeme reaches from source to target.
+    """
+    given = _LEXEME.findall(pair.source)
+    return [*given, *_LEXEME.findall(pair.references[0])], len(given)
 
 
 def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:

@@ -103,6 +103,12 @@ def test_goes_on_with_what_followed_the_longest_known_run() -> None:
     assert NgramWriter(NgramConfig(), []).write([("a", None)], lambda done: None) == [""]
 
 
+def test_ends_where_targets_end_though_sources_go_on_there() -> None:
+    pairs = _pairs(("a ; b ; c ; d = ", "e ;"), ("a ; b ; c ; f = ", "g ;"), ("x = ", "h ( h ;"))
+    writer = NgramWriter(NgramConfig(order=5), pairs)
+    assert written(writer, _pairs(("q ; d = ", ""), ("x = ", ""))) == ["e ;", "h ( h ;"]
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.text("ab ", max_size=6), st.text("ab ", max_size=6)), min_size=1), st.data())
 def test_every_lexeme_is_the_most_frequent_after_its_run(
@@ -116,7 +122,7 @@ def test_every_lexeme_is_the_most_frequent_after_its_run(
     found = NgramWriter(config, pairs).write([(source, None)], lambda done: None)[0]
     past = lexical._LEXEME.findall(source)
     streams = [
-        [*lexical._LEXEME.findall(pair.source), *lexical._LEXEME.findall(pair.references[0]), ""]
+        [*lexical._LEXEME.findall(pair.source), *lexical._LEXEME.findall(pair.references[0])]
         for pair in pairs
     ]
     for length in range(min(order - 1, len(past)), -1, -1):
