@@ -163,34 +163,38 @@ def score(
     run: Run,
     files: Files,
     lines: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--lines", metavar="FIRST-LAST", help="Only these lines, counted from 1, given all others."
+            "--lines",
+            metavar="FIRST-LAST",
+            help="Only these lines, counted from 1, given all others; several: 2,5-7, or repeated.",
         ),
     ] = None,
     bytes_: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--bytes",
             metavar="START:END",
-            help="Only these bytes, counted from 0, END not included, given all others.",
+            help="Only these bytes, counted from 0, END not included, given all others; several as for --lines.",
         ),
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Also every token's bits.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per file.")] = False,
 ) -> None:
-    """The exact log-likelihood of files from left to right, or of a part of one given the rest.
+    """The exact log-likelihood of files from left to right, or of parts of one together given the rest.
 
     Bits per byte are what the model needs to write the text down. A part is made of the tokens that reach into it.
+    Several parts have a line each, given the rest and the parts before it, and one for all of them.
 
     \b
     permcode score runs/demo src/*.py
     permcode score runs/demo src/main.py --lines 10-20 --per-token
+    permcode score runs/demo src/main.py --lines 10-12,20 --lines 31
     """
     with exit_codes(None, only_shows=True), ends_quietly():
         from pipeline.score_view import ScoreRequest, score_lines
 
-        _print(score_lines(ScoreRequest(run, files, lines, bytes_, per_token, as_json)))
+        _print(score_lines(ScoreRequest(run, files, lines or [], bytes_ or [], per_token, as_json)))
 
 
 def embed(

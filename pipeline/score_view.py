@@ -1,7 +1,6 @@
 """What `permcode score` says: how well the model knows files, or parts of one."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, log
@@ -10,74 +9,81 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError
 from pipeline.exit_codes import warn
+from pipeline.score_ranges import NamedRange, ranges_of
 from pipeline.text_files import TextFile, read_text_file
 
 if TYPE_CHECKING:
     from pretrain.inference.scored_text import ScoredText
-    from pretrain.inference.text_ranges import ByteRange
-
-_LINES = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
-_BYTES = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """What to score. `lines` ("10-20", or "7") or `bytes_` ("100:200") choose a part of one file."""
+    """What to score. `lines` ("10-20", or "7", or "2,5-7") or `bytes_` ("100:200") choose parts of one file."""
 
     run: Path
     paths: list[Path]
-    lines: str | None
-    bytes_: str | None
+    lines: list[str]
+    bytes_: list[str]
     per_token: bool
     as_json: bool
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether not everything is scored."""
+        return bool(self.lines or self.bytes_)
 
 
 def score_lines(request: ScoreRequest) -> Iterator[str]:
     """The lines to print. Raises UserError before the first one."""
-    if request.lines is not None and request.bytes_ is not None:
-        raise UserError("say which part to score once: --lines or --bytes")
-    has_part = request.lines is not None or request.bytes_ is not None
-    if has_part and len(request.paths) > 1:
-        raise UserError("--lines and --bytes choose a part of one file: give one file")
+    if request.has_parts and len(request.paths) > 1:
+        raise UserError("--lines and --bytes choose parts of one file: give one file")
     files = [read_text_file(path) for path in request.paths]
-    part = _part(request, files[0]) if has_part else None
+    parts = ranges_of(files[0], request.lines, request.bytes_) if request.has_parts else []
 
     from pretrain.inference.language_model import PermutationLM
 
     model = PermutationLM.from_run(request.run, on_damaged=warn)
-    if part is not None:
-        scored = [model.score_part(files[0].data, part)]
+    if parts:
+        scored = [model.score_parts(files[0].data, [part.bytes for part in parts])]
     else:
         scored = model.score([file.data for file in files])
-    return _json_lines(request, files, scored) if request.as_json else _lines(request, files, scored)
+    if request.as_json:
+        return _json_lines(request, files, parts, scored)
+    return _lines(request, files, parts, scored)
 
 
-def _part(request: ScoreRequest, file: TextFile) -> "ByteRange":
-    from pretrain.inference.text_ranges import ByteRange, bytes_of_lines
-
-    if request.lines is not None:
-        match = _LINES.fullmatch(request.lines)
-        if match is None:
-            raise UserError(f"--lines {request.lines}: give FIRST-LAST, such as 10-20, or one line's number")
-        return bytes_of_lines(file.data, int(match[1]), int(match[2] or match[1]), file.name)
-    match = _BYTES.fullmatch(request.bytes_ or "")
-    if match is None:
-        raise UserError(f"--bytes {request.bytes_}: give START:END, such as 100:200; END is not included")
-    part = ByteRange(int(match[1]), int(match[2]))
-    part.check_within(len(file.data), file.name)
-    return part
-
-
-def _lines(request: ScoreRequest, files: Sequence[TextFile], scored: Sequence["ScoredText"]) -> Iterator[str]:
+def _lines(
+    request: ScoreRequest,
+    files: Sequence[TextFile],
+    parts: Sequence[NamedRange],
+    scored: Sequence["ScoredText"],
+) -> Iterator[str]:
     for file, one in zip(files, scored, strict=True):
-        if request.per_token:
+        if len(parts) > 1:
+            yield from _part_lines(request, file, parts, one)
+        elif request.per_token:
             yield from _token_lines(file, one)
-        yield f"{file.name}: {_figures(one.scores.bits, one.num_bytes, len(one.token_P))}{_what_was_seen(request, one)}"
+        yield f"{file.name}: {_figures_of(one)}{_what_was_seen(request, one)}"
     if len(files) > 1:
         bits = sum(one.scores.bits for one in scored)
         num_bytes = sum(one.num_bytes for one in scored)
         num_tokens = sum(len(one.token_P) for one in scored)
         yield f"{len(files)} files in all: {_figures(bits, num_bytes, num_tokens)}"
+
+
+def _part_lines(
+    request: ScoreRequest, file: TextFile, parts: Sequence[NamedRange], one: "ScoredText"
+) -> Iterator[str]:
+    shares = one.shares([part.bytes for part in parts])
+    for part, share in zip(parts, shares, strict=True):
+        if request.per_token:
+            yield from _token_lines(file, share)
+        figures = _figures_of(share) if len(share.token_P) else "no token of its own: see the part before it"
+        yield f"{file.name}, {part.name}: {figures}"
+
+
+def _figures_of(one: "ScoredText") -> str:
+    return _figures(one.scores.bits, one.num_bytes, len(one.token_P))
 
 
 def _figures(bits: float, num_bytes: int, num_tokens: int) -> str:
@@ -92,8 +98,7 @@ def _figures(bits: float, num_bytes: int, num_tokens: int) -> str:
 def _what_was_seen(request: ScoreRequest, one: "ScoredText") -> str:
     if one.scores.sees_all:
         return ""
-    is_part = request.lines is not None or request.bytes_ is not None
-    seen = "a window around it" if is_part else "the text just before it"
+    seen = "a window around it" if request.has_parts else "the text just before it"
     return f"; too long to be seen at once: each token saw {seen}"
 
 
@@ -120,22 +125,35 @@ def _tokens(file: TextFile, one: "ScoredText") -> Iterator[dict[str, Any]]:
 
 
 def _json_lines(
-    request: ScoreRequest, files: Sequence[TextFile], scored: Sequence["ScoredText"]
+    request: ScoreRequest,
+    files: Sequence[TextFile],
+    parts: Sequence[NamedRange],
+    scored: Sequence["ScoredText"],
 ) -> Iterator[str]:
     for file, one in zip(files, scored, strict=True):
-        record: dict[str, Any] = {
-            "path": file.name,
+        record: dict[str, Any] = {"path": file.name, **_record(one), "sees_all": one.scores.sees_all}
+        if parts:
+            shares = one.shares([part.bytes for part in parts])
+            record["ranges"] = [
+                {"start_byte": part.bytes.start, "end_byte": part.bytes.end, **_record(share)}
+                for part, share in zip(parts, shares, strict=True)
+            ]
+        if request.per_token:
+            record["tokens"] = [_without_infinities(token) for token in _tokens(file, one)]
+        yield json.dumps(record)
+
+
+def _record(one: "ScoredText") -> dict[str, Any]:
+    return _without_infinities(
+        {
             "num_bytes": one.num_bytes,
             "num_tokens": len(one.token_P),
             "log_likelihood": one.scores.log_likelihood,
             "bits": one.scores.bits,
             "bits_per_byte": one.bits_per_byte,
             "perplexity_per_token": one.scores.perplexity,
-            "sees_all": one.scores.sees_all,
         }
-        if request.per_token:
-            record["tokens"] = [_without_infinities(token) for token in _tokens(file, one)]
-        yield json.dumps(_without_infinities(record))
+    )
 
 
 def _without_infinities(record: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import fill_known_length, fill_unknown_length
 from pretrain.inference.left_to_right import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY, Sampling
-from pretrain.inference.scored_text import ScoredText, score_part, score_texts
+from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
@@ -199,8 +199,12 @@ class PermutationLM:
         return score_texts(self.network, self.tokenizer, data, self.segment_tokens)
 
     def score_part(self, text: str | bytes, part: ByteRange) -> ScoredText:
-        """The exact likelihood of a part of a text given the rest (see `scored_text.score_part`)."""
-        return score_part(self.network, self.tokenizer, _as_bytes(text), part, self.segment_tokens)
+        """The exact likelihood of a part of a text given the rest (see `scored_text.score_parts`)."""
+        return self.score_parts(text, [part])
+
+    def score_parts(self, text: str | bytes, parts: Sequence[ByteRange]) -> ScoredText:
+        """The exact likelihood of several parts together given the rest (see `scored_text.score_parts`)."""
+        return score_parts(self.network, self.tokenizer, _as_bytes(text), parts, self.segment_tokens)
 
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
         """A vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""

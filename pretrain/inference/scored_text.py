@@ -3,6 +3,7 @@
 Shapes: P predicted, T tokens of a text.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,8 +33,24 @@ class ScoredText:
 
     @property
     def bits_per_byte(self) -> float:
-        """Of the scored tokens; every one spells a byte at least."""
-        return self.scores.bits / self.num_bytes
+        """Of the scored tokens, every one of which spells a byte at least; NaN where there is none."""
+        return self.scores.bits / self.num_bytes if self.num_bytes else math.nan
+
+    def shares(self, parts: Sequence[ByteRange]) -> list["ScoredText"]:
+        """The scored tokens that reach into each part; one that reaches into several is the first one's alone."""
+        is_left_P = np.ones(len(self.token_P), dtype=np.bool_)
+        found = []
+        for part in parts:
+            end_byte_P = self.start_byte_P + self.num_bytes_P
+            is_here_P = is_left_P & (end_byte_P > part.start) & (self.start_byte_P < part.end)
+            is_left_P &= ~is_here_P
+            found.append(self._only(is_here_P))
+        return found
+
+    def _only(self, kept_P: NDArray[np.bool_]) -> "ScoredText":
+        scores = self.scores
+        kept = TokenScores(scores.index_P[kept_P], scores.log_probability_P[kept_P], scores.sees_all)
+        return ScoredText(kept, self.token_P[kept_P], self.start_byte_P[kept_P], self.num_bytes_P[kept_P])
 
 
 def score_texts(
@@ -47,17 +64,26 @@ def score_texts(
     return [_scored(tokenizer, *one) for one in zip(tokens, scores, strict=True)]
 
 
-def score_part(
-    model: TwoStreamTransformer, tokenizer: CodeTokenizer, text: bytes, part: ByteRange, segment_tokens: int
+def score_parts(
+    model: TwoStreamTransformer,
+    tokenizer: CodeTokenizer,
+    text: bytes,
+    parts: Sequence[ByteRange],
+    segment_tokens: int,
 ) -> ScoredText:
-    """The tokens that reach into `part`, left to right, given all of the text around them: see `score_chosen`.
+    """The tokens that reach into any of the parts, left to right, given all others: see `score_chosen`.
 
-    Raises UserError when the text is empty or the part is not in it.
+    So each part is scored given all that is outside the parts and the parts before it. In whatever order they are
+    given and however they overlap, every token counts once. Raises UserError when the text is empty, or no part is
+    given, or one is not in the text.
     """
     _check_not_empty(text)
-    part.check_within(len(text), "the text")
+    if not parts:
+        raise UserError("no part is given: name the bytes to score")
+    for part in parts:
+        part.check_within(len(text), "the text")
     tokens_T = tokenizer.encode_bytes(text)
-    order_P = tokens_reaching_into(tokenizer.token_bytes[tokens_T], part)
+    order_P = tokens_reaching_into(tokenizer.token_bytes[tokens_T], *parts)
     scores = score_chosen(model, tokens_T, order_P, tokenizer.eod_id, segment_tokens)
     return _scored(tokenizer, tokens_T, scores)
 

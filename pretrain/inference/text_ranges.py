@@ -73,8 +73,10 @@ def _line_ends(text: bytes) -> list[int]:
     return ends
 
 
-def tokens_reaching_into(num_bytes_T: NDArray[np.int64], wanted: ByteRange) -> NDArray[np.int64]:
-    """Indices of the tokens that share a byte with `wanted`, given how many bytes each token spells."""
+def tokens_reaching_into(num_bytes_T: NDArray[np.int64], *wanted: ByteRange) -> NDArray[np.int64]:
+    """Indices, rising, of the tokens that share a byte with any of `wanted`, given how many bytes each token spells."""
     end_T = np.cumsum(num_bytes_T)
-    indices: NDArray[np.int64] = np.flatnonzero((end_T > wanted.start) & (end_T - num_bytes_T < wanted.end))
-    return indices
+    reaches_T = np.zeros(len(end_T), dtype=np.bool_)
+    for one in wanted:
+        reaches_T |= (end_T > one.start) & (end_T - num_bytes_T < one.end)
+    return np.flatnonzero(reaches_T)

@@ -20,7 +20,7 @@ from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import LabellingData
 from finetune.formats.labelled import MASK
 from finetune.systems.base import Base, OnProgress
-from pretrain.inference.scored_text import score_part
+from pretrain.inference.scored_text import score_parts
 from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
 
 
@@ -71,9 +71,8 @@ class ZeroShotCloze:
     def _log_likelihood(self, before: bytes, word: bytes, behind: bytes, margins: tuple[int, int]) -> float:
         part = ByteRange(len(before) - margins[0], len(before) + len(word) + margins[1])
         text = before + word + behind
-        return score_part(
-            self.module, self._tokenizer, text, part, self._segment_tokens
-        ).scores.log_likelihood
+        scored = score_parts(self.module, self._tokenizer, text, [part], self._segment_tokens)
+        return scored.scores.log_likelihood
 
 
 def common_margins(

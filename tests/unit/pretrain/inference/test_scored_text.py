@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
-from pretrain.inference.scored_text import ScoredText, score_part, score_texts
+from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.scoring import score_chosen
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.model.transformer import TwoStreamTransformer
@@ -52,7 +54,7 @@ def test_a_part_is_the_tokens_that_reach_into_it_given_all_others(
     model: TwoStreamTransformer, tokenizer: CodeTokenizer
 ) -> None:
     part = ByteRange(TEXT.index(b"first"), TEXT.index(b"second") + 1)
-    scored = score_part(model, tokenizer, TEXT, part, SEGMENT)
+    scored = score_parts(model, tokenizer, TEXT, [part], SEGMENT)
     for token, start in zip(spelled(tokenizer, scored), scored.start_byte_P, strict=True):
         assert TEXT[start : start + len(token)] == token
         assert start < part.end
@@ -64,10 +66,35 @@ def test_a_part_is_the_tokens_that_reach_into_it_given_all_others(
     assert scored.scores.sees_all
 
 
+@given(st.lists(st.tuples(st.integers(0, len(TEXT) - 1), st.integers(1, 20)), min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_parts_are_scored_together_and_each_token_is_one_parts(
+    model: TwoStreamTransformer, tokenizer: CodeTokenizer, wanted: list[tuple[int, int]]
+) -> None:
+    parts = [ByteRange(start, min(len(TEXT), start + length)) for start, length in wanted]
+    scored = score_parts(model, tokenizer, TEXT, parts, SEGMENT)
+    tokens = tokenizer.encode_bytes(TEXT)
+    place_of_byte = np.repeat(np.arange(len(tokens)), tokenizer.token_bytes[tokens])
+    order = np.unique(np.concatenate([place_of_byte[part.start : part.end] for part in parts]))
+    assert scored.scores.index_P.tolist() == order.tolist()
+    expected = score_chosen(model, tokens, order, tokenizer.eod_id, SEGMENT)
+    assert_allclose(scored.scores.log_probability_P, expected.log_probability_P)
+    left = set(order.tolist())
+    for part, share in zip(parts, scored.shares(parts), strict=True):
+        own = left & set(place_of_byte[part.start : part.end].tolist())
+        assert set(share.scores.index_P.tolist()) == own
+        assert share.num_bytes == tokenizer.token_bytes[tokens][sorted(own)].sum()
+        left -= own
+    assert not left
+    for other in ([*parts, parts[0]], parts[::-1]):
+        again = score_parts(model, tokenizer, TEXT, other, SEGMENT)
+        assert again.scores.log_probability_P.tolist() == scored.scores.log_probability_P.tolist()
+
+
 def test_what_follows_a_part_moves_its_scores(model: TwoStreamTransformer, tokenizer: CodeTokenizer) -> None:
     other = TEXT.replace(b"return", b"lambda")
     part = ByteRange(0, 3)
-    first, second = (score_part(model, tokenizer, text, part, SEGMENT) for text in (TEXT, other))
+    first, second = (score_parts(model, tokenizer, text, [part], SEGMENT) for text in (TEXT, other))
     assert first.token_P.tolist() == second.token_P.tolist()
     assert first.scores.log_likelihood != pytest.approx(second.scores.log_likelihood, abs=1e-6)
 
@@ -86,6 +113,8 @@ def test_nothing_to_score_is_refused(model: TwoStreamTransformer, tokenizer: Cod
     with pytest.raises(UserError, match="the text is empty"):
         score_texts(model, tokenizer, [TEXT, b""], SEGMENT)
     with pytest.raises(UserError, match="the text is empty"):
-        score_part(model, tokenizer, b"", ByteRange(0, 1), SEGMENT)
+        score_parts(model, tokenizer, b"", [ByteRange(0, 1)], SEGMENT)
     with pytest.raises(UserError, match="bytes 5:99 are not in the text"):
-        score_part(model, tokenizer, TEXT, ByteRange(5, 99), SEGMENT)
+        score_parts(model, tokenizer, TEXT, [ByteRange(0, 1), ByteRange(5, 99)], SEGMENT)
+    with pytest.raises(UserError, match="no part is given"):
+        score_parts(model, tokenizer, TEXT, [], SEGMENT)
