@@ -24,12 +24,13 @@ class DecodingConfig(Config):
     beam: int = Field(default=1, ge=1, le=1024)
     """Hypotheses kept side by side for every text; 1 is no beam."""
     length_power: NonNegativeFloat = 1.0
-    """A beam's hypotheses are compared by log-likelihood / tokens ** length_power."""
+    """A beam's hypotheses, and a hole's fillings of several lengths of place, are compared by
+    log-likelihood / tokens ** length_power."""
     max_new_tokens: PositiveInt | None = None
     """Longest text written; None: the system's `target_tokens`."""
     max_length_ratio: PositiveFloat | None = None
-    """Longest text written for a source, in tokens of the source, and a few more; a text that repeats itself without
-    end is cut there. None: `max_new_tokens` alone counts."""
+    """Longest text written for a source, in tokens of the source (of a hole both sides), and a few more; a text that
+    repeats itself without end is cut there. None: `max_new_tokens` alone counts."""
     may_be_empty: bool = False
     """Whether a text may end before its first token. No task has an item whose target is empty."""
     max_repeats: int | None = Field(default=None, ge=2)
@@ -43,7 +44,7 @@ class DecodingConfig(Config):
     """Of what is drawn: it depends on this and on the source, not on what else is written; but the same source given
     several times at once is written several times, each drawn by itself."""
     batch: PositiveInt = 32
-    """Texts written side by side."""
+    """Texts written side by side; a hole counts once for each length of place it is laid out with."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "DecodingConfig":

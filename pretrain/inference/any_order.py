@@ -15,7 +15,7 @@ from torch.nn import functional
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes
 from pretrain.inference.generation import log_probability
-from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.sampling import Sampling, pick
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
@@ -62,7 +62,7 @@ def fill_any_order(
         raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
     if length < 1 or at_once < 1:
         raise UserError(f"length and at-once must be at least 1, got {length} and {at_once}")
-    filler = _Filler(Hole(decoder, sides, [length]), length, sampling, rules, sides, sample)
+    filler = _Filler(Holes(decoder, [Hole(sides, [length])]), length, sampling, rules, sides, sample)
     logits_RV: Tensor | None = None
     while filler.left:
         if logits_RV is None:
@@ -80,7 +80,7 @@ class _Filler:
     """The state of a filling. `token_at` lists what was chosen, in that order; `unwritten` of it is not yet seen."""
 
     def __init__(
-        self, hole: Hole, length: int, sampling: Sampling, rules: TokenRules, sides: Sides, sample: int
+        self, hole: Holes, length: int, sampling: Sampling, rules: TokenRules, sides: Sides, sample: int
     ) -> None:
         self._hole, self._sampling, self._rules = hole, sampling, rules
         content = int(sha256_bytes(sides.context().tobytes())[:14], 16)

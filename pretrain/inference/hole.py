@@ -1,10 +1,12 @@
-"""Text with a hole that is written into: prefix, place of the hole, suffix.
+"""Texts with a hole that is written into: prefix, place of the hole, suffix.
 
 The place of a hole of known length is as long as the hole. For unknown length it is longer (pretraining leaves 1 to
 32 positions more), so that nothing tells the model the length but what it writes before it ends the hole.
 
 A text longer than a segment is seen as in training: what fits of both sides, the prefix before that through the
 model's memory; what comes later is out of sight.
+
+Texts lie side by side with their holes beginning in the same column.
 
 Shapes: B lanes, T tokens, V vocabulary.
 """
@@ -36,36 +38,66 @@ class Sides:
         return np.concatenate([self.prefix, [-1], self.suffix])
 
 
+@dataclass(frozen=True)
 class Hole:
-    """`Written` for the hole of one text, with `lanes_each` lanes in a row for every length in `place_tokens`.
+    """The hole of a text, laid out once with each length of place."""
 
-    Raises UserError when the longest place does not fit a segment, or the text a model with absolute positions.
+    sides: Sides
+    place_tokens: Sequence[int]
+
+    def in_sight(self, segment_tokens: int) -> Sides:
+        """What a segment holds of the sides: half of what is left for each, more where the other needs less."""
+        left = segment_tokens - max(self.place_tokens)
+        suffix = self.sides.suffix[: max(left // 2, left - len(self.sides.prefix))]
+        room = left - len(suffix)
+        return Sides(self.sides.prefix[max(0, len(self.sides.prefix) - room) :], suffix)
+
+
+def side_by_side(decoder: Decoder, holes: Sequence[Hole]) -> list[list[int]]:
+    """The numbers of the holes that one `Holes` can have: the last segments of their texts begin in one column."""
+    groups: dict[int | None, list[int]] = {}
+    for number, hole in enumerate(holes):
+        num_shown = len(hole.in_sight(decoder.segment_tokens).prefix)
+        fits = num_shown == len(hole.sides.prefix)
+        groups.setdefault(None if fits else num_shown, []).append(number)
+    return list(groups.values())
+
+
+class Holes:
+    """`Written` for holes that `side_by_side` puts together: `lanes_each` lanes in a row for each of their layouts.
+
+    Raises UserError when the longest place does not fit a segment, or a text the model's absolute positions.
     """
 
-    def __init__(
-        self, decoder: Decoder, sides: Sides, place_tokens: Sequence[int], lanes_each: int = 1
-    ) -> None:
-        longest, segment_tokens = max(place_tokens), decoder.segment_tokens
-        check_place(decoder, longest)
-        check_positions(decoder, len(sides.prefix) + longest + len(sides.suffix))
-        shown = _in_sight(sides, longest, segment_tokens)
-        history = len(sides.prefix) - len(shown.prefix)
-        num_columns = len(shown.prefix) + longest + len(shown.suffix)
+    def __init__(self, decoder: Decoder, holes: Sequence[Hole], lanes_each: int = 1) -> None:
+        for hole in holes:
+            sides, longest = hole.sides, max(hole.place_tokens)
+            check_place(decoder, longest)
+            check_positions(decoder, len(sides.prefix) + longest + len(sides.suffix))
+        assert len(side_by_side(decoder, holes)) == 1
+        shown = [hole.in_sight(decoder.segment_tokens) for hole in holes]
+        layouts = [
+            _Layout(hole.sides.prefix, place, one.suffix)
+            for hole, one in zip(holes, shown, strict=True)
+            for place in hole.place_tokens
+        ]
+        start = max(len(hole.sides.prefix) for hole in holes)
+        history = start - max(len(one.prefix) for one in shown)
+        num_columns = start + max(one.place_tokens + len(one.suffix) for one in layouts) - history
         if history:
-            num_columns = max(num_columns + decoder.memory_tokens, decoder.memory_tokens + segment_tokens)
-        lanes, device = len(place_tokens), decoder.model.device
-        check_room(decoder, lanes * lanes_each, num_columns)
-        self.session = DecodingSession(decoder, lanes, num_columns)
-        context = _laid_out(sides.prefix, shown.suffix, place_tokens, device)
+            num_columns = decoder.memory_tokens + max(num_columns, decoder.segment_tokens)
+        check_room(decoder, len(layouts) * lanes_each, num_columns)
+        context, offset_B = _side_by_side(layouts, start, decoder.model.device)
+        self.session = DecodingSession(decoder, len(layouts), num_columns, offset_B)
         read_history(self.session, decoder, context.part(0, history))
-        self.first_column = self.session.num_columns + len(shown.prefix)
+        self.first_column = self.session.num_columns + start - history
         self.session.encode(context.part(history, context.num_columns))
         if lanes_each > 1:
             self.session.repeat_lanes(lanes_each)
         self._column = self.first_column
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the hole's first token."""
+        """Scores [B, V] of the holes' first tokens."""
         return self.session.predict(self._column)
 
     def following(self, token_B: Tensor) -> Tensor:
@@ -91,27 +123,29 @@ def check_place(decoder: Decoder, place_tokens: int) -> None:
         )
 
 
-def _in_sight(sides: Sides, place_tokens: int, segment_tokens: int) -> Sides:
-    """What a segment holds of the sides: half of what is left for each, more where the other needs less."""
-    left = segment_tokens - place_tokens
-    suffix = sides.suffix[: max(left // 2, left - len(sides.prefix))]
-    room = left - len(suffix)
-    return Sides(sides.prefix[max(0, len(sides.prefix) - room) :], suffix)
+@dataclass(frozen=True)
+class _Layout:
+    """A lane: a text, with a place of so many tokens left free in it."""
+
+    prefix: NDArray[np.int64]
+    place_tokens: int
+    suffix: NDArray[np.int64]
 
 
-def _laid_out(
-    prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
-) -> Context:
-    """Prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
-    start, length = len(prefix), len(suffix)
-    shape = (len(place_tokens), start + max(place_tokens) + length)
+def _side_by_side(layouts: Sequence[_Layout], start: int, device: torch.device) -> tuple[Context, Tensor]:
+    """All places from column `start` on, and how many columns of each lane are before its text.
+
+    The first token of a prefix belongs to the document before.
+    """
+    shape = (len(layouts), start + max(one.place_tokens + len(one.suffix) for one in layouts))
     tokens_BT, given_BT = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
-    tokens_BT[:, :start] = torch.from_numpy(prefix)
-    given_BT[:, :start] = True
-    for lane, place in enumerate(place_tokens):
-        after = slice(start + place, start + place + length)
-        tokens_BT[lane, after] = torch.from_numpy(suffix)
-        given_BT[lane, after] = True
     before_BT = torch.zeros_like(given_BT)
-    before_BT[:, : min(1, start)] = True
-    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))
+    for lane, one in enumerate(layouts):
+        first, end = start - len(one.prefix), start + one.place_tokens
+        before, after = slice(first, start), slice(end, end + len(one.suffix))
+        tokens_BT[lane, before] = torch.from_numpy(one.prefix)
+        tokens_BT[lane, after] = torch.from_numpy(one.suffix)
+        given_BT[lane, before] = given_BT[lane, after] = True
+        before_BT[lane, first : min(first + 1, start)] = True
+    offset_B = torch.tensor([start - len(one.prefix) for one in layouts], device=device)
+    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device)), offset_B

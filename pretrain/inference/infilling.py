@@ -1,12 +1,18 @@
-"""Filling a hole from left to right, token ids in and out."""
+"""Filling holes from left to right, token ids in and out; the holes of several texts are filled side by side.
+
+Shapes: B lanes, T steps.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
 from pretrain.inference.generation import Generated, generate
-from pretrain.inference.hole import Hole, Sides, check_place
+from pretrain.inference.hole import Hole, Holes, Sides, check_place, side_by_side
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
@@ -15,63 +21,82 @@ _SHORTEST_PLACE_TOKENS = 8
 _LONGEST_STEP_TOKENS = 32
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A hole to fill with so many tokens, or at most so many, where the length is not known.
+
+    `first_sample` is the number of its first sample: another one draws other tokens.
+    """
+
+    sides: Sides
+    num_tokens: int
+    first_sample: int = 0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How tokens are chosen."""
+
+    sampling: Sampling
+    rules: TokenRules
+    num_samples: int
+    beam: int | None
+    length_power: float = 1.0
+
+    def rating(self, filling: Generated) -> float:
+        """What fillings are compared by: nats per token where `length_power` is 1."""
+        return float(filling.log_likelihood / max(1, filling.num_chosen) ** self.length_power)
+
+
 def fill_known_length(
     decoder: Decoder,
-    sides: Sides,
-    length: int,
+    holes: Sequence[Wanted],
     sampling: Sampling,
     rules: TokenRules,
     *,
     num_samples: int = 1,
     beam: int | None = None,
-) -> list[Generated]:
-    """`num_samples` fillings of exactly `length` tokens; with `beam` the best of a beam of that width."""
-    if length < 1:
-        raise UserError(f"a hole must have at least 1 token, got {length}")
-    rules = replace(rules, end=None)
-    text = Hole(decoder, sides, [length], beam or num_samples)
-    if beam:
-        return beam_search(text, [length], beam, rules)[0][:num_samples]
-    uniform_BT = uniforms_of_lanes(
-        sampling, [sides.context()], range(num_samples), length, decoder.model.device
-    )
-    return generate(text, [length] * num_samples, sampling, rules, uniform_BT)
+) -> list[list[Generated]]:
+    """For every hole `num_samples` fillings of exactly its number of tokens; with `beam` the best of such a beam.
+
+    What a hole gets does not depend on the others.
+    """
+    way = _Way(sampling, replace(rules, end=None), num_samples, beam)
+    check_lengths(decoder, holes, way.rules)
+    filled = _filled(decoder, holes, [[one.num_tokens] for one in holes], way)
+    return [fillings[:num_samples] for (fillings,) in filled]
 
 
 def fill_unknown_length(
     decoder: Decoder,
-    sides: Sides,
-    max_tokens: int,
+    holes: Sequence[Wanted],
     sampling: Sampling,
     rules: TokenRules,
     *,
     num_samples: int = 1,
     beam: int | None = None,
-) -> list[Generated]:
-    """`num_samples` fillings of at most `max_tokens` tokens, each ended by `rules.end`.
+    length_power: float = 1.0,
+) -> list[list[Generated]]:
+    """For every hole `num_samples` fillings of at most its number of tokens, each ended by `rules.end`.
 
-    The text is laid out with places of several lengths, side by side (`place_lengths`), and of each sample's
-    fillings the one is kept whose tokens, the end among them, are likeliest on average. A filling that reaches the
-    end of its place is ended there, and pays for it. With `beam` a beam of that width in every place; of equal
-    fillings the likeliest is kept.
+    A text is laid out with places of several lengths, side by side (`place_lengths`), and of each sample's fillings
+    the one is kept whose tokens, the end among them, have the highest log-likelihood / num_tokens ** length_power. A
+    filling that reaches the end of its place is ended there, and pays for it. With `beam` a beam of that width in
+    every place; of equal fillings the likeliest is kept. What a hole gets does not depend on the others.
     """
-    if max_tokens < 1:
-        raise UserError(f"a hole must have at least 1 token, got {max_tokens}")
     assert rules.end is not None
-    check_place(decoder, max_tokens + 1)
-    places = place_lengths(max_tokens)
-    lanes_each = beam or num_samples
-    text = Hole(decoder, sides, places, lanes_each)
-    if beam:
-        limits = [place - 1 for place in places]
-        found = beam_search(text, limits, beam, rules, must_end=True)
-        return _distinct(sorted((one for row in found for one in row), key=_mean, reverse=True))[:num_samples]
-    limits = [place - 1 for place in places for _ in range(num_samples)]
-    uniform_BT = uniforms_of_lanes(
-        sampling, [sides.context()] * len(places), range(num_samples), max(places), decoder.model.device
-    )
-    lanes = generate(text, limits, sampling, rules, uniform_BT, must_end=True)
-    return [max(lanes[sample::num_samples], key=_mean) for sample in range(num_samples)]
+    check_lengths(decoder, holes, rules)
+    way = _Way(sampling, rules, num_samples, beam, length_power)
+    filled = _filled(decoder, holes, [place_lengths(one.num_tokens) for one in holes], way)
+    return [_best(of_places, way) for of_places in filled]
+
+
+def check_lengths(decoder: Decoder, holes: Sequence[Wanted], rules: TokenRules) -> None:
+    """Raise UserError for holes that are too short or too long, before anything is made for so many tokens."""
+    for one in holes:
+        if one.num_tokens < 1:
+            raise UserError(f"a hole must have at least 1 token, got {one.num_tokens}")
+        check_place(decoder, one.num_tokens + (rules.end is not None))
 
 
 def place_lengths(max_tokens: int) -> Sequence[int]:
@@ -89,13 +114,59 @@ def place_lengths(max_tokens: int) -> Sequence[int]:
     return [*places, longest]
 
 
-def _distinct(fillings: Sequence[Generated]) -> list[Generated]:
-    """The first of all that have the same tokens."""
+def _filled(
+    decoder: Decoder, wanted: Sequence[Wanted], places: Sequence[Sequence[int]], way: _Way
+) -> list[list[list[Generated]]]:
+    """The fillings of every hole and place, its samples or its beam in a row."""
+    holes = [Hole(one.sides, row) for one, row in zip(wanted, places, strict=True)]
+    found: dict[int, list[list[Generated]]] = {}
+    for group in side_by_side(decoder, holes):
+        together = [holes[number] for number in group]
+        text = Holes(decoder, together, way.beam or way.num_samples)
+        first_samples = [wanted[number].first_sample for number in group]
+        rows = iter(_written(text, together, first_samples, way, decoder.model.device))
+        found |= {number: [next(rows) for _ in holes[number].place_tokens] for number in group}
+    return [found[number] for number in range(len(holes))]
+
+
+def _written(
+    text: Holes, holes: Sequence[Hole], first_samples: Sequence[int], way: _Way, device: torch.device
+) -> list[list[Generated]]:
+    """What every layout gets."""
+    must_end = way.rules.end is not None
+    limits = [place - must_end for hole in holes for place in hole.place_tokens]
+    if way.beam:
+        power = way.length_power
+        return beam_search(text, limits, way.beam, way.rules, must_end=must_end, length_power=power)
+    num_samples = way.num_samples
+    limits = [limit for limit in limits for _ in range(num_samples)]
+    uniform_BT = _drawn(holes, first_samples, way, device)
+    lanes = generate(text, limits, way.sampling, way.rules, uniform_BT, must_end=must_end)
+    return [lanes[first : first + num_samples] for first in range(0, len(lanes), num_samples)]
+
+
+def _drawn(
+    holes: Sequence[Hole], first_samples: Sequence[int], way: _Way, device: torch.device
+) -> Tensor | None:
+    """[B, T], the same for all layouts of a hole; None where nothing is drawn."""
+    if way.sampling.greedy:
+        return None
+    num_steps = max(place for hole in holes for place in hole.place_tokens)
+    rows = []
+    for hole, first in zip(holes, first_samples, strict=True):
+        samples = range(first, first + way.num_samples)
+        row = uniforms_of_lanes(way.sampling, [hole.sides.context()], samples, num_steps, device)
+        assert row is not None
+        rows += [row] * len(hole.place_tokens)
+    return torch.cat(rows)
+
+
+def _best(of_places: Sequence[Sequence[Generated]], way: _Way) -> list[Generated]:
+    """A filling for every sample, or the best of all beams."""
+    if way.beam is None:
+        return [max(fillings, key=way.rating) for fillings in zip(*of_places, strict=True)]
+    ranked = sorted((one for row in of_places for one in row), key=way.rating, reverse=True)
     first: dict[tuple[int, ...], Generated] = {}
-    for one in fillings:
+    for one in ranked:
         first.setdefault(one.tokens, one)
-    return list(first.values())
-
-
-def _mean(filling: Generated) -> float:
-    return filling.log_likelihood / max(1, filling.num_chosen)
+    return list(first.values())[: way.num_samples]

@@ -18,21 +18,21 @@ import torch
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizer import CodeTokenizer
-from pretrain.inference.any_order import FillingOrder, fill_any_order
+from pretrain.inference.any_order import FillingOrder
 from pretrain.inference.embedding import embed_texts
+from pretrain.inference.filling import FillingWay, fill_holes
 from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import fill_known_length, fill_unknown_length
+from pretrain.inference.infilling import Wanted
 from pretrain.inference.left_to_right import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.vocabulary import TokenRules, specials_but
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 
@@ -157,9 +157,31 @@ class PermutationLM:
         "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
         UserError for a hole that does not fit the model's segments.
         """
-        sides = Sides(self._opened(prefix), self._closed(suffix))
-        found = self._fill(sides, length, max_new_tokens, sampling, beam, num_samples, order, at_once)
-        return [self._completion(one) for one in found]
+        way = FillingWay(sampling, beam, num_samples, order, at_once)
+        return self._fill([Sides(self._opened(prefix), self._closed(suffix))], length, max_new_tokens, way)[0]
+
+    def infill_texts(
+        self,
+        texts: Sequence[tuple[str | bytes, str | bytes]],
+        *,
+        length: int | Sequence[int] | None = None,
+        max_new_tokens: int = 64,
+        sampling: Sampling = GREEDY,
+        beam: int | None = None,
+        num_samples: int = 1,
+        order: FillingOrder = "left_to_right",
+        at_once: int = 1,
+        max_lanes: int = 32,
+    ) -> list[list[Completion]]:
+        """For every (prefix, suffix) what `infill` gives, whatever else is filled; `length` may be one for each.
+
+        From left to right, token after token, holes of several texts are filled side by side in at most `max_lanes`
+        lanes; a hole of unknown length takes one for each length of place, times `num_samples` or the beam's width.
+        In other ways one text is filled after the other.
+        """
+        way = FillingWay(sampling, beam, num_samples, order, at_once, max_lanes)
+        sides = [Sides(self._opened(prefix), self._closed(suffix)) for prefix, suffix in texts]
+        return self._fill(sides, length, max_new_tokens, way)
 
     def infill_holes(
         self,
@@ -181,12 +203,12 @@ class PermutationLM:
             raise UserError("parts must be several texts, got one: give the texts around the holes as a list")
         if len(parts) < 2:
             raise UserError("the text has no hole: mark the place to fill")
-        before = self._opened(parts[0])
-        completions = []
+        before, way = self._opened(parts[0]), FillingWay(sampling, beam, 1, order, at_once)
+        completions: list[Completion] = []
         for number in range(1, len(parts)):
             after = np.concatenate([self._encoded(part) for part in parts[number:]])
             sides = Sides(before, np.append(after, self.tokenizer.eod_id))
-            filling = self._fill(sides, length, max_new_tokens, sampling, beam, 1, order, at_once)[0]
+            filling = self._filled([sides], length, max_new_tokens, way)[0][0]
             completions.append(self._completion(filling))
             before = np.concatenate(
                 [before, np.array(filling.tokens, dtype=np.int64), self._encoded(parts[number])]
@@ -212,50 +234,22 @@ class PermutationLM:
         return embed_texts(self.network, rows, self.segment_tokens)
 
     def _fill(
-        self,
-        sides: Sides,
-        length: int | None,
-        max_new_tokens: int,
-        sampling: Sampling,
-        beam: int | None,
-        num_samples: int,
-        order: FillingOrder,
-        at_once: int,
-    ) -> list[Generated]:
-        check_counts(num_samples, beam)
-        if num_samples > _MAX_SIDE_BY_SIDE:
-            raise UserError(
-                f"a hole can be filled {_MAX_SIDE_BY_SIDE} times at once, got {num_samples}: ask for fewer"
-            )
-        rules = TokenRules(_specials_but("<end_hole>"), self.tokenizer.special_id("<end_hole>"))
-        if order == "left_to_right" and at_once == 1:
-            if length is None:
-                return fill_unknown_length(
-                    self.decoder, sides, max_new_tokens, sampling, rules, num_samples=num_samples, beam=beam
-                )
-            rules = TokenRules(_specials_but(None))
-            return fill_known_length(
-                self.decoder, sides, length, sampling, rules, num_samples=num_samples, beam=beam
-            )
-        if length is None or beam is not None:
-            raise UserError(
-                "filling the surest places first, or several at once, needs a hole of known length and no beam: "
-                "give the length in tokens"
-            )
-        fillings = [
-            fill_any_order(
-                self.decoder,
-                sides,
-                length,
-                sampling,
-                TokenRules(_specials_but(None)),
-                at_once=at_once,
-                order=order,
-                sample=sample,
-            )
-            for sample in range(num_samples)
-        ]
-        return [Generated(one.tokens, one.log_likelihood, ended=False) for one in fillings]
+        self, sides: Sequence[Sides], length: int | Sequence[int] | None, max_new_tokens: int, way: FillingWay
+    ) -> list[list[Completion]]:
+        found = self._filled(sides, length, max_new_tokens, way)
+        return [[self._completion(one) for one in fillings] for fillings in found]
+
+    def _filled(
+        self, sides: Sequence[Sides], length: int | Sequence[int] | None, max_new_tokens: int, way: FillingWay
+    ) -> list[list[Generated]]:
+        check_counts(way.num_samples, way.beam)
+        wanted = max_new_tokens if length is None else length
+        num_tokens = [wanted] * len(sides) if isinstance(wanted, int) else list(wanted)
+        if len(num_tokens) != len(sides):
+            raise UserError(f"there are {len(sides)} texts and {len(num_tokens)} lengths: give one for each")
+        holes = [Wanted(*both) for both in zip(sides, num_tokens, strict=True)]
+        end_hole_id = self.tokenizer.special_id("<end_hole>") if length is None else None
+        return fill_holes(self.decoder, holes, way, end_hole_id)
 
     def _streamed(
         self,
@@ -291,7 +285,7 @@ class PermutationLM:
 
     @property
     def _document_rules(self) -> TokenRules:
-        return TokenRules(_specials_but("<eod>"), self.tokenizer.eod_id)
+        return TokenRules(specials_but("<eod>"), self.tokenizer.eod_id)
 
     def _encoded(self, text: str | bytes) -> NDArray[np.int64]:
         return self.tokenizer.encode_bytes(_as_bytes(text)).astype(np.int64)
@@ -329,10 +323,6 @@ def _distinct(completions: Iterable[Completion]) -> list[Completion]:
 
 def _as_bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
-
-
-def _specials_but(kept: str | None) -> tuple[int, ...]:
-    return tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != kept)
 
 
 def _numbered(on_text: OnText | None, first: int) -> OnText:

@@ -89,6 +89,7 @@ class DecodingSession:
         self._before_BC = torch.zeros_like(self.filled_BC)
         """Columns of the document before the text; rows are of the text itself, but for those of the context."""
         self._compares_documents = config.segment_encodings
+        self._last_position = getattr(config.positions, "max_positions", num_columns) - 1
         self.num_columns = 0
         """Columns in use, filled or not."""
         shape = (config.num_heads, lanes, num_columns, config.head_dim)
@@ -294,6 +295,7 @@ class DecodingSession:
         if tokens_BT is not None:
             rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
         rows_BQD = at_least_float32(rows_BQD)
-        # Padding stands before the first position; where it stands does not matter, for nobody sees it.
-        added_BQD = model.input_positions.vectors(reach.position_BQ.clamp(min=0), extent=0)
+        # Padding stands before the first position or behind the last one; where does not matter: nobody sees it.
+        position_BQ = reach.position_BQ.clamp(min=0, max=self._last_position)
+        added_BQD = model.input_positions.vectors(position_BQ, extent=0)
         return rows_BQD if added_BQD is None else rows_BQD + added_BQD.to(rows_BQD.dtype)

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from data_prep.documents import SPECIAL_TOKENS
 from pretrain.inference.loops import continuing_a_loop
+
+
+def specials_but(kept: str | None) -> tuple[int, ...]:
+    """The special tokens' numbers, without that of `kept`."""
+    return tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != kept)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.continuation import Continuation
-from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.left_to_right import complete_by_beam
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
@@ -145,7 +145,7 @@ def test_holes_in_places_of_several_lengths(positions: PositionsConfig, norm: st
     """The last prediction of a hole is its end, which stands where no token is."""
     model = small_model(positions, norm)
     prefix, suffix, hole = random_tokens(5, 3), random_tokens(6, 2), random_tokens(7, 4)
-    text = Hole(Decoder(model, SEGMENT), Sides(prefix, suffix), [6, 5])
+    text = Holes(Decoder(model, SEGMENT), [Hole(Sides(prefix, suffix), [6, 5])])
     logits = [text.first()] + [text.following(torch.tensor([token, token])) for token in hole]
     found_BTV = torch.stack(logits, dim=1)
     for lane, place in enumerate((6, 5)):
@@ -164,7 +164,7 @@ def test_holes_in_places_of_several_lengths(positions: PositionsConfig, norm: st
 def test_a_hole_in_a_long_text_sees_the_memory_of_what_is_before(positions: PositionsConfig) -> None:
     model = small_model(positions)
     prefix, suffix, hole = random_tokens(8, 20), random_tokens(9, 20), random_tokens(10, 4)
-    text = Hole(Decoder(model, SEGMENT), Sides(prefix, suffix), [4])
+    text = Holes(Decoder(model, SEGMENT), [Hole(Sides(prefix, suffix), [4])])
     logits = [text.first()] + [text.following(torch.tensor([token])) for token in hole[:-1]]
     memory = None
     for first, last in [(0, 4), (4, 16)]:
@@ -228,7 +228,9 @@ def test_lanes_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> N
 def test_places_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> None:
     sides = Sides(random_tokens(60, 2), random_tokens(61, 3))
     tokens_BT = torch.tensor(np.stack([random_tokens(62 + lane, 5) for lane in range(3)]))
-    together, alone = (Hole(Decoder(small_model(positions), SEGMENT), sides, [3, 5, 6]) for _ in range(2))
+    together, alone = (
+        Holes(Decoder(small_model(positions), SEGMENT), [Hole(sides, [3, 5, 6])]) for _ in range(2)
+    )
     kept = torch.tensor([2, 1])
     together.first()
     alone.first()
@@ -241,7 +243,7 @@ def test_places_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> 
 def test_a_hole_in_nothing_sees_nothing() -> None:
     model = small_model()
     nothing = np.zeros(0, dtype=np.int64)
-    found_V = Hole(Decoder(model, SEGMENT), Sides(nothing, nothing), [3]).first()[0]
+    found_V = Holes(Decoder(model, SEGMENT), [Hole(Sides(nothing, nothing), [3])]).first()[0]
     # One token that the prediction does not see: its own rank is no lower.
     wanted_TV, _ = without_cache(model, random_tokens(0, 1), [0], [0], [(0, 0)])
     torch.testing.assert_close(found_V, wanted_TV[0], rtol=0, atol=FP64_TOLERANCE)

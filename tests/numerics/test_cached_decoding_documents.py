@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.inference.any_order import fill_any_order
-from pretrain.inference.hole import Hole, Sides
-from pretrain.inference.infilling import fill_known_length
+from pretrain.inference.hole import Hole, Holes, Sides
+from pretrain.inference.infilling import Wanted, fill_known_length
 from pretrain.inference.left_to_right import complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.scoring import score_chosen
@@ -60,7 +60,7 @@ def test_fillings_are_as_likely_as_they_score_when_documents_are_told_apart(
         TokenRules(never=(EOD,)),
         Sides(behind_eod(prefix), suffix),
     )
-    known = fill_known_length(decoder, sides, 4, GREEDY, rules)[0]
+    known = fill_known_length(decoder, [Wanted(sides, 4)], GREEDY, rules)[0][0]
     surest = fill_any_order(decoder, sides, 4, GREEDY, rules, at_once=2)
     for tokens, log_likelihood, order in (
         (known.tokens, known.log_likelihood, range(4)),
@@ -85,7 +85,7 @@ def with_documents(
 def test_the_eod_behind_a_text_belongs_to_the_text(positions: PositionsConfig) -> None:
     model = small_model(positions, segment_encodings=True)
     prefix, suffix, hole = behind_eod(random_tokens(33, 2)), np.array([5, EOD]), random_tokens(34, 4)
-    text = Hole(Decoder(model, SEGMENT), Sides(prefix, suffix), [4])
+    text = Holes(Decoder(model, SEGMENT), [Hole(Sides(prefix, suffix), [4])])
     found = [text.first()] + [text.following(torch.tensor([token])) for token in hole[:-1]]
     wanted_TV = with_documents(
         model, np.concatenate([prefix, hole, suffix]), [0, 0, 0, 1, 2, 3, 4, 0, 0], [3, 4, 5, 6]

@@ -16,7 +16,7 @@ from finetune.systems.writers.permutation_lm import PermutationWriter, Permutati
 from finetune.systems.writers.prefix_layout import PrefixLayout, side_by_side
 from finetune.systems.writers.sequences import Sequences
 from pretrain.inference.continuation import Continuation
-from pretrain.inference.hole import Hole, Sides
+from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.model.config import PositionsConfig
@@ -116,7 +116,7 @@ def test_a_hole_is_trained_as_it_is_filled(corpus: PreparedCorpus, positions: Po
     cached = []
     for source, target, example in zip(sources, targets, examples, strict=True):
         sides = Sides(layout.prompt(source), layout.suffix(source))
-        hole = Hole(Decoder(network, 256), sides, [len(target.tokens_T) + 5])
+        hole = Holes(Decoder(network, 256), [Hole(sides, [len(target.tokens_T) + 5])])
         cached.append(hole.first())
         cached += [hole.following(torch.tensor([token])) for token in example.wanted_P[:-1].tolist()]
         assert example.wanted_P[-1] == corpus.tokenizer.special_id("<end_hole>")

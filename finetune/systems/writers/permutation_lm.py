@@ -34,7 +34,7 @@ from finetune.systems.writers.sequences import Sequences, Source, Target
 from pretrain.inference.continuation import Continuation
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import fill_unknown_length
+from pretrain.inference.infilling import Wanted, fill_unknown_length, place_lengths
 from pretrain.inference.session import Decoder
 from pretrain.model.config import PositionsConfig
 from pretrain.model.memory import SegmentMemory
@@ -155,9 +155,10 @@ class PermutationWriter:
         """One text per source; the module must be in evaluation mode."""
         given, samples = self._sequences.written(sources), occurrences(sources)
         decoder = Decoder(self.learner.module.network, self._config.extent_tokens)
-        holes = [source for source in given if source.after_T is not None]
-        # A hole is laid out with places of several lengths at once: lanes enough for one batch.
-        batch = 1 if holes else self._config.decoding.batch
+        batch = self._config.decoding.batch
+        if any(source.after_T is not None for source in given):
+            # A hole is laid out with places of several lengths, and a batch holds so many layouts.
+            batch = max(1, batch // len(place_lengths(self._config.max_new_tokens)))
         return write_in_batches(
             [source.num_tokens for source in given],
             batch,
@@ -168,11 +169,16 @@ class PermutationWriter:
         )
 
     def _written(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[str]:
-        if sources[0].after_T is not None:
-            found = [self._fill(decoder, source) for source in sources]
-        else:
-            found = self._go_on(decoder, sources, samples)
-        return self._sequences.texts(found)
+        found: dict[int, Generated] = {}
+        for has_hole, write in ((True, self._fill), (False, self._go_on)):
+            numbers = [
+                number for number, source in enumerate(sources) if (source.after_T is not None) == has_hole
+            ]
+            if numbers:
+                given = [sources[number] for number in numbers]
+                texts = write(decoder, given, [samples[number] for number in numbers])
+                found |= dict(zip(numbers, texts, strict=True))
+        return self._sequences.texts([found[number] for number in range(len(sources))])
 
     def _go_on(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[Generated]:
         config, prompts = self._config, [self._layout.prompt(source) for source in sources]
@@ -181,18 +187,23 @@ class PermutationWriter:
         rules = ended_by("<eod>", config.decoding)
         return choose_tokens(text, prompts, samples, config.decoding, config.max_new_tokens, rules, device)
 
-    def _fill(self, decoder: Decoder, source: Source) -> Generated:
+    def _fill(self, decoder: Decoder, sources: Sequence[Source], samples: Sequence[int]) -> list[Generated]:
         decoding = self._config.decoding
-        sides = Sides(self._layout.prompt(source), self._layout.suffix(source))
-        beam = decoding.beam if decoding.beam > 1 else None
-        return fill_unknown_length(
+        found = fill_unknown_length(
             decoder,
-            sides,
-            self._config.max_new_tokens,
+            [self._hole(*both) for both in zip(sources, samples, strict=True)],
             decoding.sampling,
             ended_by("<end_hole>", decoding),
-            beam=beam,
-        )[0]
+            beam=decoding.beam if decoding.beam > 1 else None,
+            length_power=decoding.length_power,
+        )
+        return [fillings[0] for fillings in found]
+
+    def _hole(self, source: Source, sample: int) -> Wanted:
+        sides = Sides(self._layout.prompt(source), self._layout.suffix(source))
+        source_tokens = len(sides.prefix) + len(sides.suffix)
+        limit = self._config.decoding.limit_tokens(source_tokens, self._config.max_new_tokens)
+        return Wanted(sides, limit, sample)
 
 
 def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
