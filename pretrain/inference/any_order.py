@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes
-from pretrain.inference.generation import log_probability
+from pretrain.inference.finite import check_finite
+from pretrain.inference.generation import NEW_TOKENS, log_probability
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.sampling import Sampling, pick
 from pretrain.inference.session import Decoder
@@ -139,7 +140,9 @@ class _Filler:
         self.token_at[place] = token
         self.left.remove(place)
         token_1 = torch.tensor([token], device=self._device)
-        self.log_likelihood += float(log_probability(logits_V[None], token_1)[0])
+        score_1 = log_probability(logits_V[None], token_1)
+        check_finite(score_1, NEW_TOKENS)
+        self.log_likelihood += float(score_1)
 
     def _take_back(self, places: Sequence[int]) -> None:
         for place in places:

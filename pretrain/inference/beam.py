@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pretrain.inference.generation import Generated
+from pretrain.inference.finite import check_finite
+from pretrain.inference.generation import NEW_TOKENS, Generated
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
 
@@ -131,9 +132,11 @@ def beam_search(
 
 
 def _log_probabilities(logits_BV: Tensor) -> Tensor:
-    """float64 [B, V]."""
+    """float64 [B, V]. Raises UserError for scores that are not finite."""
     logits_BV = logits_BV.double()
-    return logits_BV - logits_BV.logsumexp(dim=-1, keepdim=True)
+    sum_B1 = logits_BV.logsumexp(dim=-1, keepdim=True)
+    check_finite(sum_B1, NEW_TOKENS)
+    return logits_BV - sum_B1
 
 
 def _only_end(log_BV: Tensor, at_limit: list[bool], rules: TokenRules) -> Tensor:

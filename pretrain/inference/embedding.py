@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain.inference.finite import check_finite
 from pretrain.inference.text_batches import text_batches
 from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
@@ -38,7 +39,7 @@ def embed_texts(
     """Vectors [number of texts, E] of length one; of zeros where a text has no tokens.
 
     A text longer than a segment is read in segments with the model's memory, each segment in both directions.
-    The model must be in evaluation mode.
+    The model must be in evaluation mode. Raises UserError for numbers that are not finite.
     """
     sums = np.zeros((len(texts), model.config.num_layers * model.config.model_dim), dtype=np.float64)
     for batch in text_batches(texts, _LANES, segment_tokens):
@@ -51,6 +52,8 @@ def embed_texts(
             inputs_BLD = model.read(segment.tokens_BL.to(model.device), content, memory)
             memory = memory.advanced(inputs_BLD, content)
             sums[segment.numbers] += summed_states(inputs_BLD, group_BL).double().cpu().numpy()
+    for number, sum_E in enumerate(sums, start=1):
+        check_finite(sum_E, f"the numbers of text {number}'s vector")
     length = np.linalg.norm(sums, axis=1, keepdims=True)
     vectors: NDArray[np.float32] = (sums / np.where(length > 0, length, 1.0)).astype(np.float32)
     return vectors

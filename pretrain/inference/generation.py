@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from pretrain.inference.finite import check_finite
 from pretrain.inference.sampling import Sampling
 from pretrain.inference.vocabulary import TokenRules
 from pretrain.inference.written import Written
 from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_token_nats
 from pretrain.model.precision import at_least_float32
 
+NEW_TOKENS = "the scores of new tokens"
 Watch = Callable[[int, int], bool]
 """Told (lane, token) of every new token but the one that ends a text; True ends the lane."""
 
@@ -48,7 +50,7 @@ class _Lane:
     must_end: bool
     """Whether the end is written after `limit` tokens, wanted or not."""
     tokens: list[int] = field(default_factory=list)
-    """What it has, where that is followed (see `_judge`)."""
+    """What it has, where that is followed (see `_follow`)."""
     going: bool = True
     num_chosen: int = 0
     ended: bool = False
@@ -79,8 +81,9 @@ def generate(
     """Write every lane until it ends or has `limits[lane]` tokens.
 
     `uniform_BT` in [0, 1) decides where tokens are drawn. With `must_end` a lane that has reached its limit is ended
-    by `rules.end`, whose likelihood counts.
+    by `rules.end`, whose likelihood counts. Raises UserError for scores that are not finite, before `watch` is told.
     """
+    is_followed = rules.end is not None or rules.max_repeats is not None or watch is not None
     lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
     going = lanes
     chosen: list[_Chosen] = []
@@ -91,7 +94,11 @@ def generate(
         if must_end and step in limits:
             token_B = _ended_at_limit(going, token_B, step, rules)
         chosen.append(_Chosen(going, token_B, log_probability(logits_BV, token_B)))
-        _judge(going, token_B, step, rules, watch)
+        if is_followed:
+            check_finite(chosen[-1].score_B, NEW_TOKENS)
+            _follow(going, token_B, step, rules, watch)
+        else:
+            _count(going, step)
         kept = [place for place, lane in enumerate(going) if lane.going]
         if not kept:
             break
@@ -105,6 +112,7 @@ def generate(
 
 
 def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Generated]:
+    check_finite(torch.cat([one.score_B for one in chosen]), NEW_TOKENS)
     tokens: list[list[int]] = [[] for _ in lanes]
     scores: list[list[float]] = [[] for _ in lanes]
     for one in chosen:
@@ -135,15 +143,17 @@ def _ended_at_limit(lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: T
     return token_B.masked_fill(at_limit_B, rules.end)
 
 
-def _judge(
+def _count(lanes: Sequence[_Lane], step: int) -> None:
+    """Note one more token, where only limits end a lane."""
+    for lane in lanes:
+        lane.num_chosen = min(step + 1, lane.limit)
+        lane.going = step + 1 < lane.limit
+
+
+def _follow(
     lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: Watch | None
 ) -> None:
     """Note what the newest tokens mean for their lanes."""
-    if rules.end is None and rules.max_repeats is None and watch is None:
-        for lane in lanes:
-            lane.num_chosen = min(step + 1, lane.limit)
-            lane.going = step + 1 < lane.limit
-        return
     for lane, token in zip(lanes, token_B.tolist(), strict=True):
         if not lane.going:
             continue

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.errors import UserError
+from pretrain.inference.finite import check_finite
 from pretrain.inference.text_batches import TextSegment, text_batches
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import UNFILLED_GROUP, Places
@@ -81,7 +82,7 @@ def score_left_to_right(
     """Every token of every text from those before it, the texts read in segments with the model's memory.
 
     A model without memory reads segments that overlap by half, so that a prediction has at least half a segment
-    before it. The model must be in evaluation mode.
+    before it. The model must be in evaluation mode. Raises UserError for numbers that are not finite.
     """
     rows = [_after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
@@ -102,6 +103,8 @@ def score_left_to_right(
                 skipped = max(0, stretch.scored_from - segment.first)
                 first = stretch.first + segment.first + skipped
                 scores[stretch.text][first : first + len(part_L) - skipped] = part_L[skipped:]
+    for number, score_T in enumerate(scores, start=1):
+        check_finite(score_T, f"the log-probabilities of text {number}")
     return [
         TokenScores(np.arange(len(score_T) - 1), score_T[1:], sees_all=len(score_T) <= segment_tokens)
         for score_T in scores
@@ -163,7 +166,8 @@ def score_chosen(
 
     A text that does not fit into a segment is read in windows around the chosen tokens: of what is before a
     window the model's memory is filled, what is behind it stays unseen. The model must be in evaluation mode.
-    Raises UserError when the order names a token twice or one that the text does not have.
+    Raises UserError when the order names a token twice or one that the text does not have, and for numbers that are not
+    finite.
     """
     _check_order(order_P, len(tokens_T))
     row_T = _after_eod(tokens_T, eod_id)
@@ -174,6 +178,7 @@ def score_chosen(
         is_hidden_T[piece_P] = False
         scores.append(_score_piece(model, row_T, piece_P, is_hidden_T, segment_tokens, eod_id))
     log_probability_P = np.concatenate(scores) if scores else np.zeros(0)
+    check_finite(log_probability_P, "the log-probabilities of the chosen tokens")
     return TokenScores(order_P.astype(np.int64), log_probability_P, sees_all=len(row_T) <= segment_tokens)
 
 
