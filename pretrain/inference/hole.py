@@ -6,7 +6,7 @@ The place of a hole of known length is as long as the hole. For unknown length i
 A text longer than a segment is seen as in training: what fits of both sides, the prefix before that through the
 model's memory; what comes later is out of sight.
 
-Texts lie side by side with their holes beginning in the same column.
+Texts lie side by side with their holes beginning in the same column, whatever is before and behind them.
 
 Shapes: B lanes, T tokens, V vocabulary.
 """
@@ -53,48 +53,40 @@ class Hole:
         return Sides(self.sides.prefix[max(0, len(self.sides.prefix) - room) :], suffix)
 
 
-def side_by_side(decoder: Decoder, holes: Sequence[Hole]) -> list[list[int]]:
-    """The numbers of the holes that one `Holes` can have: the last segments of their texts begin in one column."""
-    groups: dict[int | None, list[int]] = {}
-    for number, hole in enumerate(holes):
-        num_shown = len(hole.in_sight(decoder.segment_tokens).prefix)
-        fits = num_shown == len(hole.sides.prefix)
-        groups.setdefault(None if fits else num_shown, []).append(number)
-    return list(groups.values())
-
-
 class Holes:
-    """`Written` for holes that `side_by_side` puts together: `lanes_each` lanes in a row for each of their layouts.
+    """`Written` for the holes of any texts: `lanes_each` lanes in a row for each of their layouts.
 
-    Raises UserError when the longest place does not fit a segment, or a text the model's absolute positions.
+    Every text is read by itself, so that nothing is read as long as the longest; what is kept of it is then put where
+    all holes begin in one column. Raises UserError when the longest place does not fit a segment, or a text the model's
+    absolute positions.
     """
 
     def __init__(self, decoder: Decoder, holes: Sequence[Hole], lanes_each: int = 1) -> None:
-        for hole in holes:
-            sides, longest = hole.sides, max(hole.place_tokens)
-            check_place(decoder, longest)
-            check_positions(decoder, len(sides.prefix) + longest + len(sides.suffix))
-        assert len(side_by_side(decoder, holes)) == 1
-        shown = [hole.in_sight(decoder.segment_tokens) for hole in holes]
-        layouts = [
-            _Layout(hole.sides.prefix, place, one.suffix)
-            for hole, one in zip(holes, shown, strict=True)
-            for place in hole.place_tokens
-        ]
-        start = max(len(hole.sides.prefix) for hole in holes)
-        history = start - max(len(one.prefix) for one in shown)
-        num_columns = start + max(one.place_tokens + len(one.suffix) for one in layouts) - history
-        if history:
-            num_columns = decoder.memory_tokens + max(num_columns, decoder.segment_tokens)
-        check_room(decoder, len(layouts) * lanes_each, num_columns)
-        context, offset_B = _side_by_side(layouts, start, decoder.model.device)
-        self.session = DecodingSession(decoder, len(layouts), num_columns, offset_B)
-        read_history(self.session, decoder, context.part(0, history))
-        self.first_column = self.session.num_columns + start - history
-        self.session.encode(context.part(history, context.num_columns))
+        texts = [_Text(decoder, hole) for hole in holes]
+        self.first_column = max(text.start for text in texts)
+        shifts = [self.first_column - text.start for text in texts]
+        num_columns = max(
+            max(text.columns_to_read, shift + text.end) for text, shift in zip(texts, shifts, strict=True)
+        )
+        num_layouts = sum(len(hole.place_tokens) for hole in holes)
+        check_room(decoder, num_layouts * lanes_each, num_columns)
+        self.session = DecodingSession(decoder, num_layouts, num_columns)
+        if len(texts) == 1:
+            texts[0].read(self.session)
+        else:
+            self._read(decoder, texts, shifts)
         if lanes_each > 1:
             self.session.repeat_lanes(lanes_each)
         self._column = self.first_column
+
+    def _read(self, decoder: Decoder, texts: Sequence["_Text"], shifts: Sequence[int]) -> None:
+        lane = 0
+        for text, shift in zip(texts, shifts, strict=True):
+            lanes = len(text.hole.place_tokens)
+            alone = DecodingSession(decoder, lanes, text.columns_to_read, tables=self.session.tables)
+            text.read(alone)
+            self.session.take_over(alone, lane, shift)
+            lane += lanes
 
     def first(self) -> Tensor:
         """Scores [B, V] of the holes' first tokens."""
@@ -123,29 +115,42 @@ def check_place(decoder: Decoder, place_tokens: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """A lane: a text, with a place of so many tokens left free in it."""
+class _Text:
+    """A text with a hole by itself: `start` and `end` are the columns where its places begin and the text ends."""
 
-    prefix: NDArray[np.int64]
-    place_tokens: int
-    suffix: NDArray[np.int64]
+    def __init__(self, decoder: Decoder, hole: Hole) -> None:
+        longest, segment_tokens = max(hole.place_tokens), decoder.segment_tokens
+        check_place(decoder, longest)
+        check_positions(decoder, len(hole.sides.prefix) + longest + len(hole.sides.suffix))
+        self.hole, self._decoder, self._shown = hole, decoder, hole.in_sight(segment_tokens)
+        self._history = len(hole.sides.prefix) - len(self._shown.prefix)
+        self.start = min(self._history, decoder.memory_tokens) + len(self._shown.prefix)
+        self.end = self.start + longest + len(self._shown.suffix)
+        through_memory = decoder.memory_tokens + segment_tokens if self._history else 0
+        self.columns_to_read = max(self.end, through_memory)
+
+    def read(self, session: DecodingSession) -> None:
+        """The text in every layout, into the lanes of an empty session."""
+        context = _laid_out(
+            self.hole.sides.prefix, self._shown.suffix, self.hole.place_tokens, session.model.device
+        )
+        read_history(session, self._decoder, context.part(0, self._history))
+        session.encode(context.part(self._history, context.num_columns))
 
 
-def _side_by_side(layouts: Sequence[_Layout], start: int, device: torch.device) -> tuple[Context, Tensor]:
-    """All places from column `start` on, and how many columns of each lane are before its text.
-
-    The first token of a prefix belongs to the document before.
-    """
-    shape = (len(layouts), start + max(one.place_tokens + len(one.suffix) for one in layouts))
+def _laid_out(
+    prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
+) -> Context:
+    """Prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
+    start, length = len(prefix), len(suffix)
+    shape = (len(place_tokens), start + max(place_tokens) + length)
     tokens_BT, given_BT = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+    tokens_BT[:, :start] = torch.from_numpy(prefix)
+    given_BT[:, :start] = True
+    for lane, place in enumerate(place_tokens):
+        after = slice(start + place, start + place + length)
+        tokens_BT[lane, after] = torch.from_numpy(suffix)
+        given_BT[lane, after] = True
     before_BT = torch.zeros_like(given_BT)
-    for lane, one in enumerate(layouts):
-        first, end = start - len(one.prefix), start + one.place_tokens
-        before, after = slice(first, start), slice(end, end + len(one.suffix))
-        tokens_BT[lane, before] = torch.from_numpy(one.prefix)
-        tokens_BT[lane, after] = torch.from_numpy(one.suffix)
-        given_BT[lane, before] = given_BT[lane, after] = True
-        before_BT[lane, first : min(first + 1, start)] = True
-    offset_B = torch.tensor([start - len(one.prefix) for one in layouts], device=device)
-    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device)), offset_B
+    before_BT[:, : min(1, start)] = True
+    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))

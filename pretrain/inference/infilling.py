@@ -12,7 +12,7 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
 from pretrain.inference.generation import Generated, generate
-from pretrain.inference.hole import Hole, Holes, Sides, check_place, side_by_side
+from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
 from pretrain.inference.vocabulary import TokenRules
@@ -118,15 +118,13 @@ def _filled(
     decoder: Decoder, wanted: Sequence[Wanted], places: Sequence[Sequence[int]], way: _Way
 ) -> list[list[list[Generated]]]:
     """The fillings of every hole and place, its samples or its beam in a row."""
+    if not wanted:
+        return []
     holes = [Hole(one.sides, row) for one, row in zip(wanted, places, strict=True)]
-    found: dict[int, list[list[Generated]]] = {}
-    for group in side_by_side(decoder, holes):
-        together = [holes[number] for number in group]
-        text = Holes(decoder, together, way.beam or way.num_samples)
-        first_samples = [wanted[number].first_sample for number in group]
-        rows = iter(_written(text, together, first_samples, way, decoder.model.device))
-        found |= {number: [next(rows) for _ in holes[number].place_tokens] for number in group}
-    return [found[number] for number in range(len(holes))]
+    text = Holes(decoder, holes, way.beam or way.num_samples)
+    first_samples = [one.first_sample for one in wanted]
+    rows = iter(_written(text, holes, first_samples, way, decoder.model.device))
+    return [[next(rows) for _ in hole.place_tokens] for hole in holes]
 
 
 def _written(

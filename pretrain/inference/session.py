@@ -4,7 +4,8 @@ Shapes: B lanes, T new content rows, P predicted rows, Q = T + P rows, C columns
 V vocabulary.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from pretrain.inference.lanes import moved_lanes
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
+from pretrain.model.attend import Distances
 from pretrain.model.block import Block
 from pretrain.model.places import DistanceSpan
 from pretrain.model.precision import at_least_float32
@@ -70,6 +72,26 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
     )
 
 
+@dataclass(frozen=True)
+class DistanceTables:
+    """What every layer keeps for each distance of two columns."""
+
+    span: DistanceSpan
+    of_layers: Sequence[Distances]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, decoder: Decoder, num_columns: int) -> "DistanceTables":
+        """For up to so many columns."""
+        span = DistanceSpan(low=1 - num_columns, high=num_columns)
+        table_RD = decoder.model.distance_table(span)
+        of_layers = [
+            layer.block.attention.distances(span, table_RD).to(layer.attention_dtype)
+            for layer in decoder.layers
+        ]
+        return cls(span, of_layers)
+
+
 class DecodingSession:
     """Lanes that are decoded side by side, their keys and values kept for every layer.
 
@@ -78,12 +100,18 @@ class DecodingSession:
     """
 
     def __init__(
-        self, decoder: Decoder, lanes: int, num_columns: int, offset_B: Tensor | None = None
+        self,
+        decoder: Decoder,
+        lanes: int,
+        num_columns: int,
+        offset_B: Tensor | None = None,
+        tables: DistanceTables | None = None,
     ) -> None:
+        """`tables` may be those of another session with as many columns or more."""
         model = decoder.model
         config, device = model.config, model.device
         self.model, self.layers, self._logits = model, decoder.layers, decoder.logits
-        self.span = DistanceSpan(low=1 - num_columns, high=num_columns)
+        self.tables = tables or DistanceTables.of(decoder, num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
         self._before_BC = torch.zeros_like(self.filled_BC)
@@ -94,18 +122,32 @@ class DecodingSession:
         """Columns in use, filled or not."""
         shape = (config.num_heads, lanes, num_columns, config.head_dim)
         with torch.inference_mode():
-            table_RD = model.distance_table(self.span)
             self.caches = [
                 LayerCache(
                     # Zeros, because a weight of zero times what was never written must be zero.
                     torch.zeros(shape, dtype=layer.attention_dtype, device=device),
                     torch.zeros(shape, dtype=layer.attention_dtype, device=device),
-                    layer.block.attention.distances(self.span, table_RD).to(layer.attention_dtype),
+                    of_layer,
                 )
-                for layer in self.layers
+                for layer, of_layer in zip(self.layers, self.tables.of_layers, strict=True)
             ]
         self._hidden_B1C: Tensor | None = None
         self._other_document_B1C: Tensor | None = None
+
+    @torch.inference_mode()
+    def take_over(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
+        """Put what another session holds into lanes from `first_lane`, its columns behind `first_column` empty ones."""
+        lanes = slice(first_lane, first_lane + len(other.offset_B))
+        columns = slice(first_column, first_column + other.num_columns)
+        for cache, theirs in zip(self.caches, other.caches, strict=True):
+            cache.key_NBCH[:, lanes, columns] = theirs.key_NBCH[:, :, : other.num_columns]
+            cache.value_NBCH[:, lanes, columns] = theirs.value_NBCH[:, :, : other.num_columns]
+        self.filled_BC[lanes, columns] = other.filled_BC[:, : other.num_columns]
+        self._before_BC[lanes, columns] = other._before_BC[:, : other.num_columns]
+        # A token keeps its position, and so rotary keys stay as they are turned.
+        self.offset_B[lanes] = other.offset_B + first_column
+        self.num_columns = max(self.num_columns, columns.stop)
+        self._look_again()
 
     @torch.inference_mode()
     def encode(self, context: Context) -> None:
@@ -216,7 +258,7 @@ class DecodingSession:
         lowest = torch.finfo(self.model.dtype).min
         hidden_BQK = visible_BQK.new_zeros(visible_BQK.shape, dtype=self.model.dtype)
         reach = Reach(
-            self.span,
+            self.tables.span,
             num_content,
             self.num_columns,
             column_BQ - self.offset_B[:, None],
@@ -262,7 +304,7 @@ class DecodingSession:
             hidden_B1K = self._hidden_B1C[:, :, : self.num_columns]
             sees_any_B11 = self.filled_BC[:, : self.num_columns].any(dim=-1)[:, None, None]
         return Reach(
-            self.span,
+            self.tables.span,
             num_content,
             self.num_columns,
             column_Q - self.offset_B[:, None],
@@ -295,7 +337,7 @@ class DecodingSession:
         if tokens_BT is not None:
             rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
         rows_BQD = at_least_float32(rows_BQD)
-        # Padding stands before the first position or behind the last one; where does not matter: nobody sees it.
+        # Padding, and lanes that have ended, stand before the first position or behind the last: nobody reads them.
         position_BQ = reach.position_BQ.clamp(min=0, max=self._last_position)
         added_BQD = model.input_positions.vectors(position_BQ, extent=0)
         return rows_BQD if added_BQD is None else rows_BQD + added_BQD.to(rows_BQD.dtype)

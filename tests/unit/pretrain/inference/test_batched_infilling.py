@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from pretrain.inference import filling
 from pretrain.inference.generation import Generated
-from pretrain.inference.hole import Hole, Holes, Sides, side_by_side
+from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown_length
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import GREEDY, Sampling
@@ -92,16 +92,22 @@ def test_places_that_need_every_position_lie_beside_longer_sides() -> None:
         assert_same(found, fill_unknown_length(decoder, [hole], GREEDY, RULES)[0])
 
 
-def test_texts_that_fit_a_segment_are_side_by_side_and_so_are_long_ones() -> None:
-    decoder = Decoder(small_model(), 32)
-    holes = [Hole(sides_of(0, *one), [8, 12]) for one in ((3, 2), (40, 40), (19, 1), (90, 30), (40, 2))]
-    assert side_by_side(decoder, holes) == [[0, 2], [1, 3], [4]]
-    together = Holes(decoder, [holes[1], holes[3]])
-    for place, hole in enumerate((holes[1], holes[3])):
-        alone = Holes(decoder, [hole]).first()
-        torch.testing.assert_close(
-            together.first()[2 * place : 2 * place + 2], alone, rtol=0, atol=FP64_TOLERANCE
-        )
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+@pytest.mark.parametrize("memory_tokens", [0, 6, 40])
+def test_texts_of_any_length_lie_side_by_side(positions: PositionsConfig, memory_tokens: int) -> None:
+    decoder = Decoder(small_model(positions, memory_tokens=memory_tokens), 32)
+    sizes = ((3, 2), (40, 40), (19, 1), (90, 30), (40, 2), (0, 90))
+    holes = [Hole(sides_of(seed, *one), [8, 12]) for seed, one in enumerate(sizes)]
+    together = Holes(decoder, holes)
+    tokens_BT = torch.tensor(np.random.default_rng(9).integers(0, VOCAB, (len(together.first()), 5)))
+    written = [together.first(), *(together.following(token_B) for token_B in tokens_BT.T)]
+    for number, hole in enumerate(holes):
+        lanes = slice(2 * number, 2 * number + 2)
+        alone = Holes(decoder, [hole])
+        for found_BV, wanted_BV in zip(
+            written, [alone.first(), *(alone.following(one_B) for one_B in tokens_BT[lanes].T)], strict=True
+        ):
+            torch.testing.assert_close(found_BV[lanes], wanted_BV, rtol=0, atol=FP64_TOLERANCE)
 
 
 def test_another_first_sample_is_a_later_one() -> None:
