@@ -1,7 +1,6 @@
 """After an experiment: MLflow gets its data's fingerprints and samples of predictions, the registry its best system."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.errors import UserError, first_line
@@ -29,19 +28,23 @@ def register_best(
     place: PlaceConfig,
     prep: Path | None,
     out: Path,
-    steps: Sequence[Step],
+    step: Step,
     reporter: Reporter,
 ) -> None:
-    """Hand in the data's fingerprints and samples, and register the system that did best on the validation split, once.
+    """Hand in a task's fingerprints of data and samples, and register the system that did best on the validation
+    split, once. `step` is the task's, finished; `prep` the corpus it read, if any.
 
-    Where nothing was trained nothing is registered. A store that is down costs a warning.
+    Where nothing was trained, or `tracking.register_models` is off, nothing is registered. A store that is down costs
+    a warning.
     """
-    step = steps[0]
     note, store = step.folder / _NOTE_NAME, store_uri(out, place.tracking.store)
-    if _is_registered(note, store, step.key):
+    registers = place.tracking.register_models
+    if _is_registered(note, store, step.key, registers):
         return
     best = best_system(step.folder / RESULT_NAME)
-    candidate = None if best is None else _candidate(config, best, step.folder)
+    candidate = None
+    if best is not None and registers:
+        candidate = _candidate(config, best, step.folder)
     try:
         tracking = Tracking(store, artifact_root(out, store), place.tracking.experiment)
         run_id = _hand_in(tracking, config, prep, step)
@@ -51,7 +54,7 @@ def register_best(
     except Exception as error:  # every store fails in its own way
         reporter.warn(f"the registry took nothing ({first_line(error)}); the same command will try again")
         return
-    write_json(note, {"store": store, "key": step.key})
+    write_json(note, {"store": store, "key": step.key, "models": registers})
     if candidate is not None and registered is not None:
         title = ", now its champion" if registered.is_champion else ", the champion stays"
         name = candidate.folder.parent.parent.name
@@ -71,12 +74,13 @@ def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
     )
 
 
-def _is_registered(note: Path, store: str, key: str) -> bool:
+def _is_registered(note: Path, store: str, key: str, registers: bool) -> bool:
     """A folder that an experiment with other systems had before has that one's note."""
     if not note.is_file():
         return False
     noted = read_json(note)
-    return bool(noted.get("store") == store and noted.get("key", key) == key)
+    has_models = bool(noted.get("models", True))
+    return noted.get("store") == store and noted.get("key", key) == key and (has_models or not registers)
 
 
 def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: Step) -> str:

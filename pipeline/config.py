@@ -26,6 +26,8 @@ class TrackingConfig(Config):
 
     store: str | None = None
     experiment: str = "permcode"
+    register_models: bool = True
+    """Log every task's best system as an MLflow model with its code, and make it the champion if it is."""
 
 
 class PlaceConfig(Config):

@@ -47,7 +47,7 @@ def run_experiments(
             take_over(out, before, stages, config.task.kind)
 
     run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
-    register_best(config, config, prep_folder(config), out, plan(stages, out), Reporter())
+    register_best(config, config, prep_folder(config), out, plan(stages, out)[0], Reporter())
 
 
 def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:

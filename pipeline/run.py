@@ -44,6 +44,18 @@ def run_pipeline(
 
     stages = needed_stages(build_stages(config, accepted), targets)
     run_stages(stages, config, out, make_reporter, accepted, keep_training)
+    if any(stage.name in config.finetune for stage in stages):
+        _register(config, out, plan(stages, out))
+
+
+def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
+    """The best system of every task among the steps, all of them finished."""
+    from pipeline.champion import register_best
+
+    folders = {step.stage.name: step.folder for step in steps}
+    for step in steps:
+        if step.stage.name in config.finetune:
+            register_best(config.finetune[step.stage.name], config, folders["prep"], out, step, Reporter())
 
 
 def run_stages(

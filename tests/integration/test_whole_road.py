@@ -155,3 +155,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert error.count("\n") == 1
     assert "Traceback" not in error
     assert not out.exists()
+
+
+def test_a_task_s_best_system_is_registered_once_when_asked_for(
+    finished: tuple[Path, str], corpus: Path
+) -> None:
+    out, printed = finished
+    assert "registry:" not in printed
+    asked = command("run", out, corpus, "tracking.register_models=true")
+    first = run(asked).stdout
+    assert first.count("skipped") == 5
+    for task in ("token_completion", "text_search"):
+        assert f"version 1 of permcode-{task}, now its champion" in first
+    assert "registry:" not in run(asked).stdout

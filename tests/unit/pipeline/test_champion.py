@@ -35,7 +35,7 @@ def test_data_and_answers_are_handed_in_where_nothing_was_trained(tmp_path: Path
     stage = Stage("text_search", {}, lambda context: {})
     step = Step(stage, "the-key", {}, "", folder, "skip", "finished")
     for _ in range(2):
-        register_best(config, place, prep, tmp_path, [step], Reporter())
+        register_best(config, place, prep, tmp_path, step, Reporter())
     run = tracking._client.get_run(run_id)
     (given,) = run.inputs.dataset_inputs
     assert given.dataset.name == "prep-1"
