@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from finetune.formats.parallel import read_parallel
 from finetune.formats.records import read_text_pairs
@@ -22,7 +22,7 @@ class PairSource(Config):
     The direction is which side is the source: swap `source` and `target` for the other.
     """
 
-    folder: Path | None = None
+    folder: LocalPath | None = None
     """Holds the files. Tasks that can make their data from a corpus do so without one."""
     train: str | None = None
     """File to learn from; None where there is nothing to learn from, or where the task makes its own."""
@@ -76,5 +76,5 @@ class PairSource(Config):
 class PairFiles(PairSource):
     """Pairs that come from files only."""
 
-    folder: Path
+    folder: LocalPath
     """Holds the files."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from finetune.examples import Match, Pool, RankingData
 from finetune.formats.languages import grammar_name
@@ -33,7 +33,7 @@ class CloneRetrievalConfig(Config):
     """Files of records {label, code}, optionally with a language. One file alone is split by problem, 60/20/20."""
 
     kind: Literal["clone_retrieval"] = "clone_retrieval"
-    folder: Path
+    folder: LocalPath
     """Holds the files."""
     train: str | None
     """File to learn from, or the only one; None where there is nothing to learn from."""

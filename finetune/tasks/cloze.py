@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, field_validator
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Labelled, LabellingData
@@ -32,9 +32,9 @@ class ClozeConfig(Config):
     kind: Literal["cloze"] = "cloze"
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
     """The candidates; labels are their numbers."""
-    items: Path | None = None
+    items: LocalPath | None = None
     """CodeXGLUE's clozeTest.json, all of it to be judged by."""
-    answers: Path | None = None
+    answers: LocalPath | None = None
     """Lines IDX<CODESPLIT>WORD, one for every item."""
     context_lines: PositiveInt = 20
     """Of a corpus: lines shown on either side of the hidden word's."""

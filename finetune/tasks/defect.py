@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import read_labelled_texts
 from finetune.metrics.classification import accuracy, binary_f1
@@ -21,7 +21,7 @@ class DefectConfig(Config):
     """By default the names of CodeXGLUE's files."""
 
     kind: Literal["defect"] = "defect"
-    folder: Path
+    folder: LocalPath
     """Holds the files."""
     train: str | None = "train.jsonl"
     """None where there is nothing to learn from."""

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
@@ -43,7 +44,7 @@ class LineCompletionConfig(PairSource):
     target: str = "gt"
     language: str = "Python"
     """Of the documents taken from a corpus."""
-    literals: Path | None = None
+    literals: LocalPath | None = None
     """CodeXGLUE's literals.json. With it, a folder without a training file and a corpus, what is learnt is made from
     the corpus' documents of `language`, Python or Java, in the form of the published set."""
     context_characters: PositiveInt = 2000

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import open_prepared
 from finetune.bugs.abstraction import idioms_of
@@ -35,7 +35,7 @@ class BugsConfig(Config):
     """At most."""
     per_function: PositiveInt = 1
     """Different bugs made in one function, at most."""
-    functions: Path | None = None
+    functions: LocalPath | None = None
     """A file with one function per line; None takes the functions of the corpus' task-train documents."""
     abstract: bool = False
     """Write them as the refinement set is written, with its frequent names (Java only)."""

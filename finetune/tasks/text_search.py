@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Pool, RankingData
@@ -40,7 +40,7 @@ class TextSearchConfig(Config):
     """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
 
     kind: Literal["text_search"] = "text_search"
-    folder: Path | None = None
+    folder: LocalPath | None = None
     """Holds the files."""
     train: str | None = None
     """Records of query and code; None takes the corpus's documented functions, if there is a corpus."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt, model_validator
 
-from cluster.config import Config
+from cluster.config import Config, LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import open_prepared
 from finetune.examples import Code, PredictingData
@@ -42,7 +42,7 @@ class TokenCompletionConfig(Config):
     """Without `test` everything is made of the corpus: documents of its held-out repositories."""
 
     kind: Literal["token_completion"] = "token_completion"
-    folder: Path | None = None
+    folder: LocalPath | None = None
     """Holds the files."""
     train: str | None = None
     """None takes the corpus's documents, if there is a corpus."""

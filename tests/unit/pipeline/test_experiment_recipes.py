@@ -39,3 +39,27 @@ def test_every_kind_of_task_has_a_recipe() -> None:
 def test_a_runs_recipe_is_no_experiments(name: str) -> None:
     with pytest.raises(UserError, match=f"^recipe {name} is a whole run's, not an experiment's"):
         load_experiment(name, _MODEL, [])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        ("translate_java_cs", "folder"),
+        ("lines_py150", "literals"),
+        ("cloze_corpus", "items"),
+        ("repair_java", "bugs.functions"),
+        ("search_cosqa", "folder"),
+        ("defects", "folder"),
+        ("clones_problems", "folder"),
+    ],
+)
+def test_paths_are_those_of_where_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, key: str
+) -> None:
+    """Workers start elsewhere, and a system is used from other folders than it was trained from."""
+    monkeypatch.chdir(tmp_path)
+    config = load_experiment(recipe, _MODEL, [f"task.{key}=some/where"])
+    found = config.task
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == tmp_path / "some" / "where"

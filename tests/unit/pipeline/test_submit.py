@@ -39,11 +39,18 @@ def test_a_job_gets_absolute_paths_and_the_whole_config(
     sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: RecordingReporter
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load_run_config("smoke", ["prep.source.path=code", "seed=5"])
+    given = [
+        "prep.source.path=code",
+        "seed=5",
+        "finetune.completion.task.folder=d",
+        "finetune.completion.task.test=t",
+    ]
+    config = load_run_config("smoke", given)
     assert submit.submit_run(config, Path("out"), ADDRESS, reporter) == 7
     (job,) = sent.jobs
     assert job["entrypoint"][-2:] == ["--out", str(tmp_path / "out")]
     assert job["config"].prep.source.path == str(tmp_path / "code")
+    assert job["config"].finetune["completion"].task.folder == tmp_path / "d"
     assert job["config"].seed == 5
     assert not job["working_folder"].exists()
     assert list(tmp_path.iterdir()) == []
