@@ -5,7 +5,8 @@ Shapes: N training texts, M some of them, Q queries, V words.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -22,7 +23,8 @@ from pretrain.randomness import keyed_generator
 _MAX_PRODUCTS = 1 << 24
 """Similarities held at once: 128 MB if none of them is 0."""
 _AT_ONCE = 2048
-_LEXEME = re.compile(r"\s+|\w+|[^\w\s]")
+_LEXEME = re.compile(r"\s*(?:<[A-Z_]+(?::[^>\s]*)?>|\w+|[^\w\s])|\s+")
+"""Normalised literals and ends of lines, as CodeXGLUE writes them, are one."""
 
 Run = tuple[str, ...]
 Known = TypeVar("Known")
@@ -56,13 +58,13 @@ class NearestConfig(Config):
 class NgramConfig(Config):
     """Goes on with the lexeme that most often followed the longest run of lexemes that training has seen.
 
-    It ends where more training targets ended behind the longest such run than went on; what follows the run within
-    sources says nothing about ends.
+    It ends where that is likelier than any lexeme. How often targets ended behind the longest such run is counted in
+    training targets alone; besides, what no target holds (a line's end, where targets are parts of lines) is an end.
     """
 
     kind: Literal["ngram"] = "ngram"
     order: PositiveInt = 5
-    """Lexemes of a run with the one that follows it; white space is a lexeme too."""
+    """Lexemes of a run with the one that follows it; white space belongs to the lexeme behind it."""
     max_new_lexemes: PositiveInt = 64
 
 
@@ -135,8 +137,9 @@ class NgramWriter(_Lexical):
     def __init__(self, config: NgramConfig, pairs: Sequence[Pair]) -> None:
         super().__init__()
         self._config = config
-        self._best = _most_frequent_followers(pairs, config.order)
-        self._is_end = _ends(pairs, config.order)
+        read = [_lexemes(pair) for pair in pairs]
+        self._followers = _followers(read, config.order)
+        self._end_share = _end_shares(read, config.order)
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
         """What follows, up to where texts end; a hole's suffix plays no part."""
@@ -147,15 +150,36 @@ class NgramWriter(_Lexical):
         return found
 
     def _following(self, past: list[str]) -> Iterator[str]:
-        for _ in range(self._config.max_new_lexemes):
+        for number in range(self._config.max_new_lexemes):
             past = past[1 - self._config.order :] if self._config.order > 1 else []
-            lexeme = _of_longest_run(self._best, past)
-            if lexeme is None:
+            found = _of_longest_run(self._followers, past)
+            if found is None or (number and self._is_end_likelier(past, found)):
                 return
-            yield lexeme
-            past = [*past, lexeme]
-            if _of_longest_run(self._is_end, past):
-                return
+            yield found.likeliest
+            past = [*past, found.likeliest]
+
+    def _is_end_likelier(self, past: Sequence[str], followers: "_Followers") -> bool:
+        ended = _of_longest_run(self._end_share, past) or 0.0
+        return followers.end_share > followers.share or ended > (1 - ended) * followers.share
+
+
+@dataclass(frozen=True)
+class _Followers:
+    """What followed a run: the likeliest lexeme that targets hold, its share, and the share of what none holds."""
+
+    likeliest: str
+    share: float
+    end_share: float
+
+
+Read = tuple[list[str], int]
+"""A pair's lexemes, source and target, and how many are the source's."""
+
+
+def _lexemes(pair: Pair) -> Read:
+    """Cut as they are when something is written: no lexeme reaches from source to target."""
+    given = _LEXEME.findall(pair.source)
+    return [*given, *_LEXEME.findall(pair.references[0])], len(given)
 
 
 def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known | None:
@@ -167,35 +191,38 @@ def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known |
     return None
 
 
-def _most_frequent_followers(pairs: Sequence[Pair], order: int) -> dict[Run, str]:
+def _followers(read: Sequence[Read], order: int) -> dict[Run, _Followers]:
     """Of every run of up to `order` - 1 lexemes; among equals the one seen first."""
-    followers: defaultdict[Run, Counter[str]] = defaultdict(Counter)
-    for pair in pairs:
-        lexemes, _ = _lexemes(pair)
+    # Targets begin without the blank that stands before their first lexeme in a text.
+    held = {lexeme.lstrip(" ") for lexemes, num_given in read for lexeme in lexemes[num_given:]}
+    counts: defaultdict[Run, Counter[str]] = defaultdict(Counter)
+    for lexemes, _ in read:
         for place, lexeme in enumerate(lexemes):
             for length in range(min(place, order - 1) + 1):
-                followers[tuple(lexemes[place - length : place])][lexeme] += 1
-    return {run: counts.most_common(1)[0][0] for run, counts in followers.items()}
+                counts[tuple(lexemes[place - length : place])][lexeme] += 1
+    return {run: found for run, count in counts.items() if (found := _likeliest(count, held)) is not None}
 
 
-def _ends(pairs: Sequence[Pair], order: int) -> dict[Run, bool]:
-    """Of every run of 1 to `order` lexemes that ends in a target: whether more targets ended there than went on."""
-    net: Counter[Run] = Counter()
-    for pair in pairs:
-        lexemes, num_given = _lexemes(pair)
+def _likeliest(counts: Counter[str], held: Set[str]) -> _Followers | None:
+    num_seen = counts.total()
+    known = Counter({lexeme: count for lexeme, count in counts.items() if lexeme.lstrip(" ") in held})
+    if not known:
+        return None
+    ((lexeme, count),) = known.most_common(1)
+    return _Followers(lexeme, count / num_seen, 1 - known.total() / num_seen)
+
+
+def _end_shares(read: Sequence[Read], order: int) -> dict[Run, float]:
+    """How often targets ended behind a run of up to `order` - 1 lexemes whose last one is the target's."""
+    seen: Counter[Run] = Counter()
+    ended: Counter[Run] = Counter()
+    for lexemes, num_given in read:
         for end in range(num_given + 1, len(lexemes) + 1):
-            for length in range(1, min(end, order) + 1):
-                net[tuple(lexemes[end - length : end])] += 1 if end == len(lexemes) else -1
-    return {run: count > 0 for run, count in net.items()}
-
-
-def _lexemes(pair: Pair) -> tuple[list[str], int]:
-    """Source and target, and how many are the source's.
-
-    Cut as they are when something is written: no lexeme reaches from source to target.
-    """
-    given = _LEXEME.findall(pair.source)
-    return [*given, *_LEXEME.findall(pair.references[0])], len(given)
+            for length in range(min(end, order - 1) + 1):
+                run = tuple(lexemes[end - length : end])
+                seen[run] += 1
+                ended[run] += end == len(lexemes)
+    return {run: ended[run] / count for run, count in seen.items()}
 
 
 def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:
@@ -219,7 +246,7 @@ def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [lexeme.lower() for lexeme in _LEXEME.findall(text) if not lexeme.isspace()]
+    return [lexeme.strip().lower() for lexeme in _LEXEME.findall(text) if not lexeme.isspace()]
 
 
 def _both_sides(given: Given) -> str:
