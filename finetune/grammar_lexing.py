@@ -16,11 +16,17 @@ def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
     parsed = parse(text, language)
     if parsed is None:
         return []
-    return [
-        Lexeme(text, _class_of(node, text), node.start_byte - parsed.start, node.end_byte - parsed.start)
-        for node in _pieces(parsed.root)
-        if parsed.start <= node.start_byte < node.end_byte <= parsed.end and (text := parsed.text(node))
-    ]
+    found = []
+    for node in _pieces(parsed.root):
+        if (
+            parsed.start <= node.start_byte < node.end_byte <= parsed.end
+            and (text := parsed.text(node)).strip()
+        ):
+            # Grammars count line ends and the blanks before a comment to some of their tokens.
+            start = node.start_byte - parsed.start + len(text.encode()) - len(text.lstrip().encode())
+            text = text.strip()
+            found.append(Lexeme(text, _class_of(node, text), start, start + len(text.encode())))
+    return found
 
 
 def _pieces(node: Node) -> Iterator[Node]:

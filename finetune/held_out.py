@@ -30,7 +30,7 @@ def held_out_documents(
 ) -> Iterator[HeldOutDocument]:
     """The documents of a split in one language, packages taking turns, so that any first part covers all packages.
 
-    A pure function of corpus, split and seed: both arms of a task read the same. Raises UserError when the
+    A pure function of corpus, split and seed: all systems of a task read the same. Raises UserError when the
     split has no such document, or a shard is damaged.
     """
     generator = keyed_generator(seed, f"held-out-{split}")

@@ -53,7 +53,7 @@ class RunConfig(PlaceConfig):
         tasks = values.get("finetune") if isinstance(values, Mapping) else None
         if not isinstance(tasks, Mapping):
             return values
-        seed = {"seed": values["seed"]} if isinstance(values.get("seed"), int) else {}
+        seed = {"seed": values["seed"]} if _is_whole_number(values.get("seed")) else {}
         kept = {
             name: {**seed, **without_null_systems(task)} if isinstance(task, Mapping) else task
             for name, task in tasks.items()
@@ -84,6 +84,11 @@ class RunConfig(PlaceConfig):
                         f"pretrain.model.positions.max_positions={most}: make one of them fit the other"
                     )
         return self
+
+
+def _is_whole_number(value: Any) -> bool:
+    """Also one written as a text; what is none is told once, of the run."""
+    return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
 
 
 def without_null_systems(values: Any) -> Any:

@@ -12,7 +12,8 @@ System = Annotated[
     Path,
     typer.Argument(
         metavar="SYSTEM",
-        help="The folder of `permcode finetune --from`, whose best system is meant, or a system's model folder.",
+        help="The folder of `permcode finetune --from`, or of a run's task (RUN/NAME-KEY), whose best system is "
+        "meant; or a system's model folder.",
         show_default=False,
     ),
 ]

@@ -19,6 +19,7 @@ from data_prep.forget_requests import ForgetRequest, read_requests, record_reque
 from data_prep.manifest import MANIFEST_NAME
 from data_prep.prepared import open_prepared
 from data_prep.summary import summarise
+from finetune.experiment.files import PREDICTIONS_NAME
 from pipeline.prep_folder import PrepFolder
 from pipeline.run_folder import LOCK_NAME
 from pipeline.stage_record import RECORD_NAME, StageRecord, output_files, read_record, write_record
@@ -96,6 +97,16 @@ def _what_stays(run: Path | None) -> Iterator[str]:
     )
     if run is not None and any(run.glob(f"pretrain-*/{RECORD_NAME}")):
         yield f"models in {run} were trained before and have seen the documents: train anew in another folder"
+    judged = (
+        []
+        if run is None
+        else sorted({path.parents[2].name for path in run.glob(f"*/*/*/{PREDICTIONS_NAME}")})
+    )
+    if judged:
+        yield (
+            f"predictions of {', '.join(judged)}, and their copies in MLflow, may hold texts that were judged: remove "
+            "these folders and their MLflow runs"
+        )
 
 
 def _nothing_found(home: Path, request: ForgetRequest) -> UserError:

@@ -1,4 +1,4 @@
-"""What MLflow gets to see of a run while it runs: a parent run, a child per stage and task arm, fed from the journals.
+"""What MLflow gets to see of a run while it runs: a parent run, a child per stage and job of a task, fed by journals.
 
 The stages know nothing of it. One thread talks to the store. Only the command's end waits for it, and not for a store
 that is down: what it could not take is still in journals and records, from which the next command hands it in.

@@ -1,4 +1,4 @@
-"""One stage in MLflow: a run, one more for each of its arms, their journals, its numbers and artifacts."""
+"""One stage in MLflow: a run, one more for each of its jobs, their journals, its numbers and artifacts."""
 
 from collections.abc import Mapping
 from pathlib import Path

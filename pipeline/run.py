@@ -40,7 +40,8 @@ def run_pipeline(
 
     def keep_training(theirs: Mapping[str, Any]) -> None:
         if accepted:
-            take_over(out, build_stages(config_of(theirs, RunConfig)), build_stages(config))
+            before = build_stages(config_of(theirs, RunConfig))
+            take_over(out, ancestors(before, "pretrain"), ancestors(build_stages(config), "pretrain"))
 
     stages = needed_stages(build_stages(config, accepted), targets)
     run_stages(stages, config, out, make_reporter, accepted, keep_training)

@@ -5,12 +5,14 @@ looks (`--help`, `--dry-run`, a run with nothing left to do) does not need.
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
-from cluster.storage import fingerprint
+from cluster.storage import fingerprint, sha256_file
 from data_prep.config import PrepConfig
-from data_prep.manifest import FORMAT_VERSION
+from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, TOKENIZER_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
 from pipeline.graph import Stage, StageContext
@@ -81,11 +83,30 @@ def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext
     from pretrain.stage import run_pretrain
 
     prep = context.inputs["prep"]
+    if not (context.folder / JOURNAL_NAME).exists():
+        _check_tasks(config, prep)
     return run_pretrain(config.pretrain, config.seed, prep, context.folder, context.reporter, accepted)
 
 
+def _check_tasks(config: RunConfig, prep: Path) -> None:
+    """Raise UserError for a task that could not be done afterwards: its data, or systems that do not fit the model."""
+    from data_prep.tokenizer import CodeTokenizer
+    from finetune.experiment.survey import survey_before_pretraining
+    from pretrain.weights import ModelDescription
+
+    tokenizer = CodeTokenizer.load(prep / TOKENIZER_NAME)
+    pretrain = config.pretrain
+    description = ModelDescription(pretrain.model, tokenizer.vocab_size, pretrain.segment_tokens)
+    for name, task in config.finetune.items():
+        try:
+            survey_before_pretraining(task, description, tokenizer, prep)
+        except UserError as error:
+            raise UserError(f"finetune.{name}: {error}") from None
+
+
 def _pretrained(context: StageContext) -> StartingPoint:
-    return StartingPoint(context.inputs["pretrain"] / "model", context.inputs["prep"])
+    prep = context.inputs["prep"]
+    return StartingPoint(context.inputs["pretrain"] / "model", prep, sha256_file(prep / MANIFEST_NAME))
 
 
 def _data_signature(task: ExperimentConfig) -> str:

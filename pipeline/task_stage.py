@@ -26,6 +26,9 @@ class StartingPoint:
 
     model: Path
     prep: Path | None
+    corpus_sha256: str = ""
+    """Of the corpus's manifest where the stage's key does not hold it: what owners withdrew is gone from the corpus,
+    and systems judged before then were judged by other items."""
 
 
 def task_stage(
@@ -66,8 +69,9 @@ def data_hashes(config: ExperimentConfig) -> list[str]:
 def _run(
     config: ExperimentConfig, start: Callable[[StageContext], StartingPoint], context: StageContext
 ) -> dict[str, Any]:
-    inputs = fingerprint({"version": _VERSION, "signature": context.signature})
     begins = start(context)
+    corpus = {"corpus": begins.corpus_sha256} if begins.corpus_sha256 else {}
+    inputs = fingerprint({"version": _VERSION, "signature": context.signature, **corpus})
     summary = run_experiment(config, begins.model, begins.prep, context.folder, inputs, context.reporter)
     first = next(iter(job_paths(config).values()))[2]
     judged = judged_fingerprint(

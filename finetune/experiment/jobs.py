@@ -71,6 +71,11 @@ class Workplace:
         """Load model description, tokenizer and data. Raises UserError for what cannot be used."""
         files, description = checked_model(model_folder)
         base = Base(description, CodeTokenizer.load(files.tokenizer), files, device)
+        return cls.of_base(config, base, prep)
+
+    @classmethod
+    def of_base(cls, config: ExperimentConfig, base: Base, prep: Path | None) -> "Workplace":
+        """Load the data. Raises UserError for what cannot be used."""
         task = task_of(config.task)
         data = task.load(Source(prep, config.seed))
         exam = exam_of(asks_for(config.task), task, data, config.training.valid_items)

@@ -138,6 +138,8 @@ class _Changes:
         self, exam: PredictingExam, system: Predictor, kind: str
     ) -> tuple[Measured, Measured] | None:
         """Parts of files hardly ever parse by themselves, and what does not parse is not changed."""
+        if not exam.task.is_source:
+            return None
         before, after = [], []
         for one in exam.test_items:
             text = transform(kind, one.text, self.language, self.seed)

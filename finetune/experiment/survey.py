@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
+from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Pool
 from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
 from finetune.experiment.results import cut_texts
-from finetune.systems.base import cut_of
+from finetune.systems.base import Base, cut_of
 from finetune.systems.saved import count_parameters, module_of
+from pretrain.weights import ModelDescription
 
 
 def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str]:
@@ -32,6 +34,14 @@ def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str
     for name in config.systems:
         lines.append(f"{name}: {_description(config, place, name)}")
     return lines
+
+
+def survey_before_pretraining(
+    config: ExperimentConfig, description: ModelDescription, tokenizer: CodeTokenizer, prep: Path
+) -> None:
+    """Raise UserError for data or settings that could not be used with the model that `description` will be."""
+    place = Workplace.of_base(config, Base(description, tokenizer, None, torch.device("cpu")), prep)
+    place.check([Job(name, config.seed, Path()) for name in config.systems])
 
 
 def _num_items(judged: Pool | Sequence[Any]) -> int:

@@ -1,6 +1,8 @@
 """Names of languages as tasks write them, to those of tree-sitter's grammars."""
 
-_GRAMMAR_OF = {
+from data_prep.filters.syntax import GRAMMARS
+
+_GRAMMAR_OF = {name.lower(): grammar for name, grammar in GRAMMARS.items()} | {
     "c#": "csharp",
     "cs": "csharp",
     "c_sharp": "csharp",

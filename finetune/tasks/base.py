@@ -119,6 +119,9 @@ class PredictingTask(Protocol):
         """Raises UserError for data that cannot be used."""
         ...
 
+    is_source: bool
+    """Whether texts are source code, and not its tokens with spaces between them."""
+
     def code(self, key: str, text: str) -> Code:
         """A text to predict, as a whole."""
         ...

@@ -6,6 +6,8 @@ greedy decoding would write it; its rank is the worst of its pieces' ranks. Comm
 placeholders.
 """
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -81,6 +83,7 @@ class TokenCompletion:
 
     def __init__(self, config: TokenCompletionConfig) -> None:
         self.config = config
+        self.is_source = not _is_spaced(config.test)
 
     def files(self) -> list[Path]:
         """What is read, for fingerprints."""
@@ -141,7 +144,7 @@ class TokenCompletion:
         ]
 
     def _of_file(self, path: Path) -> Iterator[tuple[str, str]]:
-        if path.suffix == ".txt":
+        if _is_spaced(path.name):
             yield from (
                 (f"line {number}", without_ends(one)) for number, one in enumerate(read_lines(path), 1)
             )
@@ -166,12 +169,13 @@ class TokenCompletion:
             facts[f"{split}_left_out_without_tokens"] = len(parts) - len(usable)
         if parts and not usable:
             raise UserError(
-                f"none of the {len(parts)} {split} texts can be read as {self.config.language}: check task.language"
+                f"none of the {len(parts)} {split} texts has a code token: check the file, and task.language="
+                f"{self.config.language}"
             )
         return usable
 
     def _lexer(self, name: str | None) -> _Lexer:
-        if name is not None and name.endswith(".txt"):
+        if _is_spaced(name):
             return spaced_lexemes
         if grammar_name(self.config.language) == "python":
             return python_lexemes
@@ -182,16 +186,35 @@ class TokenCompletion:
         return self.config.folder / name
 
 
+def _is_spaced(name: str | None) -> bool:
+    return name is not None and name.endswith(".txt")
+
+
 def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Code:
-    """The item, or a part of at most `most` characters of its text, from the start of a line on.
+    """The item, or a part of at most `most` characters of its text, from the start of a line, or of a token with blanks
+    around it, on.
 
     What is a lexeme is decided by the whole text: a part may begin within a string.
     """
     text = item.text
     if most is None or len(text) <= most:
         return item
-    start = text.rfind("\n", 0, int(generator.integers(0, len(text) - most + 1))) + 1
+    starts = _starts(text, most)
+    start = starts[int(generator.integers(len(starts)))]
     return Code(item.key, text[start : start + most], partial(_lexemes_within, item, start, start + most))
+
+
+def _starts(text: str, most: int) -> Sequence[int]:
+    """Where parts may begin: at lines, up to the first of which the text's end is reached; where there are no lines, at
+    tokens between blanks; else anywhere.
+    """
+    latest, end = len(text) - most, len(text.rstrip())
+    for parting in "\n ":
+        starts = [0, *(one.end() for one in re.finditer(parting, text) if one.end() < end)]
+        usable = starts[: bisect_left(starts, latest) + 1]
+        if len(usable) > 1:
+            return usable
+    return range(latest + 1)
 
 
 def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:

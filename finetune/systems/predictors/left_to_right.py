@@ -4,7 +4,7 @@ Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from finetune.layers.loss import writing_loss
 from finetune.lexing import Lexeme
 from finetune.systems.base import Base, OnProgress, Start
 from finetune.systems.writers.extent import check_extent
+from pretrain.inference.finite import check_finite
 from pretrain.model.config import PositionsConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import UNFILLED_GROUP
@@ -141,10 +142,10 @@ class LeftToRightPredictor:
 
     def _token_ranks(self, texts: Sequence[Tokens]) -> FloatArray:
         batch = side_by_side(texts, self.learner.module.network.device)
-        ranks = [
-            ranks_among(logits_BLV, tokens_BL).cpu()
-            for logits_BLV, tokens_BL, _ in self.learner.module.predictions(batch)
-        ]
+        ranks = []
+        for logits_BLV, tokens_BL, is_there_BL in self.learner.module.predictions(batch):
+            check_finite(logits_BLV[is_there_BL], "the scores of tokens")
+            ranks.append(ranks_among(logits_BLV, tokens_BL).cpu())
         return torch.cat(ranks, dim=1).double().numpy()
 
     def _tokens(self, texts: Sequence[str]) -> list[Tokens]:
@@ -181,6 +182,8 @@ def build(config: LeftToRightConfig, base: Base, data: PredictingData, seed: int
     """The predictor before training. UserError where a segment does not fit the network's positions."""
     shape = base.shape(config.positions)
     segment_tokens = config.segment_tokens or shape.segment_tokens
+    if config.start == "scratch":
+        shape = replace(shape, segment_tokens=segment_tokens)
     check_extent(shape, segment_tokens, f"segment_tokens={segment_tokens}")
     network = base.network(config.start, seed, config.positions)
     torch.manual_seed(key_seed(seed, "low-rank weights"))

@@ -48,6 +48,17 @@ def test_other_languages(language: str, text: str, expected: str) -> None:
     assert " ".join(f"{kind}:{one}" for one, kind in lexed(text, language)) == expected
 
 
+def test_languages_have_the_names_that_corpora_give_them() -> None:
+    assert lexed("echo $x", "Shell") == lexed("echo $x", "bash")
+    assert [one for one, _ in lexed("echo hi", "Shell")] == ["echo", "hi"]
+    assert lexed("int x;", "Objective-C") == [("int", "k"), ("x", "i"), (";", "o")]
+
+
+def test_line_ends_and_blanks_that_grammars_count_to_tokens_are_none() -> None:
+    assert [one for one, _ in lexed("FROM x\nRUN y\n", "dockerfile")] == ["FROM", "x", "RUN", "y"]
+    assert lexed("#define A 1 /* c */\nint b;", "C")[:3] == [("#define", "k"), ("A", "i"), ("1", "l")]
+
+
 def test_what_has_a_syntax_error_has_no_lexemes() -> None:
     assert lexed("int f( {", "java") == []
     assert lexed("int f() { }", "no such language") == []

@@ -245,6 +245,7 @@ def test_a_run_s_tasks_have_its_seed_and_can_be_left_out() -> None:
     assert list(config.finetune) == ["completion"]
     assert list(config.finetune["completion"].systems) == ["ngram", "pretrained"]
     assert config.finetune["completion"].seed == 7
+    assert load_run_config("smoke", ["seed='7'"]).finetune["search"].seed == 7
     own = load_run_config("smoke", ["seed=7", "finetune.search.seed=3"])
     assert (own.finetune["search"].seed, own.finetune["completion"].seed) == (3, 7)
 

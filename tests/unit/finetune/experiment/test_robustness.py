@@ -75,6 +75,9 @@ def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
     found = robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0)["rename"]
     assert found["num_items"] == 6
     assert found["before"] > found["after"] > 0, "the new names were never counted, the rest was"
+    spaced = TokenCompletion(TokenCompletionConfig(folder="f", test="t.txt"))  # type: ignore[arg-type]
+    exam = PredictingExam(spaced, PredictingData(items, items, items), 10)
+    assert robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0) == {}
 
 
 def test_a_stop_is_heard_while_changed_code_is_judged() -> None:

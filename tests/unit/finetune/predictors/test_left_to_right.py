@@ -22,7 +22,11 @@ from finetune.systems.predictors.left_to_right import (
 )
 from finetune.systems.predictors.ngram import NgramPredictorConfig
 from finetune.systems.predictors.ngram import build as build_ngram
-from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
+from pretrain.model.config import (
+    AbsoluteLearnedPositions,
+    AbsoluteSinusoidalPositions,
+    PositionsConfig,
+)
 from tests.unit.finetune.systems.toys import toy_base, train
 
 _TEXT = "größe = f(a1)  # x\nif größe:\n    pass\n"
@@ -126,6 +130,22 @@ def test_segments_longer_than_absolute_positions_reach_are_refused(corpus: Prepa
     assert predictor(corpus, [_TEXT], positions).ranks([code(_TEXT)], lambda _: None)
     with pytest.raises(UserError, match="segment_tokens=9 need 9 positions"):
         predictor(corpus, [_TEXT], positions, segment_tokens=9)
+
+
+def test_a_model_from_random_weights_reads_segments_as_long_as_it_is_asked_to(corpus: PreparedCorpus) -> None:
+    made = predictor(corpus, [_TEXT], AbsoluteSinusoidalPositions(), segment_tokens=32)
+    assert len(made.ranks([code(_TEXT)], lambda _: None)[0])
+
+
+def test_weights_too_large_to_compute_with_are_told(corpus: PreparedCorpus) -> None:
+    made = predictor(corpus, [_TEXT])
+    with torch.no_grad():
+        for parameter in made.learner.module.parameters():
+            parameter.mul_(1e30)
+    with pytest.raises(
+        UserError, match="the scores of tokens are not finite: the model's weights are too large"
+    ):
+        made.ranks([code(_TEXT)], lambda _: None)
 
 
 def test_lexemes_at_the_end_of_the_text_have_their_last_token(corpus: PreparedCorpus) -> None:
