@@ -24,6 +24,7 @@ from pipeline.config import RunConfig
 from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
+from pipeline.graph import stage_folder
 from pipeline.recipe import apply_override
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import read_record
@@ -212,12 +213,8 @@ def _source_in_run(config: RunConfig, place: Path, system: Path) -> Source:
     record = read_record(stage)
     if task is None or record is None:
         return Source(None, 0)
-    corpora = [path for path in place.glob("prep-*") if record.inputs["prep"].startswith(_key_of(path))]
-    return Source(corpora[0] if corpora else None, task.seed)
-
-
-def _key_of(stage: Path) -> str:
-    return stage.name.rsplit("-", 1)[1]
+    prep = stage_folder(place, "prep", record.inputs["prep"])
+    return Source(prep if prep.is_dir() else None, task.seed)
 
 
 def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:

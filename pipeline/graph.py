@@ -80,7 +80,7 @@ def plan(stages: Sequence[Stage], out: Path) -> list[Step]:
         signature = stage.signature()
         inputs = {name: steps[name].key for name in stage.inputs}
         key = _key(stage, inputs, signature)
-        folder = _folder(out, stage, key)
+        folder = stage_folder(out, stage.name, key)
         action, reason, record = _decide(stage, folder, inputs, signature)
         steps[stage.name] = Step(stage, key, inputs, signature, folder, action, reason, record)
     return list(steps.values())
@@ -91,7 +91,7 @@ def stage_folders(stages: Sequence[Stage], out: Path) -> dict[str, Path]:
     keys: dict[str, str] = {}
     for stage in stages:
         keys[stage.name] = _key(stage, {name: keys[name] for name in stage.inputs}, stage.signature())
-    return {stage.name: _folder(out, stage, keys[stage.name]) for stage in stages}
+    return {stage.name: stage_folder(out, stage.name, keys[stage.name]) for stage in stages}
 
 
 def _key(stage: Stage, inputs: Mapping[str, str], signature: str) -> str:
@@ -99,8 +99,9 @@ def _key(stage: Stage, inputs: Mapping[str, str], signature: str) -> str:
     return fingerprint({**identity, "inputs": inputs, "signature": signature})
 
 
-def _folder(out: Path, stage: Stage, key: str) -> Path:
-    return out / f"{stage.name}-{key[:_KEY_CHARS]}"
+def stage_folder(out: Path, name: str, key: str) -> Path:
+    """Where the stage of this name works under a key."""
+    return out / f"{name}-{key[:_KEY_CHARS]}"
 
 
 def refuse_damage(steps: Sequence[Step]) -> None:
