@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from finetune.lexing import Lexeme, LexemeClass
-from finetune.syntax import parse
+from finetune.syntax import Parsed, parse
 
 
 def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
@@ -16,17 +16,20 @@ def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
     parsed = parse(text, language)
     if parsed is None:
         return []
-    found = []
-    for node in _pieces(parsed.root):
-        if (
-            parsed.start <= node.start_byte < node.end_byte <= parsed.end
-            and (text := parsed.text(node)).strip()
-        ):
-            # Grammars count line ends and the blanks before a comment to some of their tokens.
-            start = node.start_byte - parsed.start + len(text.encode()) - len(text.lstrip().encode())
-            text = text.strip()
-            found.append(Lexeme(text, _class_of(node, text), start, start + len(text.encode())))
-    return found
+    found = (_lexeme(node, parsed) for node in _pieces(parsed.root))
+    return [one for one in found if one is not None]
+
+
+def _lexeme(node: Node, parsed: Parsed) -> Lexeme | None:
+    """None for a node of a wrapper around the text, and for line ends, which some grammars make tokens of."""
+    whole = parsed.text(node)
+    text = whole.strip()
+    if not text or node.start_byte < parsed.start or node.end_byte > parsed.end:
+        return None
+    # Blanks before a comment may be counted to the token before them.
+    num_before = len(whole.encode()) - len(whole.lstrip().encode())
+    start = node.start_byte - parsed.start + num_before
+    return Lexeme(text, _class_of(node, text), start, start + len(text.encode()))
 
 
 def _pieces(node: Node) -> Iterator[Node]:

@@ -19,7 +19,8 @@ from finetune.experiment.exams import PredictingExam
 from finetune.lexing import LexemeClass, python_lexemes
 from finetune.systems.predictors.ngram import NgramPredictorConfig, build
 from finetune.tasks.base import Source
-from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig, part_of
+from finetune.tasks.code_parts import part_of
+from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
 from tests.example_corpus import write_corpus
 
 NO_CORPUS = Source(None, 0)
