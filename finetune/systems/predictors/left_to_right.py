@@ -29,7 +29,9 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 from pretrain.randomness import key_seed
 
-_LANES = 16
+_MAX_LANES = 16
+_MAX_SCORES = 1 << 25
+"""Of a segment of all lanes, for memory: 128 MB of float32."""
 _OWN_GROUP = 0
 FloatArray = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -65,13 +67,13 @@ class NextTokenNetwork(nn.Module):
 
     def __init__(self, network: TwoStreamTransformer, segment_tokens: int) -> None:
         super().__init__()
-        self.network, self._segment_tokens = network, segment_tokens
+        self.network, self.segment_tokens = network, segment_tokens
 
     def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Of every segment in turn: scores [B, L, V], the true tokens [B, L], and where one stands at all [B, L]."""
         memory: SegmentMemory | None = None
-        for first in range(0, batch.tokens_BT.shape[1], self._segment_tokens):
-            part = slice(first, first + self._segment_tokens)
+        for first in range(0, batch.tokens_BT.shape[1], self.segment_tokens):
+            part = slice(first, first + self.segment_tokens)
             tokens_BL, group_BL = batch.tokens_BT[:, part], batch.group_BT[:, part]
             has_documents = self.network.config.segment_encodings
             content = left_to_right(group_BL, torch.zeros_like(group_BL) if has_documents else None)
@@ -131,8 +133,10 @@ class LeftToRightPredictor:
         texts = self._tokens([one.text for one in items])
         found: list[FloatArray] = [np.zeros(0)] * len(items)
         order = sorted(range(len(items)), key=lambda number: len(texts[number]))
-        for first in range(0, len(order), _LANES):
-            part = order[first : first + _LANES]
+        module = self.learner.module
+        lanes = lanes_at_once(module.segment_tokens, module.network.vocab_size)
+        for first in range(0, len(order), lanes):
+            part = order[first : first + lanes]
             rank_BT = self._token_ranks([texts[number] for number in part])
             for rank_T, number in zip(rank_BT, part, strict=True):
                 end_byte_T = np.cumsum(self._tokenizer.token_bytes[texts[number]])
@@ -150,6 +154,11 @@ class LeftToRightPredictor:
 
     def _tokens(self, texts: Sequence[str]) -> list[Tokens]:
         return [one.astype(np.int64) for one in self._tokenizer.encode_batch(texts)] if texts else []
+
+
+def lanes_at_once(segment_tokens: int, vocab_size: int) -> int:
+    """As many as keep the scores of a segment within bounds."""
+    return max(1, min(_MAX_LANES, _MAX_SCORES // (segment_tokens * vocab_size)))
 
 
 def lexeme_ranks(rank_T: FloatArray, end_byte_T: Tokens, lexemes: Sequence[Lexeme]) -> FloatArray:

@@ -16,6 +16,7 @@ from finetune.systems.predictors.left_to_right import (
     LeftToRightConfig,
     LeftToRightPredictor,
     build,
+    lanes_at_once,
     lexeme_ranks,
     ranks_among,
     side_by_side,
@@ -99,6 +100,12 @@ def test_ranks_are_places_among_sorted_scores_whatever_stands_beside(corpus: Pre
         )
         ends = np.cumsum(corpus.tokenizer.token_bytes[tokens])
         assert rank_I.tolist() == lexeme_ranks(rank_T, ends, python_lexemes(text)).tolist()
+
+
+def test_large_vocabularies_are_scored_a_few_texts_at_a_time() -> None:
+    assert lanes_at_once(64, 4096) == 16
+    assert lanes_at_once(512, 50_000) == 1
+    assert lanes_at_once(128, 65_536) == 4
 
 
 def test_the_loss_is_the_mean_over_all_tokens_of_all_windows(corpus: PreparedCorpus) -> None:
