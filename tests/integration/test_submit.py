@@ -174,8 +174,9 @@ def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_whole_run_ends_on_the_cluster_as_it_does_here(head: RayHead, tmp_path: Path) -> None:
     corpus, out = copy_corpus(tmp_path / "corpus"), tmp_path / "run"
-    done = run([*command("submit", out, corpus), "--address", head.address])
+    done = run([*command("submit", out, corpus, "finetune.search=null"), "--address", head.address])
     assert "pretrain: finished in" in done.stdout
+    assert "completion: finished in" in done.stdout
     assert (out / "report.html").exists()
     assert only(out, "pretrain-*").joinpath("model", "model.safetensors").exists()
 
