@@ -46,8 +46,8 @@ def run_experiments(
             before = experiment_stages(config_of(theirs, ExperimentRunConfig))
             take_over(out, before, stages, config.task.kind)
 
-    run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
-    register_best(config, config, prep_folder(config), out, plan(stages, out)[0], Reporter())
+    steps = run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
+    register_best(config, config, prep_folder(config), out, steps[0], Reporter())
 
 
 def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:

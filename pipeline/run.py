@@ -44,9 +44,7 @@ def run_pipeline(
             take_over(out, ancestors(before, "pretrain"), ancestors(build_stages(config), "pretrain"))
 
     stages = needed_stages(build_stages(config, accepted), targets)
-    run_stages(stages, config, out, make_reporter, accepted, keep_training)
-    if any(stage.name in config.finetune for stage in stages):
-        _register(config, out, plan(stages, out))
+    _register(config, out, run_stages(stages, config, out, make_reporter, accepted, keep_training))
 
 
 def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
@@ -67,8 +65,8 @@ def run_stages(
     accepted: frozenset[str] = frozenset(),
     keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
     say: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
-) -> None:
-    """`run_pipeline` for any stages.
+) -> list[Step]:
+    """`run_pipeline` for any stages; returns them as they were planned, all of them finished now.
 
     `config` is what `out` belongs to; `keep_work` is `working_folder`'s `take_over`; `say` gives the lines that stand
     at the end, from the stages' records by name, `out` and the MLflow store.
@@ -87,6 +85,7 @@ def run_stages(
             _publish_report(steps, out)
         for line in say({step.stage.name: _record(step) for step in steps}, out, store):
             reporter.line(line)
+    return steps
 
 
 def needed_stages(stages: Sequence[Stage], targets: Sequence[str]) -> list[Stage]:

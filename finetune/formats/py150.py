@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from finetune.formats.literals import Literals
 from finetune.lexing import LexemeClass, python_lexemes
 
-LINE_END = "<EOL>"
+START, LINE_END = "<s>", "<EOL>"
 _STRING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")(.*)\2", re.DOTALL)
 
 

@@ -3,10 +3,11 @@
 import keyword
 import re
 
+from finetune.formats.py150 import LINE_END, START
 from finetune.lexing import Lexeme, LexemeClass
 
-_START, _END = "<s>", "</s>"
-_NOT_JUDGED = frozenset({_START, _END, "<EOL>", "<INDENT>", "<DEDENT>", "<pad>"})
+_END = "</s>"
+_NOT_JUDGED = frozenset({START, _END, LINE_END, "<INDENT>", "<DEDENT>", "<pad>"})
 """What the official evaluator passes over, and the layout that other sets in this form write."""
 _LITERAL = re.compile(r"""[A-Za-z]*['"]|<(STR|NUM|CHAR)_LIT|\.?\d""")
 _JAVA_KEYWORDS = frozenset(
@@ -19,7 +20,7 @@ _JAVA_KEYWORDS = frozenset(
 
 def without_ends(line: str) -> str:
     """The line without `<s>` before and `</s>` behind it."""
-    return line.removeprefix(_START).removesuffix(_END).strip(" ")
+    return line.removeprefix(START).removesuffix(_END).strip(" ")
 
 
 def spaced_lexemes(text: str) -> list[Lexeme]:

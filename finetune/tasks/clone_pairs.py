@@ -26,8 +26,9 @@ from finetune.metrics.classification import (
 )
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
+from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
 from finetune.tasks.ranking import Masking, with_both_sides
+from finetune.tasks.splits import drawn, held_out
 from pretrain.randomness import keyed_generator
 
 _AT_ONCE = 200

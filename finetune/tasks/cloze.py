@@ -22,7 +22,8 @@ from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
+from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.tasks.splits import drawn, held_out
 from pretrain.randomness import keyed_generator
 
 

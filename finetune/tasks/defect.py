@@ -14,7 +14,8 @@ from finetune.formats.labelled import read_labelled_texts
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
-from finetune.tasks.labelling import drawn, given_labels, held_out, label_shares, wanted_labels
+from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.tasks.splits import drawn, held_out
 
 
 class DefectConfig(Config):

@@ -1,7 +1,6 @@
 """What the tasks that label have in common."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +8,6 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from finetune.examples import Labelled
 from finetune.metrics.classification import best_threshold
-from pretrain.randomness import keyed_generator
-
-Item = TypeVar("Item")
 
 
 def wanted_labels(items: Sequence[Labelled]) -> NDArray[np.int64]:
@@ -33,23 +29,6 @@ def chosen_threshold(items: Sequence[Labelled], probability_NC: NDArray[np.float
     if not any(item.label == 1 for item in items):
         return None
     return best_threshold(wanted_labels(items), probability_NC[:, 1])
-
-
-def drawn(items: Sequence[Item], most: int | None, seed: int, purpose: str) -> list[Item]:
-    """`most` of the items, drawn by seed and in their order; all for None."""
-    if most is None or most >= len(items):
-        return list(items)
-    chosen = keyed_generator(seed, f"task-{purpose}").permutation(len(items))[:most]
-    return [items[index] for index in np.sort(chosen)]
-
-
-def held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """(what is left, one item in twenty but at most 500), drawn by seed."""
-    order = keyed_generator(seed, "task-hold-out").permutation(len(items))
-    num_valid = min(500, max(1, len(items) // 20)) if len(items) > 1 else 0
-    chosen = set(order[:num_valid].tolist())
-    left = [item for number, item in enumerate(items) if number not in chosen]
-    return left, [items[number] for number in sorted(chosen)]
 
 
 def label_shares(items: Sequence[Labelled], labels: Sequence[str], split: str) -> dict[str, float]:

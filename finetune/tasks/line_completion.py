@@ -20,7 +20,8 @@ from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
 from finetune.formats.literals import Literals, read_literals
 from finetune.formats.pair_files import PairSource
-from finetune.formats.published_lines import START, PublishedLines, language_of_items, published_lines
+from finetune.formats.published_lines import PublishedLines, language_of_items, published_lines
+from finetune.formats.py150 import START
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured

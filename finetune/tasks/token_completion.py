@@ -32,7 +32,7 @@ from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
 from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
-from finetune.tasks.labelling import drawn, held_out
+from finetune.tasks.splits import drawn, held_out
 from pretrain.randomness import keyed_generator
 
 _MOST_OF_CORPUS = {TRAIN_SPLIT: 20_000, TEST_SPLIT: 1_000}

@@ -4,30 +4,27 @@ Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from cluster.config import Config
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Code, PredictingData
-from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
+from finetune.layers.adaptation import depth_in_network
 from finetune.layers.loss import writing_loss
 from finetune.lexing import Lexeme
-from finetune.systems.base import Base, OnProgress, Start
-from finetune.systems.writers.extent import check_extent
+from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
+from finetune.systems.base import Base, OnProgress
 from pretrain.inference.finite import check_finite
-from pretrain.model.config import PositionsConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import UNFILLED_GROUP
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
-from pretrain.randomness import key_seed
 
 _MAX_LANES = 16
 _MAX_SCORES = 1 << 25
@@ -37,17 +34,10 @@ FloatArray = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 
-class LeftToRightConfig(Config):
+class LeftToRightConfig(AdaptedNetworkConfig):
     """The network itself predicts; nothing is added to it."""
 
     kind: Literal["left_to_right"] = "left_to_right"
-    start: Start = "pretrained"
-    positions: PositionsConfig | None = None
-    """With `start: scratch`, other positions than the base model's."""
-    adaptation: Adaptation = "full"
-    lora_rank: PositiveInt = 16
-    lora_alpha: PositiveFloat = 32.0
-    """The low-rank change is scaled by lora_alpha / lora_rank."""
     window_tokens: PositiveInt = 512
     """A text to learn is cut into windows of so many tokens."""
     segment_tokens: PositiveInt | None = None
@@ -189,12 +179,6 @@ def side_by_side(texts: Sequence[Tokens], device: torch.device) -> WindowBatch:
 
 def build(config: LeftToRightConfig, base: Base, data: PredictingData, seed: int) -> LeftToRightPredictor:
     """The predictor before training. UserError where a segment does not fit the network's positions."""
-    shape = base.shape(config.positions)
-    segment_tokens = config.segment_tokens or shape.segment_tokens
-    if config.start == "scratch":
-        shape = replace(shape, segment_tokens=segment_tokens)
-    check_extent(shape, segment_tokens, f"segment_tokens={segment_tokens}")
-    network = base.network(config.start, seed, config.positions)
-    torch.manual_seed(key_seed(seed, "low-rank weights"))
-    adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
+    segment_tokens = config.segment_tokens or base.description.segment_tokens
+    network = adapted_network(config, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
     return LeftToRightPredictor(config, NextTokenNetwork(network, segment_tokens), base.tokenizer, data.train)

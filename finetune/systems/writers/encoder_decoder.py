@@ -16,8 +16,8 @@ from finetune.layers.low_rank import add_low_rank
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
 from finetune.systems.base import Base, Start
+from finetune.systems.extent import check_extent
 from finetune.systems.writers.config import WriterConfig
-from finetune.systems.writers.extent import check_extent
 from finetune.systems.writers.from_source import SourceWriter
 from finetune.systems.writers.masked import MaskedDecoderNetwork
 from pretrain.model.block import Norm

@@ -7,22 +7,19 @@ Shapes: B lanes, P predictions, X predictions of all lanes.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
-import torch
-from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.decoding.batches import occurrences, write_in_batches
 from finetune.decoding.choosing import choose_tokens, ended_by
 from finetune.examples import WritingData
-from finetune.layers.adaptation import Adaptation, adapt, depth_in_network
+from finetune.layers.adaptation import depth_in_network
 from finetune.layers.loss import writing_loss
-from finetune.systems.base import Base, OnProgress, Start
+from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
+from finetune.systems.base import Base, OnProgress
 from finetune.systems.writers.config import WriterConfig
-from finetune.systems.writers.extent import check_extent
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,
     LaidOut,
@@ -36,25 +33,17 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import Wanted, fill_unknown_length, place_lengths
 from pretrain.inference.session import Decoder
-from pretrain.model.config import PositionsConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.randomness import key_seed, keyed_generator
+from pretrain.randomness import keyed_generator
 
 _SPECIALS_OF_A_TEXT = 3
 
 
-class PermutationWriterConfig(WriterConfig):
+class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig):
     """The pretrained network itself writes."""
 
     kind: Literal["permutation_lm"] = "permutation_lm"
-    start: Start = "pretrained"
-    positions: PositionsConfig | None = None
-    """With `start: scratch`, other positions than the base model's."""
-    adaptation: Adaptation = "full"
-    lora_rank: PositiveInt = 16
-    lora_alpha: PositiveFloat = 32.0
-    """The low-rank change is scaled by lora_alpha / lora_rank."""
     layout: Literal["separated", "continued"] = "separated"
     """Whether `<sep>` stands between source and target; "continued" where the target goes on with the source's
     text, as in completion."""
@@ -209,11 +198,5 @@ class PermutationWriter:
 def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
     """The writer before training. UserError where the texts do not fit the network's positions."""
     limits = f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens}"
-    shape = base.shape(config.positions)
-    if config.start == "scratch":
-        shape = replace(shape, segment_tokens=config.extent_tokens)
-    check_extent(shape, config.extent_tokens, limits)
-    network = base.network(config.start, seed, config.positions)
-    torch.manual_seed(key_seed(seed, "low-rank weights"))
-    adapt(network, config.adaptation, config.lora_rank, config.lora_alpha)
+    network = adapted_network(config, base, config.extent_tokens, limits, seed)
     return PermutationWriter(config, network, base.tokenizer, data, seed)
