@@ -150,6 +150,8 @@ class HeadAttention {
     for (int64_t k = 0; k < keys_.num_keys; ++k) {
       const float* value = values.row(k) + h;
 #pragma GCC unroll 4
+      for (int64_t v = 0; v < kVectors; ++v) read_ahead(value + v * kLanes);
+#pragma GCC unroll 4
       for (int64_t r = 0; r < kRows; ++r) {
         const Floats weight = all(scores_.data()[r * padded_ + k]);
 #pragma GCC unroll 4

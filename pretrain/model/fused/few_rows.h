@@ -61,6 +61,12 @@ Matrix<T> from_row(Matrix<T> matrix, int64_t first) {
   return {matrix.row(first), matrix.stride};
 }
 
+// Asks memory for what is read half a page later: by itself the processor begins anew at every page.
+inline void read_ahead(const void* from) {
+  constexpr int64_t kBytes = 2048;
+  __builtin_prefetch(static_cast<const char*>(from) + kBytes);
+}
+
 // Sum o * kRows + r grows by (row r) (row o of the matrix). The matrix has `count` rows; the last one serves for
 // those that are missing. One row of it is read after the other: memory delivers half as much of eight at a time.
 // `Inputs` is int64_t, or a number that is known when this is compiled.
@@ -74,6 +80,7 @@ inline void add_products(Matrix<const T> rows, Matrix<const T> matrix, int64_t c
     for (int64_t r = 0; r < kRows; ++r) parts[r] = sums.parts[o * kRows + r];
 #pragma GCC unroll 4
     for (int64_t i = 0; i < inputs; i += kStep<T>) {
+      read_ahead(weights + i);
       const auto weight = load_step(weights + i);
 #pragma GCC unroll 4
       for (int64_t r = 0; r < kRows; ++r) add_product(weight, load_step(rows.row(r) + i), parts[r]);
