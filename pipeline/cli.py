@@ -40,7 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# In the order of `permcode --help`.
 for _command in (
     run,
     prep,
@@ -59,8 +58,8 @@ for _command in (
     app.command()(_command)
 app.command("import")(import_model)
 app.command("export")(export_model)
-for _command in (predict, evaluate, leaderboard, serve, complete, infill, score, embed):
-    app.command()(_command)
+for _of_a_model in (predict, evaluate, leaderboard, serve, complete, infill, score, embed):
+    app.command()(_of_a_model)
 
 
 def main() -> None:

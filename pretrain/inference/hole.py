@@ -83,7 +83,7 @@ class Holes:
         lane = 0
         for text, shift in zip(texts, shifts, strict=True):
             lanes = len(text.hole.place_tokens)
-            alone = DecodingSession(decoder, lanes, text.columns_to_read, tables=self.session.tables)
+            alone = DecodingSession(decoder, lanes, text.columns_to_read)
             text.read(alone)
             self.session.take_over(alone, lane, shift)
             lane += lanes

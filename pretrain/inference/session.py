@@ -41,6 +41,14 @@ class Decoder:
             ]
             weight_VD = model.embedding.weight if model.output is None else model.output.weight
             self._output = FrozenLinear(weight_VD, model.output_bias_V.detach())
+        self._tables: dict[int, DistanceTables] = {}
+
+    def distance_tables(self, num_columns: int) -> "DistanceTables":
+        """For up to so many columns; made once for all numbers that `table_columns` rounds to the same."""
+        columns = table_columns(num_columns)
+        if columns not in self._tables:
+            self._tables[columns] = DistanceTables.of(self, columns)
+        return self._tables[columns]
 
     def logits(self, rows_BPD: Tensor) -> Tensor:
         """Scores [B, P, V] of predicted rows above the last layer."""
@@ -62,7 +70,7 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
     """Raise UserError where keys and values of so many lanes do not fit into memory."""
     config, element_bytes = decoder.model.config, decoder.layers[0].attention_dtype.itemsize
     # Of every lane keys and values; of all together the distances, of which there are twice as many.
-    columns = 2 * lanes * num_columns + 2 * num_columns
+    columns = 2 * lanes * num_columns + 2 * table_columns(num_columns)
     needed_bytes = columns * config.num_layers * config.num_heads * config.head_dim * element_bytes
     check_memory(
         needed_bytes,
@@ -70,6 +78,11 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
         f"writing {lanes:,} texts of up to {num_columns:,} tokens side by side",
         "write fewer at a time (batch, beam, samples), or shorter ones (max_new_tokens)",
     )
+
+
+def table_columns(num_columns: int) -> int:
+    """A power of two, so that few tables serve sessions of many lengths, each always the same one."""
+    return 1 << max(0, num_columns - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -105,18 +118,19 @@ class DecodingSession:
         lanes: int,
         num_columns: int,
         offset_B: Tensor | None = None,
-        tables: DistanceTables | None = None,
     ) -> None:
-        """`tables` may be those of another session with as many columns or more."""
         model = decoder.model
         config, device = model.config, model.device
         self.model, self.layers, self._logits = model, decoder.layers, decoder.logits
-        self.tables = tables or DistanceTables.of(decoder, num_columns)
+        self.tables = decoder.distance_tables(num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
+        self._column_C = torch.arange(num_columns + 1, device=device)
+        self._find_positions()
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
         self._before_BC = torch.zeros_like(self.filled_BC)
         """Columns of the document before the text; rows are of the text itself, but for those of the context."""
         self._compares_documents = config.segment_encodings
+        self._absolute = decoder.absolute
         self._last_position = getattr(config.positions, "max_positions", num_columns) - 1
         self.num_columns = 0
         """Columns in use, filled or not."""
@@ -146,6 +160,7 @@ class DecodingSession:
         self._before_BC[lanes, columns] = other._before_BC[:, : other.num_columns]
         # A token keeps its position, and so rotary keys stay as they are turned.
         self.offset_B[lanes] = other.offset_B + first_column
+        self._find_positions()
         self.num_columns = max(self.num_columns, columns.stop)
         self._look_again()
 
@@ -225,6 +240,7 @@ class DecodingSession:
         """Hold copies of these lanes and nothing else."""
         self.offset_B, self.filled_BC = self.offset_B[lane_X], self.filled_BC[lane_X]
         self._before_BC = self._before_BC[lane_X]
+        self._find_positions()
         self.caches = [
             LayerCache(cache.key_NBCH[:, lane_X], cache.value_NBCH[:, lane_X], cache.distances)
             for cache in self.caches
@@ -283,6 +299,9 @@ class DecodingSession:
         if self._hidden_B1C is not None:
             self._hidden_B1C[:, :, column] = 0.0
 
+    def _find_positions(self) -> None:
+        self._position_BC = self._column_C - self.offset_B[:, None]
+
     def _look_again(self) -> None:
         """Work out anew which columns are hidden or of another document; scores stay as they are where none is."""
         self._hidden_B1C = self._other_document_B1C = None
@@ -298,7 +317,6 @@ class DecodingSession:
     def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> Reach:
         """Successive columns, the same in every lane, all rows seeing every filled column."""
         last = first_column + num_content + num_predicted
-        column_Q = torch.arange(first_column, last, device=self.offset_B.device)
         hidden_B1K = sees_any_B11 = None
         if self._hidden_B1C is not None:
             hidden_B1K = self._hidden_B1C[:, :, : self.num_columns]
@@ -307,7 +325,7 @@ class DecodingSession:
             self.tables.span,
             num_content,
             self.num_columns,
-            column_Q - self.offset_B[:, None],
+            self._position_BC[:, first_column:last],
             hidden_B1K,
             sees_any_B11,
             first_column,
@@ -337,7 +355,10 @@ class DecodingSession:
         if tokens_BT is not None:
             rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
         rows_BQD = at_least_float32(rows_BQD)
+        if not self._absolute:
+            return rows_BQD
         # Padding, and lanes that have ended, stand before the first position or behind the last: nobody reads them.
         position_BQ = reach.position_BQ.clamp(min=0, max=self._last_position)
         added_BQD = model.input_positions.vectors(position_BQ, extent=0)
-        return rows_BQD if added_BQD is None else rows_BQD + added_BQD.to(rows_BQD.dtype)
+        assert added_BQD is not None
+        return rows_BQD + added_BQD.to(rows_BQD.dtype)

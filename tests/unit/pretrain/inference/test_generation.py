@@ -357,13 +357,21 @@ def test_samples_are_the_same_in_several_batches() -> None:
     assert later == [whole[1], whole[2], whole[4], whole[5]]
 
 
+def test_tables_of_distances_are_made_once_and_change_nothing_for_later_texts() -> None:
+    decoder, prompt = Decoder(small_model(), SEGMENT), array(1, 2, 3)
+    assert decoder.distance_tables(9) is decoder.distance_tables(16)
+    assert decoder.distance_tables(17) is not decoder.distance_tables(16)
+    (alone,) = complete_tokens(Decoder(small_model(), SEGMENT), [prompt], 6, GREEDY, ANYTHING)
+    complete_tokens(decoder, [prompt], 30, GREEDY, ANYTHING)
+    assert complete_tokens(decoder, [prompt], 6, GREEDY, ANYTHING) == [alone]
+
+
 def test_texts_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, prompt = Decoder(small_model(), SEGMENT), array(1, 2, 3)
     config = decoder.model.config
-    # Two lanes of eleven columns: keys, values and a share of the distances, in every layer.
-    needed_bytes = (
-        (2 * 2 + 2) * 11 * config.num_layers * config.model_dim * torch.finfo(decoder.model.dtype).bits // 8
-    )
+    # Two lanes of eleven columns, keys and values, and a table of distances for sixteen, in every layer.
+    rows = 2 * 2 * 11 + 2 * 16
+    needed_bytes = rows * config.num_layers * config.model_dim * torch.finfo(decoder.model.dtype).bits // 8
     monkeypatch.setattr("cluster.memory.free_bytes", lambda device: needed_bytes)
     complete_by_beam(decoder, [prompt], 8, 2, ANYTHING)
     monkeypatch.setattr("cluster.memory.free_bytes", lambda device: needed_bytes - 1)
