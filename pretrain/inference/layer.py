@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.inference.frozen_feed_forward import FrozenFeedForward
-from pretrain.inference.fused_layer import FusedLayer
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
@@ -81,12 +80,6 @@ class DecodingLayer:
             same_NH, other_NH = attention.segments.key_2NH.unbind(0)
             self.other_document_NH = (other_NH - same_NH).to(self.attention_dtype)
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
-        self._fused = FusedLayer.of(self)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the rows of a decoding step go through the compiled operator."""
-        return self._fused is not None
 
     def advance(
         self, rows_BQD: Tensor, cache: LayerCache, reach: Reach, *, only_predicted: bool = False
@@ -95,9 +88,6 @@ class DecodingLayer:
 
         With `only_predicted` the content rows end here: nobody reads the last layer's content stream.
         """
-        if self._fused is not None and self._fused.takes(rows_BQD, reach):
-            num_passed = rows_BQD.shape[1] - (reach.num_content if only_predicted else 0)
-            return self._fused.advance(rows_BQD, cache, reach, num_passed)
         if only_predicted and reach.num_content:
             return self._end_content(rows_BQD, cache, reach)
         query_BQNH, key_BQNH, value_BQNH = self._projected(rows_BQD)

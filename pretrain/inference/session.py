@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from cluster.memory import check_memory
 from pretrain.inference.context import Context
+from pretrain.inference.fused_layers import FusedLayers
 from pretrain.inference.lanes import moved_lanes
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
@@ -39,6 +40,7 @@ class Decoder:
                 for block in model.blocks
                 if isinstance(block, Block)
             ]
+            self.fused_layers = FusedLayers.of(self.layers)
             weight_VD = model.embedding.weight if model.output is None else model.output.weight
             self._output = FrozenLinear(weight_VD, model.output_bias_V.detach())
         self._tables: dict[int, DistanceTables] = {}
@@ -122,6 +124,7 @@ class DecodingSession:
         model = decoder.model
         config, device = model.config, model.device
         self.model, self.layers, self._logits = model, decoder.layers, decoder.logits
+        self._fused_layers = decoder.fused_layers
         self.tables = decoder.distance_tables(num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
         self._column_C = torch.arange(num_columns + 1, device=device)
@@ -342,10 +345,17 @@ class DecodingSession:
     def _run(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
         """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""
         rows_BQD = self._entering(tokens_BT, reach)
+        if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, reach):
+            num_predicted = rows_BQD.shape[1] - reach.num_content
+            rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, reach, num_predicted)
+        else:
+            rows_BPD = self._advance_plainly(rows_BQD, reach)
+        return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
+
+    def _advance_plainly(self, rows_BQD: Tensor, reach: Reach) -> Tensor:
         for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
             rows_BQD = layer.advance(rows_BQD, cache, reach)
-        rows_BPD = self.layers[-1].advance(rows_BQD, self.caches[-1], reach, only_predicted=True)
-        return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
+        return self.layers[-1].advance(rows_BQD, self.caches[-1], reach, only_predicted=True)
 
     def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
         """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""

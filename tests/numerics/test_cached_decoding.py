@@ -275,7 +275,7 @@ def test_compiled_layers_stay_close_through_segments_and_lanes(memory_tokens: in
     )
     torch.manual_seed(0)
     model = TwoStreamTransformer(config, VOCAB).eval()
-    assert all(layer.compiled for layer in Decoder(model, SEGMENT).layers)
+    assert Decoder(model, SEGMENT).fused_layers is not None
     prompts = [behind_eod(random_tokens(lane, 6)) for lane in range(2)]
     new = [random_tokens(10 + lane, 18) for lane in range(2)]
     found_BTV = continued(model, prompts, new).double()

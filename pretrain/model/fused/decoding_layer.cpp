@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "activations.h"
@@ -258,11 +259,34 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
              : run<at::BFloat16>(*this, rows_BQD, num_content, num_passed, first_column, keys);
 }
 
+bool DecodingLayers::takes_many_rows() const {
+  return std::all_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->takes_many_rows(); });
+}
+
+at::Tensor DecodingLayers::advance(at::Tensor rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
+                                   const std::vector<at::Tensor>& key_NBCH, const std::vector<at::Tensor>& value_NBCH,
+                                   const std::vector<at::Tensor>& distance_NRH, int64_t num_keys,
+                                   int64_t first_distance, const OptionalTensor& hidden_BQK,
+                                   const OptionalTensor& other_BQK) const {
+  const size_t count = layers.size();
+  TORCH_CHECK(key_NBCH.size() == count && value_NBCH.size() == count, "a cache for each layer");
+  TORCH_CHECK(distance_NRH.empty() || distance_NRH.size() == count, "distances for each layer or for none");
+  for (size_t l = 0; l < count; ++l) {
+    const OptionalTensor distances = distance_NRH.empty() ? OptionalTensor() : distance_NRH[l];
+    rows_BQD = layers[l]->advance(rows_BQD, num_content, l + 1 < count ? rows_BQD.size(1) : num_passed, first_column,
+                                  key_NBCH[l], value_NBCH[l], distances, num_keys, first_distance, hidden_BQK,
+                                  other_BQK);
+  }
+  return rows_BQD;
+}
+
 }  // namespace permcode
 
 TORCH_LIBRARY_FRAGMENT(permcode_attention, library) {
   library.class_<permcode::DecodingLayer>("DecodingLayer")
-      .def(torch::init<int64_t, bool, double, std::string, int64_t, const permcode::NamedTensors&>())
-      .def("takes_many_rows", &permcode::DecodingLayer::takes_many_rows)
-      .def("advance", &permcode::DecodingLayer::advance);
+      .def(torch::init<int64_t, bool, double, std::string, int64_t, const permcode::NamedTensors&>());
+  library.class_<permcode::DecodingLayers>("DecodingLayers")
+      .def(torch::init<permcode::DecodingLayers::Layers>())
+      .def("takes_many_rows", &permcode::DecodingLayers::takes_many_rows)
+      .def("advance", &permcode::DecodingLayers::advance);
 }

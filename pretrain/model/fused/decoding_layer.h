@@ -7,6 +7,7 @@
 #include <torch/custom_class.h>
 
 #include <string>
+#include <vector>
 
 #include "frozen_linear.h"
 
@@ -42,6 +43,24 @@ struct DecodingLayer : torch::CustomClassHolder {
   std::optional<FrozenLinear> gate;
   at::Tensor attention_norm_2D, feed_forward_norm_2D;
   OptionalTensor distance_NH, document_NH, other_document_NH;
+};
+
+// Layers one above the other: one call from Python for all of them.
+struct DecodingLayers : torch::CustomClassHolder {
+  using Layers = std::vector<c10::intrusive_ptr<DecodingLayer>>;
+
+  explicit DecodingLayers(Layers layers) : layers(std::move(layers)) {}
+
+  bool takes_many_rows() const;
+
+  // As a layer's; `num_passed` is of the last one, the others pass all rows on. A cache for each layer; no tensors of
+  // distances where positions have none.
+  at::Tensor advance(at::Tensor rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
+                     const std::vector<at::Tensor>& key_NBCH, const std::vector<at::Tensor>& value_NBCH,
+                     const std::vector<at::Tensor>& distance_NRH, int64_t num_keys, int64_t first_distance,
+                     const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const;
+
+  Layers layers;
 };
 
 }  // namespace permcode

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pretrain.inference.fused_layer import FusedLayer
+from pretrain.inference.fused_layers import FusedLayers
 from pretrain.inference.layer import DecodingLayer, LayerCache, attention_dtype
 from pretrain.inference.linear import MAX_FEW_ROWS
 from pretrain.inference.reach import Reach
@@ -108,12 +108,20 @@ def passed(case: Case, block: Block, seed: int, dtype: torch.dtype, fused: bool)
         torch.promote_types(dtype, torch.float32)
     )
     reach = make_reach(case, span, numbers(case.lanes, case.num_rows, columns), dtype)
-    layer._fused = FusedLayer.of(layer) if fused else None
     if fused:
-        assert layer._fused is not None
-        assert layer._fused.takes(rows_BQD, reach)
-    rows_BPD = layer.advance(rows_BQD, cache, reach, only_predicted=case.only_predicted)
+        one = fused_of(layer)
+        assert one.takes(rows_BQD, reach)
+        num_passed = case.num_predicted if case.only_predicted else case.num_rows
+        rows_BPD = one.advance(rows_BQD, [cache], reach, num_passed)
+    else:
+        rows_BPD = layer.advance(rows_BQD, cache, reach, only_predicted=case.only_predicted)
     return rows_BPD, cache.key_NBCH, cache.value_NBCH
+
+
+def fused_of(*layers: DecodingLayer) -> FusedLayers:
+    fused = FusedLayers.of(layers)
+    assert fused is not None
+    return fused
 
 
 def make_reach(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch.dtype) -> Reach:
@@ -222,13 +230,14 @@ def test_bfloat16_is_no_worse_than_the_plain_layer(norm: str, activation: str, l
     ],
 )
 def test_other_layers_stay_plain(case: Case) -> None:
-    assert FusedLayer.of(DecodingLayer(case.block(0).float(), case.activation)) is None
+    known = DecodingLayer(Case().block(0).float(), case.activation)
+    assert FusedLayers.of([known]) is not None
+    assert FusedLayers.of([known, DecodingLayer(case.block(0).float(), case.activation)]) is None
 
 
 def test_many_rows_of_a_lane_and_scattered_ones_stay_plain() -> None:
     case = Case()
-    fused = DecodingLayer(case.block(0).float(), case.activation)._fused
-    assert fused is not None
+    fused = fused_of(DecodingLayer(case.block(0).float(), case.activation))
     reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
     assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), reach)
     assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32), reach)
@@ -242,28 +251,26 @@ def test_many_lanes_need_weights_laid_out_for_many_rows(
 ) -> None:
     monkeypatch.setattr("pretrain.inference.linear._packed", lambda weight_OI: None)
     case = Case(activation=activation, lanes=MAX_FEW_ROWS, positions=AbsoluteSinusoidalPositions())
-    fused = DecodingLayer(case.block(0).float(), activation)._fused
-    assert fused is not None
+    fused = fused_of(DecodingLayer(case.block(0).float(), activation))
     reach = make_reach(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)
     assert fused.takes(torch.zeros(1, 2, 32), reach)
     assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32), reach)
     cache = torch.zeros(case.heads, MAX_FEW_ROWS, 30, case.head_dim)
     distances = case.block(0).attention.distances(reach.span, None)
     with pytest.raises(RuntimeError, match="oneDNN's layout"):
-        fused.advance(torch.zeros(MAX_FEW_ROWS, 2, 32), LayerCache(cache, cache, distances), reach, 2)
+        fused.advance(torch.zeros(MAX_FEW_ROWS, 2, 32), [LayerCache(cache, cache, distances)], reach, 2)
 
 
 def test_a_pass_outside_the_cache_is_refused() -> None:
     case = Case(positions=AbsoluteSinusoidalPositions())
-    fused = DecodingLayer(case.block(0).float(), case.activation)._fused
-    assert fused is not None
+    fused = fused_of(DecodingLayer(case.block(0).float(), case.activation))
     cache = case.heads, 1, 21, case.head_dim
     reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
     distances = case.block(0).attention.distances(reach.span, None)
     full = LayerCache(torch.zeros(cache), torch.zeros(cache), distances)
     rows_BQD = torch.zeros(1, 2, case.model_dim)
-    assert fused.advance(rows_BQD, full, reach, 2).shape == (1, 2, case.model_dim)
+    assert fused.advance(rows_BQD, [full], reach, 2).shape == (1, 2, case.model_dim)
     with pytest.raises(RuntimeError, match="columns of the cache"):
-        fused.advance(rows_BQD, full, replace(reach, first_column=21), 2)
+        fused.advance(rows_BQD, [full], replace(reach, first_column=21), 2)
     with pytest.raises(RuntimeError, match="keys in the cache"):
-        fused.advance(rows_BQD, full, replace(reach, num_keys=22), 2)
+        fused.advance(rows_BQD, [full], replace(reach, num_keys=22), 2)

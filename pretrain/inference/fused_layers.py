@@ -1,0 +1,109 @@
+"""A pass of few rows through all layers as one C++ call, where a pass in PyTorch would cost what its many calls cost.
+
+Shapes: B lanes, Q rows, P passed rows, D model.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pretrain.inference.linear import MAX_FEW_ROWS, FrozenLinear
+from pretrain.inference.reach import Reach
+from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.positions.layer import LayerPositions
+from pretrain.model.positions.transformer_xl import TransformerXLLayer
+
+if TYPE_CHECKING:
+    from pretrain.inference.layer import DecodingLayer, LayerCache
+
+
+class FusedLayers:
+    """`DecodingLayer.advance` one after the other, for rows in successive columns, at most MAX_FEW_ROWS of a lane.
+
+    Products and what enters them are rounded to the weights' type where the plain layers round them.
+    """
+
+    def __init__(self, layers: Sequence["DecodingLayer"]) -> None:
+        make: Any = torch.classes.permcode_attention.DecodingLayers
+        self._compiled = make([_compiled(layer) for layer in layers])
+        self._takes_many_rows: bool = self._compiled.takes_many_rows()
+
+    @staticmethod
+    def of(layers: Sequence["DecodingLayer"]) -> "FusedLayers | None":
+        """None for layers that the operator does not know, or where there is none."""
+        return FusedLayers(layers) if all(map(_is_known, layers)) and operators_are_there() else None
+
+    def takes(self, rows_BQD: Tensor, reach: Reach) -> bool:
+        """Whether `advance` can be used for these rows."""
+        lanes, rows = rows_BQD.shape[:2]
+        few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
+        return few and reach.first_column is not None
+
+    def advance(
+        self, rows_BQD: Tensor, caches: Sequence["LayerCache"], reach: Reach, num_passed: int
+    ) -> Tensor:
+        """The last P rows above the last layer [B, P, D], the content rows' keys and values written in every layer."""
+        assert reach.first_column is not None
+        distances = [cache.distances.keys_NRH for cache in caches]
+        passed_BPD: Tensor = self._compiled.advance(
+            rows_BQD.contiguous(),
+            reach.num_content,
+            num_passed,
+            reach.first_column,
+            [cache.key_NBCH for cache in caches],
+            [cache.value_NBCH for cache in caches],
+            [] if distances[0] is None else distances,
+            reach.num_keys,
+            reach.span.high - reach.first_column,
+            reach.hidden_BQK,
+            reach.other_document_BQK,
+        )
+        return passed_BPD
+
+
+def _is_known(layer: "DecodingLayer") -> bool:
+    return (
+        layer.dtype in (torch.float32, torch.bfloat16)
+        and layer.projection.weight_OI.device.type == "cpu"
+        and type(layer.positions) in (LayerPositions, TransformerXLLayer)
+        and layer.head_dim % 16 == 0
+        and all(linear.weight_OI.shape[1] % 32 == 0 for linear in _linears(layer).values())
+    )
+
+
+def _compiled(layer: "DecodingLayer") -> Any:
+    norms = layer.attention_norm, layer.feed_forward_norm
+    tensors = {
+        "attention_norm_2D": torch.stack([norms[0].weight_D, norms[0].bias_D]),
+        "feed_forward_norm_2D": torch.stack([norms[1].weight_D, norms[1].bias_D]),
+    }
+    for name, linear in _linears(layer).items():
+        tensors |= {f"{name}.{part}": tensor for part, tensor in _parts(linear).items()}
+    if isinstance(layer.positions, TransformerXLLayer):
+        tensors["distance_NH"] = layer.from_content_to_distance_NH.float()
+    if layer.other_document_NH is not None:
+        tensors["document_NH"] = layer.from_content_to_document_NH.float()
+        tensors["other_document_NH"] = layer.other_document_NH
+    make: Any = torch.classes.permcode_attention.DecodingLayer
+    return make(
+        layer.num_heads,
+        layer.block.pre_norm,
+        norms[0].epsilon,
+        layer.feed_forward.activation,
+        MAX_FEW_ROWS,
+        {name: tensor.detach() for name, tensor in tensors.items()},
+    )
+
+
+def _linears(layer: "DecodingLayer") -> dict[str, FrozenLinear]:
+    """The layer's products by the operator's names."""
+    network = layer.feed_forward
+    found = {"projection": layer.projection, "output": layer.output, "up": network.up, "down": network.down}
+    return found if network.gate is None else found | {"gate": network.gate}
+
+
+def _parts(linear: FrozenLinear) -> dict[str, Tensor]:
+    parts = {"weight_OI": linear.weight_OI, "packed": linear.packed, "bias_O": linear.bias_O}
+    return {name: part for name, part in parts.items() if part is not None}
