@@ -24,6 +24,8 @@ class SystemRow:
     """A line of the table, as text."""
 
     name: str
+    num_items: str
+    """Those of the headline; a metric of other ones tells so itself."""
     parameters: str
     steps: str
     metrics: list[str]
@@ -46,22 +48,29 @@ class SystemTable:
         systems, headline = summary["systems"], summary["headline"]
         columns = list(dict.fromkeys(name for found in systems.values() for name in found["metrics"]))
         order = sorted(systems, key=lambda name: -systems[name]["metrics"][headline]["value"])
-        rows = [_row(name, systems[name], columns) for name in order]
+        rows = [_row(name, systems[name], columns, headline) for name in order]
         return cls(columns, rows, summary["baseline"], headline)
 
 
-def _row(name: str, found: Mapping[str, Any], columns: list[str]) -> SystemRow:
-    metrics = [metric_text(found["metrics"].get(column)) for column in columns]
+def _row(name: str, found: Mapping[str, Any], columns: list[str], headline: str) -> SystemRow:
+    num_items = found["metrics"][headline]["num_items"]
+    metrics = [_metric_of(found["metrics"].get(column), num_items) for column in columns]
     parameters = f"{found['num_parameters'] / 1e6:.2f}M" if found["num_parameters"] else ""
     seeds = f" x {len(found['seeds'])}" if len(found["seeds"]) > 1 else ""
     steps = f"{found['best_step']:,} of {found['steps']:,}{seeds}" if found["steps"] else ""
-    return SystemRow(name, parameters, steps, metrics, _against_text(found.get("against_baseline")))
+    against = _against_text(found.get("against_baseline"))
+    return SystemRow(name, f"{num_items:,}", parameters, steps, metrics, against)
 
 
-def metric_text(found: Mapping[str, float] | None) -> str:
-    """Value, then the deviation over seeds or the 95% interval."""
+def _metric_of(found: Mapping[str, float] | None, usual_items: int) -> str:
     if found is None:
         return ""
+    others = "" if found["num_items"] == usual_items else f", {found['num_items']:,.0f} items"
+    return metric_text(found) + others
+
+
+def metric_text(found: Mapping[str, float]) -> str:
+    """Value, then the deviation over seeds or the 95% interval."""
     if "deviation" in found:
         return f"{found['value']:.4g} ± {found['deviation']:.2g}"
     return f"{found['value']:.4g} ({found['low']:.4g} to {found['high']:.4g})"
@@ -125,10 +134,10 @@ def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
     """The table of an experiment's result.json with what else was counted, for the terminal."""
     found = SystemTable.of(summary)
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("system", *found.columns, f"{found.headline} against {found.baseline}", "size"):
+    for column in ("system", "items", *found.columns, f"{found.headline} against {found.baseline}", "size"):
         table.add_column(column, overflow="fold")
     for row in found.rows:
-        table.add_row(row.name, *row.metrics, row.against, row.parameters)
+        table.add_row(row.name, row.num_items, *row.metrics, row.against, row.parameters)
     text = StringIO()
     Console(file=text, width=_TABLE_WIDTH_CHARS, color_system=None).print(table, markup=False)
     robustness = RobustnessTable.of(summary)

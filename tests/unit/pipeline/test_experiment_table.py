@@ -41,6 +41,14 @@ def test_systems_stand_the_best_first_and_what_was_cut_is_told_once() -> None:
     assert "data: test_leaked 3" in shown
 
 
+def test_every_result_carries_its_number_of_items() -> None:
+    one = system(18.0, {})
+    one["metrics"]["pass@1"] = {"value": 2.0, "low": 1.0, "high": 3.0, "num_items": 1_640}
+    shown = [line.split("│") for line in lines({"copy": one}, resumed=False) if line.startswith("copy")]
+    (cells,) = [[cell.strip() for cell in row] for row in shown]
+    assert cells[1:4] == ["100", "18 (17 to 19)", "2 (1 to 3), 1,640 items"]
+
+
 @pytest.mark.parametrize(
     ("resumed", "told"), [(False, "; it took 32s"), (True, "; the last command took 32s")]
 )
