@@ -14,6 +14,7 @@ from finetune.bugs.abstraction import abstracted_pair
 from finetune.bugs.generator import make_bugs
 from finetune.bugs.nodes import FUNCTIONS
 from finetune.examples import Pair
+from finetune.formats.languages import grammar_name
 from finetune.formats.parallel import read_lines
 from finetune.held_out import held_out_documents
 from finetune.syntax import indent_of, parse
@@ -51,7 +52,7 @@ def functions_in_file(path: Path) -> Iterator[str]:
 def functions_of_corpus(corpus: PreparedCorpus, split: str, language: str, seed: int) -> Iterator[str]:
     """Of the split's documents in that language, packages taking turns."""
     for document in held_out_documents(corpus, split, seed, language):
-        yield from functions_of(document.text, language)
+        yield from functions_of(document.text, grammar_name(language))
 
 
 def generated_bugs(

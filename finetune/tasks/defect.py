@@ -1,6 +1,11 @@
-"""Is a function defective? Devign's form: records of a function and 0 or 1; judged by accuracy (Zhou et al. 2019)."""
+"""Is a function defective? Devign's form: records of a function and 0 or 1; judged by accuracy (Zhou et al. 2019).
+
+Without files the functions are those of a corpus' held-out repositories, and the bugs are made (`finetune.bugs`). What
+is learnt has every function in both forms, so that nothing but the bug tells them apart; what is judged has one.
+"""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -9,60 +14,79 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from cluster.config import Config, LocalPath
-from finetune.examples import Labelled, LabellingData
+from cluster.errors import UserError
+from data_prep.prepared import PreparedCorpus, open_prepared
+from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_bugs
+from finetune.examples import Labelled, LabellingData, Pair
 from finetune.formats.labelled import read_labelled_texts
+from finetune.formats.languages import grammar_name
+from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
 from finetune.tasks.splits import drawn, held_out
 
+_MOST_TRAIN, _MOST_TEST = 20_000, 1_000
+"""Items of a corpus, where the config names no number."""
+
 
 class DefectConfig(Config):
     """By default the names of CodeXGLUE's files."""
 
     kind: Literal["defect"] = "defect"
-    folder: LocalPath
-    """Holds the files."""
+    folder: LocalPath | None = None
+    """Holds the files; None makes items of the corpus."""
+    language: str = "Python"
+    """Of a corpus: whose functions."""
     train: str | None = "train.jsonl"
     """None where there is nothing to learn from."""
     valid: str | None = "valid.jsonl"
-    """None takes one item in twenty of train, at most 500."""
+    """None, as a corpus, takes one item in twenty of train, at most 500."""
     test: str = "test.jsonl"
     text: str = "func"
     """Field: the function."""
     label: str = "target"
     """Field: 0 for sound, 1 for defective."""
     max_train: PositiveInt | None = None
-    """Training items, drawn by seed; None takes all."""
+    """Training items, drawn by seed; None takes all, of a corpus 20,000 at most."""
     max_test: PositiveInt | None = None
+    """None takes all, of a corpus 1,000 at most."""
 
 
 class Defect:
     """The LabellingTask of a `DefectConfig`."""
 
-    reads_corpus = False
     labels: tuple[str, ...] = ("sound", "defective")
     num_texts = 1
     chooses_threshold = False
 
     def __init__(self, config: DefectConfig) -> None:
         self.config = config
+        self.reads_corpus = config.folder is None
 
     def files(self) -> list[Path]:
         """What is read, for fingerprints."""
-        names = (self.config.train, self.config.valid, self.config.test)
-        return [self.config.folder / name for name in names if name is not None]
+        config = self.config
+        if config.folder is None:
+            return []
+        names = (config.train, config.valid, config.test)
+        return [config.folder / name for name in names if name is not None]
 
     def load(self, source: Source) -> LabellingData:
         """Raises UserError for data that cannot be used."""
-        config, seed = self.config, source.seed
-        train = self._read("train", config.train) if config.train else []
-        test = self._read("test", config.test)
+        if self.config.folder is None:
+            return self._of_corpus(source)
+        return self._of_files(self.config.folder, source.seed)
+
+    def _of_files(self, folder: Path, seed: int) -> LabellingData:
+        config = self.config
+        train = self._read(folder, "train", config.train) if config.train else []
+        test = self._read(folder, "test", config.test)
         if config.valid is None:
             train, valid = held_out(train, seed)
         else:
-            valid = self._read("valid", config.valid)
+            valid = self._read(folder, "valid", config.valid)
         known = {item.texts for item in train}
         facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
         facts["test_texts_in_train"] = sum(item.texts in known for item in test)
@@ -79,10 +103,50 @@ class Defect:
         wanted, given = wanted_labels(items), given_labels(probability_NC, threshold)
         return [accuracy(wanted, given), binary_f1(wanted, given)]
 
-    def _read(self, split: str, name: str) -> list[Labelled]:
+    def _of_corpus(self, source: Source) -> LabellingData:
+        if source.prep is None:
+            raise UserError("the defect task needs folder=DIR or a prepared corpus: give one of them")
+        corpus, config, seed = open_prepared(source.prep), self.config, source.seed
+        judged = self._made(corpus, TEST_SPLIT, seed, config.max_test or _MOST_TEST, [])
+        most_train = config.max_train or _MOST_TRAIN
+        learnt = self._made(corpus, TRAIN_SPLIT, seed, (most_train + 1) // 2, judged.pairs)
+        left, chosen = held_out(learnt.pairs, seed)
+        train = [form for pair in left for form in both_forms(pair)]
+        valid, test = one_form_each(chosen), one_form_each(judged.pairs)
+        # One function alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
+        train, valid = (train, valid) if valid else ([], test)
+        facts = {f"test_made_{kind}": float(count) for kind, count in sorted(judged.num_by_kind.items())}
+        facts |= label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
+        return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
+
+    def _made(
+        self, corpus: PreparedCorpus, split: str, seed: int, most: int, without: Sequence[Pair]
+    ) -> GeneratedBugs:
+        """Bugs in functions of the split that `without` does not have in either form. UserError for none."""
+        language = self.config.language
+        return generated_bugs(
+            functions_of_corpus(corpus, split, language, seed),
+            grammar_name(language),
+            seed,
+            most=most,
+            without=chain.from_iterable((pair.source, *pair.references) for pair in without),
+            name=split,
+        )
+
+    def _read(self, folder: Path, split: str, name: str) -> list[Labelled]:
         config = self.config
-        found = read_labelled_texts(config.folder / name, config.text, config.label, len(self.labels))
+        found = read_labelled_texts(folder / name, config.text, config.label, len(self.labels))
         return [
             Labelled(f"{split}-{number}", (text,), label)
             for number, (text, label) in enumerate(found, start=1)
         ]
+
+
+def both_forms(pair: Pair) -> list[Labelled]:
+    """The sound function and the defective one."""
+    return [Labelled(f"{pair.key}-sound", pair.references, 0), Labelled(f"{pair.key}-bug", (pair.source,), 1)]
+
+
+def one_form_each(pairs: Sequence[Pair]) -> list[Labelled]:
+    """Sound and defective ones in turn."""
+    return [both_forms(pair)[number % 2] for number, pair in enumerate(pairs)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
+from finetune.bugs.generator import make_bugs
 from finetune.examples import Labelled, LabellingData
 from finetune.experiment.exams import Answers, LabellingExam
 from finetune.formats.labelled import (
@@ -48,6 +49,31 @@ def measured(task: Defect | ClonePairs | Cloze, data: LabellingData) -> dict[str
 
 
 # Defects
+
+
+def test_a_corpus_gives_functions_with_made_bugs_and_without(corpus: PreparedCorpus) -> None:
+    task = Defect(DefectConfig(max_train=60, max_test=30))
+    data, again = (task.load(Source(corpus.folder, 1)) for _ in range(2))
+    assert (data.train, data.valid, data.test) == (again.train, again.valid, again.test)
+    assert task.reads_corpus
+    assert task.files() == []
+    assert (len(data.train), len(data.valid), len(data.test)) == (58, 1, 30)
+    assert [item.label for item in data.test] == [0, 1] * 15
+    for sound, defective in zip(data.train[::2], data.train[1::2], strict=True):
+        assert (sound.label, defective.label) == (0, 1)
+        assert make_bugs(sound.texts[0], "python", 0, 1)
+        assert sound.texts != defective.texts
+    texts = [item.texts for item in (*data.train, *data.valid, *data.test)]
+    assert len(set(texts)) == len(texts)
+    assert data.facts["test_share_defective"] == 0.5
+    assert sum(value for name, value in data.facts.items() if name.startswith("test_made_")) == 30
+
+
+def test_a_corpus_without_functions_of_the_language_is_refused(corpus: PreparedCorpus) -> None:
+    with pytest.raises(UserError, match="the test split has no Java document"):
+        Defect(DefectConfig(language="Java")).load(Source(corpus.folder, 1))
+    with pytest.raises(UserError, match="needs folder=DIR or a prepared corpus"):
+        Defect(DefectConfig()).load(NO_CORPUS)
 
 
 def test_defects_in_devigns_form(tmp_path: Path) -> None:
