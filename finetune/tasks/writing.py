@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource, Split
 from finetune.metrics.codebleu import CODEBLEU_LANGUAGES, codebleu
 from finetune.metrics.measured import Measured
-from pretrain.randomness import keyed_generator
+from finetune.tasks.splits import drawn
 
 _VALID_SHARE = 20
 _MAX_VALID = 500
@@ -46,28 +44,19 @@ def finish(
         facts["test_targets_in_train"] = sum(pair.leaked for pair in test)
         facts["test_sources_in_train"] = sum(pair.source in read for pair in test)
     return WritingData(
-        train=sample(train, files.max_train, seed, "train"),
-        valid=sample(valid, files.max_valid, seed, "valid"),
-        test=sample(test, files.max_test, seed, "test"),
+        train=drawn(train, files.max_train, seed, "train"),
+        valid=drawn(valid, files.max_valid, seed, "valid"),
+        test=drawn(test, files.max_test, seed, "test"),
         facts=facts,
     )
 
 
 def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
     """(what is left, one item in twenty but at most 500), drawn by seed."""
-    drawn = sample(
-        train, max(1, min(_MAX_VALID, len(train) // _VALID_SHARE)) if train else 0, seed, "hold-out"
-    )
-    keys = {pair.key for pair in drawn}
-    return [pair for pair in train if pair.key not in keys], drawn
-
-
-def sample(pairs: Sequence[Pair], most: int | None, seed: int, purpose: str) -> list[Pair]:
-    """`most` of the pairs, drawn by seed and in their order; all for None."""
-    if most is None or most >= len(pairs):
-        return list(pairs)
-    drawn = keyed_generator(seed, f"task-{purpose}").permutation(len(pairs))[:most]
-    return [pairs[index] for index in np.sort(drawn)]
+    num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE)) if train else 0
+    valid = drawn(train, num_valid, seed, "hold-out")
+    keys = {pair.key for pair in valid}
+    return [pair for pair in train if pair.key not in keys], valid
 
 
 def references(items: Sequence[Pair]) -> list[Sequence[str]]:
