@@ -32,13 +32,17 @@ def _lexeme(node: Node, parsed: Parsed) -> Lexeme | None:
     return Lexeme(text, _class_of(node, text), start, start + len(text.encode()))
 
 
+_NAMES_OF_PARTS = ("lifetime", "label")
+"""Rust's 'a and 'outer, which its grammar takes apart."""
+
+
 def _pieces(node: Node) -> Iterator[Node]:
     stack = [node]
     while stack:
         node = stack.pop()
         if "comment" in node.type:
             continue
-        if not node.children or _is_text(node):
+        if not node.children or _is_text(node) or node.type in _NAMES_OF_PARTS:
             yield node
         else:
             stack += reversed(node.children)
@@ -54,6 +58,8 @@ def _is_text(node: Node) -> bool:
 
 def _class_of(node: Node, text: str) -> LexemeClass:
     first = text[0]
+    if node.type in _NAMES_OF_PARTS:
+        return LexemeClass.IDENTIFIER
     if _is_text(node) or first.isdigit() or first in "\"'`" or (first == "." and text[1:2].isdigit()):
         return LexemeClass.LITERAL
     if node.is_named and ("identifier" in node.type or node.type in ("name", "constant")):

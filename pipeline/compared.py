@@ -49,7 +49,10 @@ def evaluate_all(
         for seed in found["seeds"]:
             folder = model_folder(experiment, name, seed)
             usable = UsableSystem.load(folder, decoding=decoding_of[name], training=training)
-            judge = judge or Judge.of(usable.task_config, of_task, source_of(folder, prep))
+            if judge is None:
+                judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
+                if output is not None:
+                    check_output(output, "--output", *judge.task.files())
             answers = judge.answers(usable, f"{name}, seed {seed}", reporter)
             told = {"seed": seed, "facts": judge.data.facts, "cut": answers.cut, **of_training}
             results.setdefault(name, []).append(graded(answers.measured) | told)

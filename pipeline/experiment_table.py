@@ -135,7 +135,7 @@ def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
     found = SystemTable.of(summary)
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column in ("system", "items", *found.columns, f"{found.headline} against {found.baseline}", "size"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column.replace("_", " "), overflow="fold")  # so that long names wrap at words
     for row in found.rows:
         table.add_row(row.name, row.num_items, *row.metrics, row.against, row.parameters)
     text = StringIO()

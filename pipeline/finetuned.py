@@ -113,6 +113,8 @@ def evaluate(
     decoding, of_task = decoding_in(overrides)
     usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
     judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
+    if output is not None:
+        check_output(output, "--output", *judge.task.files())
     answers = judge.answers(usable, "evaluate", reporter)
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
@@ -224,6 +226,8 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
     original = task_config.model_dump(mode="json")
     if any(values.get(key) != original.get(key) for key in ("folder", "test")):
         values |= {name: None for name in ("train", "valid") if _is_elsewhere(task_config, values, name)}
+        if values.get("train") is None and values.get("valid") == original.get("valid") is not None:
+            values["valid"] = None  # nothing is chosen where nothing is learnt
     if values["kind"] != task_config.kind:
         raise UserError(
             f"kind={values['kind']}: the system was finetuned for {task_config.kind}, not for another task"

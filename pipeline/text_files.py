@@ -32,14 +32,14 @@ def read_text_file(path: Path) -> TextFile:
         raise UserError(f"{path} cannot be read ({error.strerror}): give a file that can") from None
 
 
-def check_output(path: Path, option: str, given: Path | None = None) -> None:
-    """Before anything is computed: UserError for a folder, a place that no file can have, and the file that is read."""
+def check_output(path: Path, option: str, *read: Path) -> None:
+    """Before anything is computed: UserError for a folder, a place that no file can have, and a file that is read."""
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise UserError(f"{option} {path}: nothing can be written below {nearest}: give another name")
-    if given is not None and path.exists() and given.exists() and path.samefile(given):
+    if path.exists() and any(given.exists() and path.samefile(given) for given in read):
         raise UserError(f"{option} {path} is the file that is read: give another name")
 
 

@@ -10,8 +10,6 @@ from finetune.formats.languages import grammar_name
 from finetune.formats.literals import Literals
 from finetune.formats.py150 import LINE_END, py150_cuts, py150_tokens
 
-"""Before the first token of every input."""
-
 
 @dataclass(frozen=True)
 class PublishedLines:

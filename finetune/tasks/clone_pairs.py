@@ -79,7 +79,8 @@ class ClonePairs:
         read = self._made(masking, seed, left_out) if made else self._given(masking, seed)
         train, valid, test = read["train"], read["valid"], read["test"]
         if self.config.valid is None:
-            train, valid = held_out(train, seed)
+            # A text's right and wrong partners stay together.
+            train, valid = held_out(train, seed, group_of=lambda item: item.texts[0])
         facts = label_shares(test, self.labels, "test")
         known = {text for item in train for text in item.texts}
         facts["test_pairs_with_texts_in_train"] = sum(not known.isdisjoint(item.texts) for item in test)

@@ -79,8 +79,11 @@ class Cloze:
             raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
         corpus = open_prepared(source.prep)
         test = self._of_corpus(corpus, TEST_SPLIT, source.seed, config.max_test)
+        # Hidden words of one document show each other's answers.
         train, valid = held_out(
-            self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train), source.seed
+            self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train),
+            source.seed,
+            group_of=document_of,
         )
         facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
         # One item alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
@@ -123,6 +126,11 @@ class Cloze:
                 "use a larger corpus"
             )
         return drawn(found, most, seed, f"cloze-{split}")
+
+
+def document_of(item: Labelled) -> str:
+    """Where an item of a corpus comes from."""
+    return item.key.rpartition("@")[0]
 
 
 def masked_words(document: HeldOutDocument, words: Sequence[str], context_lines: int) -> Iterator[Labelled]:

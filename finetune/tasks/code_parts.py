@@ -1,14 +1,15 @@
 """Parts of long codes, so that none outweighs the others where tokens are judged."""
 
-import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from finetune.examples import Code
 from finetune.lexing import Lexeme
+
+_WRAPPED_CHARACTERS = 100
 
 
 def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Code:
@@ -26,16 +27,24 @@ def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Cod
 
 
 def _starts(text: str, most: int) -> Sequence[int]:
-    """Where parts may begin: at lines, up to the first of which the text's end is reached; where there are no lines, at
-    tokens between blanks; else anywhere.
+    """Where parts may begin: at lines, up to the first from which the text's end is reached. A line longer than half a
+    part counts as lines of 100 characters, each from a token with blanks around it on, where there is one.
     """
     latest, end = len(text) - most, len(text.rstrip())
-    for parting in "\n ":
-        starts = [0, *(one.end() for one in re.finditer(parting, text) if one.end() < end)]
-        usable = starts[: bisect_left(starts, latest) + 1]
-        if len(usable) > 1:
-            return usable
-    return range(latest + 1)
+    starts: list[int] = []
+    begin = 0
+    for line in text[:end].split("\n"):
+        starts.append(begin)
+        if len(line) > most // 2:
+            starts += _within(line, begin, min(_WRAPPED_CHARACTERS, max(1, most // 2)))
+        begin += len(line) + 1
+    return starts[: bisect_left(starts, latest) + 1]
+
+
+def _within(line: str, begin: int, width: int) -> Iterator[int]:
+    for place in range(width, len(line), width):
+        blank = line.find(" ", place, place + width - 1)
+        yield begin + (blank + 1 if blank >= 0 else place)
 
 
 def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:

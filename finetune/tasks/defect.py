@@ -85,6 +85,8 @@ class Defect:
         test = self._read(folder, "test", config.test)
         if config.valid is None:
             train, valid = held_out(train, seed)
+            # One function alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
+            train, valid = (train, valid) if valid else ([], test)
         else:
             valid = self._read(folder, "valid", config.valid)
         known = {item.texts for item in train}

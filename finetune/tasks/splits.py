@@ -1,6 +1,6 @@
 """Parts of a task's items, drawn by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -18,10 +18,29 @@ def drawn(items: Sequence[Item], most: int | None, seed: int, purpose: str) -> l
     return [items[index] for index in np.sort(chosen)]
 
 
-def held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """(what is left, one item in twenty but at most 500), drawn by seed."""
-    order = keyed_generator(seed, "task-hold-out").permutation(len(items))
+def held_out(
+    items: Sequence[Item],
+    seed: int,
+    *,
+    group_of: Callable[[Item], object] | None = None,
+    usable: Callable[[Item], bool] | None = None,
+) -> tuple[list[Item], list[Item]]:
+    """(what is left, one item in twenty but at most 500), drawn by seed; one item alone is left.
+
+    Items of a group stay together, unless they are all of one; only `usable` ones are held out, where there are any.
+    """
+    order = keyed_generator(seed, "task-hold-out").permutation(len(items)).tolist()
     num_valid = min(500, max(1, len(items) // 20)) if len(items) > 1 else 0
-    chosen = set(order[:num_valid].tolist())
+    groups: dict[object, list[int]] = {}
+    for number in order:
+        groups.setdefault(number if group_of is None else group_of(items[number]), []).append(number)
+    if len(groups) == 1:
+        groups = {number: [number] for number in order}
+    chosen: set[int] = set()
+    for group in groups.values():
+        if len(chosen) >= num_valid:
+            break
+        if usable is None or any(usable(items[number]) for number in group):
+            chosen.update(group)
     left = [item for number, item in enumerate(items) if number not in chosen]
     return left, [items[number] for number in sorted(chosen)]

@@ -70,6 +70,8 @@ class TokenCompletionConfig(Config):
             raise ValueError("folder must be given with the files train, valid and test")
         if self.test is None and (self.train or self.valid):
             raise ValueError("test must be given with train and valid")
+        if self.test is None and self.folder is not None:
+            raise ValueError("folder holds files: name test, and train and valid where there are such")
         if self.valid and not self.train:
             raise ValueError("train must be given with valid")
         return self
@@ -102,7 +104,7 @@ class TokenCompletion:
         if config.valid is not None:
             texts = self._texts(config.valid, TRAIN_SPLIT, None, source)
         else:
-            train, texts = held_out(train, source.seed)
+            train, texts = held_out(train, source.seed, usable=lambda one: bool(one.lexemes))
         valid = self._judged(texts, "valid", source.seed, facts)
         learnt = {one.text for one in train}
         facts["test_texts_in_train"] = sum(one.text in learnt for one in whole)

@@ -74,3 +74,10 @@ def test_lexemes_are_the_text_without_comments_and_white_space(parts: list[str])
     kept = re.sub(r"/\*.*?\*/", "", text)
     strings_kept = "".join(one for one, _ in lexed(text, "java"))
     assert re.sub(r"\s", "", strings_kept) == re.sub(r"\s", "", kept)
+
+
+def test_lifetimes_and_labels_of_rust_are_names() -> None:
+    code = "fn f<'a>(x: &'a str) -> &'a str { 'outer: loop { break 'outer; } let c = 'c'; x }"
+    found = [(one.text, one.kind) for one in grammar_lexemes(code, "Rust") if "'" in one.text]
+    names = [(name, LexemeClass.IDENTIFIER) for name in ("'a", "'a", "'a", "'outer", "'outer")]
+    assert found == [*names, ("'c'", LexemeClass.LITERAL)]

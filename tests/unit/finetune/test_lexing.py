@@ -4,6 +4,7 @@ import io
 import keyword
 import tokenize
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,3 +67,8 @@ def test_same_lexemes_as_tokenize_whatever_the_characters(rows: list[tuple[str, 
     lexemes = python_lexemes(text)
     assert [lexeme.text for lexeme in lexemes] == expected
     assert [text.encode()[one.start_byte : one.end_byte].decode() for one in lexemes] == expected
+
+
+@pytest.mark.parametrize("text", ["x = 'abc\n", "!ls it's\nx = 1\n", "y = a ? b\n"])
+def test_what_python_cannot_lex_has_no_lexemes(text: str) -> None:
+    assert python_lexemes(text) == []

@@ -29,6 +29,7 @@ from finetune.tasks.base import Source
 from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
 from finetune.tasks.cloze import Cloze, ClozeConfig, masked_words
 from finetune.tasks.defect import Defect, DefectConfig
+from finetune.tasks.splits import held_out
 
 NO_CORPUS = Source(None, 0)
 TASK_DATA = os.environ.get("PERMCODE_TASK_DATA")
@@ -310,3 +311,24 @@ def test_all_of_codexglues_cloze_items_can_be_read() -> None:
     folder = Path(str(TASK_DATA)) / "codexglue-cloze-maxmin"
     counts = {path.parent.name: len(read_cloze(path)) for path in folder.glob("*/clozeTest.json")}
     assert counts == {"go": 152, "java": 482, "javascript": 272, "php": 407, "python": 1264, "ruby": 38}
+
+
+def test_what_is_held_out_stays_together_unless_there_is_one_group() -> None:
+    items = [(document, number) for document in range(30) for number in range(4)]
+    left, valid = held_out(items, 0, group_of=lambda item: item[0])
+    assert len(valid) == 8
+    assert not {document for document, _ in valid} & {document for document, _ in left}
+    left, valid = held_out(items[:4], 0, group_of=lambda item: item[0])
+    assert (len(left), len(valid)) == (3, 1)
+    left, valid = held_out(items, 0, usable=lambda item: item[1] == 3)
+    assert {number for _, number in valid} == {3}
+    assert len(valid) == 6
+    assert held_out(items[:1], 0) == (items[:1], [])
+
+
+def test_one_function_alone_is_not_learnt(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        lines(tmp_path / f"{split}.jsonl", [{"func": "int f() {}", "target": 1}])
+    data = Defect(DefectConfig(folder=tmp_path, valid=None)).load(NO_CORPUS)
+    assert data.train == []
+    assert data.valid == data.test

@@ -36,15 +36,28 @@ def test_a_part_begins_a_line_and_has_the_whole_texts_lexemes_that_stand_in_it(m
     whole = Code("k", _TEXT, partial(python_lexemes, _TEXT))
     part = part_of(whole, most, np.random.default_rng(seed))
     assert len(part.text) <= most
-    start = _TEXT.find(part.text)
-    assert ("\n" + _TEXT).find("\n" + part.text) >= 0
     data = part.text.encode()
     assert [data[one.start_byte : one.end_byte].decode() for one in part.lexemes] == [
         one.text for one in part.lexemes
     ]
-    first, last = len(_TEXT[:start].encode()), len(_TEXT[: start + len(part.text)].encode())
-    inside = [one for one in whole.lexemes if first <= one.start_byte and one.end_byte <= last]
-    assert [one.text for one in part.lexemes] == [one.text for one in inside]
+    # A short part may stand in several places.
+    places = [place for place in range(len(_TEXT)) if _TEXT.startswith(part.text, place)]
+    assert any(
+        begins_where_it_may(place, most)
+        and [one.text for one in part.lexemes] == lexemes_within(whole, place, place + len(part.text))
+        for place in places
+    )
+
+
+def begins_where_it_may(place: int, most: int) -> bool:
+    """At a line, or in one longer than half a part."""
+    begin = _TEXT.rfind("\n", 0, place) + 1
+    return begin == place or len(_TEXT[begin:].split("\n")[0]) > most // 2
+
+
+def lexemes_within(whole: Code, start: int, end: int) -> list[str]:
+    first, last = len(_TEXT[:start].encode()), len(_TEXT[:end].encode())
+    return [one.text for one in whole.lexemes if first <= one.start_byte and one.end_byte <= last]
 
 
 def test_parts_are_drawn_from_anywhere_also_where_there_are_no_lines() -> None:
@@ -52,10 +65,38 @@ def test_parts_are_drawn_from_anywhere_also_where_there_are_no_lines() -> None:
     for text in (" ".join(f"t{number}" for number in range(400)), "".join(f"t{n}\n" for n in range(400))):
         parts = [part_of(Code("k", text, list), 300, generator).text for _ in range(2000)]
         starts = {text.index(part) for part in parts}
-        assert len(starts) > 200
+        assert all(any(f"t{number}" in part.split() for part in parts) for number in range(400))
         assert all(start == 0 or text[start - 1] in " \n" for start in starts)
         assert any(part.strip().endswith("t399") for part in parts)
         assert any(part.startswith("t0") for part in parts)
+
+
+@pytest.mark.parametrize("comma", [", ", ","])
+def test_all_of_a_long_line_is_judged_and_no_part_is_a_few_characters_at_the_end(comma: str) -> None:
+    numbers = [f"{number:05d}" for number in range(1500)]
+    text = f"import os\nx = [{comma.join(numbers)}]\ny = 2\n"
+    generator = np.random.default_rng(0)
+    parts = [part_of(Code("k", text, list), 2000, generator).text for _ in range(1000)]
+    assert min(map(len, parts)) > 1000
+    assert all(any(number in part for part in parts) for number in numbers)
+    assert any(part.startswith("import os") for part in parts)
+    assert any(part.endswith("y = 2\n") for part in parts)
+
+
+def test_few_texts_of_which_some_have_no_token_can_be_learnt(tmp_path: Path) -> None:
+    records = [{"code": "# nothing\n" if number % 5 == 0 else f"x = {number}\n"} for number in range(30)]
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    files = task(folder=tmp_path, train="train.jsonl", test="test.jsonl")
+    for seed in range(20):
+        data = files.load(Source(None, seed))
+        assert (len(data.train), len(data.valid)) == (29, 1)
+        assert data.valid[0].lexemes
+
+
+def test_a_folder_without_a_file_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="folder holds files: name test"):
+        task(folder=tmp_path)
 
 
 def test_a_corpus_gives_whole_texts_to_learn_and_parts_to_be_judged_by(corpus: PreparedCorpus) -> None:
