@@ -70,6 +70,8 @@ class TextSearchConfig(Config):
     def _files_stand_in_a_folder(self) -> Self:
         if self.folder is None and (self.train or self.valid or self.test or self.base):
             raise ValueError("folder must be given with the files train, valid, test and base")
+        if self.folder is not None and not (self.train or self.test):
+            raise ValueError("folder holds files: name test, train or both")
         if self.test is None and (self.valid or self.base):
             raise ValueError("test must be given with valid and base")
         return self

@@ -18,7 +18,9 @@ from finetune.systems.base import Base
 from finetune.systems.rankers.lexical import LexicalRanker, LexicalRankerConfig
 from finetune.systems.saved import module_of, save_system
 from finetune.tasks.base import Source
+from finetune.tasks.token_completion import TokenCompletionConfig
 from pipeline.cli import app
+from pipeline.finetuned import Judge
 from pretrain.inference.folders import checked_model
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
@@ -201,6 +203,29 @@ def test_an_output_that_cannot_be_is_told_before_anything_is_computed(out: Path,
     (line,) = done.stderr.splitlines()
     assert f"--output {output}: nothing can be written below {given}" in line
     assert "predict" not in done.stdout
+
+
+@pytest.mark.parametrize("of_all", [[], ["--all"]])
+def test_the_file_that_is_judged_is_not_written_over(out: Path, tmp_path: Path, of_all: list[str]) -> None:
+    judged = tmp_path / "test.jsonl"
+    judged.write_text(json.dumps({"query": "adds two numbers", "code": "def add(a, b): return a + b"}) + "\n")
+    before = judged.read_bytes()
+    done = permcode("evaluate", out, *of_all, f"folder={tmp_path}", "test=test.jsonl", "--output", judged)
+    assert done.exit_code == 2, done.output
+    assert f"--output {judged} is the file that is read" in done.stderr
+    assert judged.read_bytes() == before
+
+
+def test_another_folder_needs_no_files_to_learn_or_choose_by(tmp_path: Path) -> None:
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.txt").write_text("x = 1\n")
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in ("dev", "test"):
+        (others / f"{name}.txt").write_text("y = 2\n")
+    trained = TokenCompletionConfig(folder=tmp_path, train="train.txt", valid="dev.txt", test="test.txt")
+    judge = Judge.of(trained, [f"folder={others}"], Source(None, 0))
+    assert [one.text for one in judge.data.test] == ["y = 2"]
 
 
 def test_only_decoding_can_be_set_for_predictions(out: Path, tmp_path: Path) -> None:

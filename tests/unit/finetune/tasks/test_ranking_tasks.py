@@ -389,3 +389,8 @@ def test_bad_clone_files_are_refused(tmp_path: Path) -> None:
         CloneRetrieval(CloneRetrievalConfig(folder=tmp_path, train="a", query_language="java"))
     with pytest.raises(UserError, match="only in a known language"):
         CloneRetrieval(CloneRetrievalConfig(folder=tmp_path, train="a", names="all_masked"))
+
+
+def test_a_folder_without_a_file_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="folder holds files: name test, train or both"):
+        TextSearchConfig(folder=tmp_path)
