@@ -32,7 +32,7 @@ def _lexeme(node: Node, parsed: Parsed) -> Lexeme | None:
     return Lexeme(text, _class_of(node, text), start, start + len(text.encode()))
 
 
-_NAMES_OF_PARTS = ("lifetime", "label")
+_NAMES_IN_PARTS = ("lifetime", "label")
 """Rust's 'a and 'outer, which its grammar takes apart."""
 
 
@@ -42,7 +42,7 @@ def _pieces(node: Node) -> Iterator[Node]:
         node = stack.pop()
         if "comment" in node.type:
             continue
-        if not node.children or _is_text(node) or node.type in _NAMES_OF_PARTS:
+        if not node.children or _is_text(node) or node.type in _NAMES_IN_PARTS:
             yield node
         else:
             stack += reversed(node.children)
@@ -58,7 +58,7 @@ def _is_text(node: Node) -> bool:
 
 def _class_of(node: Node, text: str) -> LexemeClass:
     first = text[0]
-    if node.type in _NAMES_OF_PARTS:
+    if node.type in _NAMES_IN_PARTS:
         return LexemeClass.IDENTIFIER
     if _is_text(node) or first.isdigit() or first in "\"'`" or (first == "." and text[1:2].isdigit()):
         return LexemeClass.LITERAL

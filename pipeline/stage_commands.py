@@ -32,8 +32,6 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the resolved config and what would run and why; write nothing."),
 ]
-
-
 Accept = Annotated[
     list[str] | None,
     typer.Option(

@@ -23,7 +23,7 @@ from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
-from finetune.tasks.splits import drawn, held_out
+from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
 
@@ -79,16 +79,12 @@ class Cloze:
             raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
         corpus = open_prepared(source.prep)
         test = self._of_corpus(corpus, TEST_SPLIT, source.seed, config.max_test)
+        learnt = self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train)
         # Hidden words of one document show each other's answers.
-        train, valid = held_out(
-            self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train),
-            source.seed,
-            group_of=document_of,
-        )
-        facts = label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
-        # One item alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
-        train = train if valid else []
-        return LabellingData(train, valid or test, test, facts, self.num_texts, len(self.labels))
+        left, chosen = held_out(learnt, source.seed, group_of=document_of)
+        facts = label_shares(left, self.labels, "train") | label_shares(test, self.labels, "test")
+        train, valid = learnt_and_chosen_by(left, chosen, test)
+        return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def judge(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None

@@ -25,7 +25,7 @@ from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
-from finetune.tasks.splits import drawn, held_out
+from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 
 _MOST_TRAIN, _MOST_TEST = 20_000, 1_000
 """Items of a corpus, where the config names no number."""
@@ -84,9 +84,7 @@ class Defect:
         train = self._read(folder, "train", config.train) if config.train else []
         test = self._read(folder, "test", config.test)
         if config.valid is None:
-            train, valid = held_out(train, seed)
-            # One function alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
-            train, valid = (train, valid) if valid else ([], test)
+            train, valid = learnt_and_chosen_by(*held_out(train, seed), test)
         else:
             valid = self._read(folder, "valid", config.valid)
         known = {item.texts for item in train}
@@ -114,9 +112,8 @@ class Defect:
         learnt = self._made(corpus, TRAIN_SPLIT, seed, (most_train + 1) // 2, judged.pairs)
         left, chosen = held_out(learnt.pairs, seed)
         train = [form for pair in left for form in both_forms(pair)]
-        valid, test = one_form_each(chosen), one_form_each(judged.pairs)
-        # One function alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
-        train, valid = (train, valid) if valid else ([], test)
+        test = one_form_each(judged.pairs)
+        train, valid = learnt_and_chosen_by(train, one_form_each(chosen), test)
         facts = {f"test_made_{kind}": float(count) for kind, count in sorted(judged.num_by_kind.items())}
         facts |= label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))

@@ -44,3 +44,11 @@ def held_out(
             chosen.update(group)
     left = [item for number, item in enumerate(items) if number not in chosen]
     return left, [items[number] for number in sorted(chosen)]
+
+
+def learnt_and_chosen_by(
+    train: Sequence[Item], valid: Sequence[Item], test: Sequence[Item]
+) -> tuple[list[Item], list[Item]]:
+    """(train, valid); ([], test) without validation items, as one item alone has none: where nothing can be chosen,
+    nothing is learnt, and where nothing is learnt, nothing is chosen."""
+    return (list(train), list(valid)) if valid else ([], list(test))

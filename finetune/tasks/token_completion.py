@@ -32,7 +32,7 @@ from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
 from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
-from finetune.tasks.splits import drawn, held_out
+from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
 _MOST_OF_CORPUS = {TRAIN_SPLIT: 20_000, TEST_SPLIT: 1_000}
@@ -108,8 +108,7 @@ class TokenCompletion:
         valid = self._judged(texts, "valid", source.seed, facts)
         learnt = {one.text for one in train}
         facts["test_texts_in_train"] = sum(one.text in learnt for one in whole)
-        # One text alone is nothing to learn from and choose by; where nothing is learnt, nothing is chosen.
-        return PredictingData(train if valid else [], valid or test, test, facts)
+        return PredictingData(*learnt_and_chosen_by(train, valid, test), test, facts)
 
     def code(self, key: str, text: str) -> Code:
         """A text in the form of the test texts, as a whole."""

@@ -8,10 +8,8 @@ from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource, Split
 from finetune.metrics.codebleu import CODEBLEU_LANGUAGES, codebleu
 from finetune.metrics.measured import Measured
-from finetune.tasks.splits import drawn
+from finetune.tasks.splits import drawn, held_out
 
-_VALID_SHARE = 20
-_MAX_VALID = 500
 Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Measured]
 
 
@@ -52,11 +50,8 @@ def finish(
 
 
 def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """(what is left, one item in twenty but at most 500), drawn by seed."""
-    num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE)) if train else 0
-    valid = drawn(train, num_valid, seed, "hold-out")
-    keys = {pair.key for pair in valid}
-    return [pair for pair in train if pair.key not in keys], valid
+    """As `held_out`, but a pair alone is held out."""
+    return held_out(train, seed) if len(train) > 1 else ([], list(train))
 
 
 def references(items: Sequence[Pair]) -> list[Sequence[str]]:
