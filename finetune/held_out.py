@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.prepared import Block, PreparedCorpus
 from finetune.formats.languages import grammar_name
 from pretrain.randomness import keyed_generator
 
 TRAIN_SPLIT = "validation"
 TEST_SPLIT = "test"
+MOST_TOKENS = 1 << 28
+"""Of a split that are looked at: a gigabyte of code, more than any task learns."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ def held_out_documents(
 ) -> Iterator[HeldOutDocument]:
     """The documents of a split in one language, packages taking turns, so that any first part covers all packages.
 
-    A pure function of corpus, split and seed: all systems of a task read the same. Raises UserError when the
-    split has no such document, or a shard is damaged.
+    A pure function of corpus, split and seed: all systems of a task read the same. Of a split larger than `MOST_TOKENS`
+    about as many, in blocks drawn by seed. Raises UserError when there is no such document, or a shard is damaged.
     """
     generator = keyed_generator(seed, f"held-out-{split}")
-    blocks = [corpus.read_block(entry) for entry in corpus.blocks(split)]
+    blocks = _drawn_blocks(corpus, split, seed)
     places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for block_index, block in enumerate(blocks):
         for document_index, meta in enumerate(block.docs):
@@ -54,3 +56,10 @@ def held_out_documents(
         tokens = np.asarray(block.document_tokens(document_index))[:-1]
         name = f"{block.docs[document_index].repository}/{block.docs[document_index].path}"
         yield HeldOutDocument(name, corpus.tokenizer.decode(tokens), tokens)
+
+
+def _drawn_blocks(corpus: PreparedCorpus, split: str, seed: int) -> list[Block]:
+    entries = corpus.blocks(split)
+    order = keyed_generator(seed, f"held-out-blocks-{split}").permutation(len(entries))
+    before = np.cumsum([0, *(entries[index].num_tokens for index in order)])[:-1]
+    return [corpus.read_block(entries[index]) for index in sorted(order[before < MOST_TOKENS])]

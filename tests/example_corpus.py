@@ -24,13 +24,18 @@ _STDLIB = Path(tarfile.__file__).parent
 _LANGUAGES = {".py": "Python", ".java": "Java"}
 
 
-def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus:
-    """A prep folder with one block per split: {split: {package: {path: text}}}."""
+def write_corpus(
+    folder: Path, splits: Mapping[str, Packages], block_docs: int | None = None
+) -> PreparedCorpus:
+    """A prep folder of {split: {package: {path: text}}}: one block per split, or one per `block_docs` documents."""
     texts = [text for split in splits.values() for files in split.values() for text in files.values()]
     content = train_tokenizer((text.encode() for text in texts), TokenizerConfig(vocab_size=700))
     write_bytes(folder / "tokenizer.json", content)
     tokenizer = CodeTokenizer.load(folder / "tokenizer.json")
-    shards = {split: _write_shard(folder, split, packages, tokenizer) for split, packages in splits.items()}
+    shards = {
+        split: _write_shard(folder, split, packages, tokenizer, block_docs)
+        for split, packages in splits.items()
+    }
     manifest = Manifest(
         config_sha256="0" * 64,
         seed=0,
@@ -44,7 +49,9 @@ def write_corpus(folder: Path, splits: Mapping[str, Packages]) -> PreparedCorpus
     return open_prepared(folder)
 
 
-def _write_shard(folder: Path, split: str, packages: Packages, tokenizer: CodeTokenizer) -> Shard:
+def _write_shard(
+    folder: Path, split: str, packages: Packages, tokenizer: CodeTokenizer, block_docs: int | None
+) -> Shard:
     metas, arrays = [], []
     for package, files in packages.items():
         for path, text in files.items():
@@ -65,16 +72,21 @@ def _write_shard(folder: Path, split: str, packages: Packages, tokenizer: CodeTo
             arrays.append(np.append(tokenizer.encode(text), np.uint16(tokenizer.eod_id)))
     name = f"{split}-00000"
     tar_path = folder / "shards" / f"{name}.tar"
-    blocks, tar_sha256 = write_tar(tar_path, [Sample(f"{name}-00000", arrays, metas)])
+    each = block_docs or len(metas)
+    samples = [
+        Sample(f"{name}-{first:05d}", arrays[first : first + each], metas[first : first + each])
+        for first in range(0, len(metas), each)
+    ]
+    blocks, tar_sha256 = write_tar(tar_path, samples)
     index = ShardIndex(blocks=blocks).model_dump_json().encode()
     write_bytes(folder / "shards" / f"{name}.index.json", index)
     return Shard(
         name=name,
         source="here",
-        num_blocks=1,
-        num_docs=blocks[0].num_docs,
-        num_tokens=blocks[0].num_tokens,
-        num_text_bytes=blocks[0].num_text_bytes,
+        num_blocks=len(blocks),
+        num_docs=sum(block.num_docs for block in blocks),
+        num_tokens=sum(block.num_tokens for block in blocks),
+        num_text_bytes=sum(block.num_text_bytes for block in blocks),
         tar_bytes=tar_path.stat().st_size,
         tar_sha256=tar_sha256,
         index_sha256=sha256_bytes(index),

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from cluster.config import Config, LocalPath
 from cluster.errors import UserError
@@ -20,7 +20,7 @@ from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_b
 from finetune.examples import Labelled, LabellingData, Pair
 from finetune.formats.labelled import read_labelled_texts
 from finetune.formats.languages import grammar_name
-from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT
+from finetune.held_out import TEST_SPLIT
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
@@ -39,6 +39,8 @@ class DefectConfig(Config):
     """Holds the files; None makes items of the corpus."""
     language: str = "Python"
     """Of a corpus: whose functions."""
+    train_splits: tuple[Literal["train", "validation"], ...] = Field(default=("validation",), min_length=1)
+    """Of a corpus: where the functions to learn from come from."""
     train: str | None = "train.jsonl"
     """None where there is nothing to learn from."""
     valid: str | None = "valid.jsonl"
@@ -107,9 +109,9 @@ class Defect:
         if source.prep is None:
             raise UserError("the defect task needs folder=DIR or a prepared corpus: give one of them")
         corpus, config, seed = open_prepared(source.prep), self.config, source.seed
-        judged = self._made(corpus, TEST_SPLIT, seed, config.max_test or _MOST_TEST, [])
+        judged = self._made(corpus, (TEST_SPLIT,), seed, config.max_test or _MOST_TEST, [])
         most_train = config.max_train or _MOST_TRAIN
-        learnt = self._made(corpus, TRAIN_SPLIT, seed, (most_train + 1) // 2, judged.pairs)
+        learnt = self._made(corpus, config.train_splits, seed, (most_train + 1) // 2, judged.pairs)
         left, chosen = held_out(learnt.pairs, seed)
         train = [form for pair in left for form in both_forms(pair)]
         test = one_form_each(judged.pairs)
@@ -119,17 +121,17 @@ class Defect:
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
     def _made(
-        self, corpus: PreparedCorpus, split: str, seed: int, most: int, without: Sequence[Pair]
+        self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, without: Sequence[Pair]
     ) -> GeneratedBugs:
-        """Bugs in functions of the split that `without` does not have in either form. UserError for none."""
+        """Bugs in functions of the splits that `without` does not have in either form. UserError for none."""
         language = self.config.language
         return generated_bugs(
-            functions_of_corpus(corpus, split, language, seed),
+            chain.from_iterable(functions_of_corpus(corpus, split, language, seed) for split in splits),
             grammar_name(language),
             seed,
             most=most,
             without=chain.from_iterable((pair.source, *pair.references) for pair in without),
-            name=split,
+            name=splits[0],
         )
 
     def _read(self, folder: Path, split: str, name: str) -> list[Labelled]:

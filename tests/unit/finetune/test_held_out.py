@@ -51,3 +51,19 @@ def test_damaged_shard_is_refused(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UserError, match="test-00000.tar is damaged"):
         next(held_out_documents(corpus, "test", seed=0))
+
+
+def test_of_a_large_split_some_blocks_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {f"p{p}": {f"f{n}.py": f"x = {p}{n}\n" * 30 for n in range(4)} for p in range(5)}
+    corpus = write_corpus(tmp_path, {"test": packages}, block_docs=2)
+    sizes = [entry.num_tokens for entry in corpus.blocks("test")]
+    assert len(sizes) > 8
+    whole = [document.name for document in held_out_documents(corpus, "test", 1)]
+    most = sum(sizes) // 3
+    monkeypatch.setattr("finetune.held_out.MOST_TOKENS", most)
+    some, again, other = (list(held_out_documents(corpus, "test", seed)) for seed in (1, 1, 2))
+    assert [document.name for document in some] == [document.name for document in again]
+    assert {document.name for document in some} != {document.name for document in other}
+    assert {document.name for document in some} < set(whole)
+    num_tokens = sum(len(document.tokens) + 1 for document in some)
+    assert most <= num_tokens < most + max(sizes)

@@ -70,6 +70,17 @@ def test_a_corpus_gives_functions_with_made_bugs_and_without(corpus: PreparedCor
     assert sum(value for name, value in data.facts.items() if name.startswith("test_made_")) == 30
 
 
+def test_functions_of_the_train_split_are_learnt_from_where_asked(corpus: PreparedCorpus) -> None:
+    some = Defect(DefectConfig(max_test=30)).load(Source(corpus.folder, 1))
+    more = Defect(DefectConfig(max_test=30, train_splits=("validation", "train"))).load(
+        Source(corpus.folder, 1)
+    )
+    assert more.test == some.test
+    assert len(more.train) > len(some.train)
+    judged = {text for item in more.test for text in item.texts}
+    assert judged.isdisjoint(text for item in (*more.train, *more.valid) for text in item.texts)
+
+
 def test_a_corpus_without_functions_of_the_language_is_refused(corpus: PreparedCorpus) -> None:
     with pytest.raises(UserError, match="the test split has no Java document"):
         Defect(DefectConfig(language="Java")).load(Source(corpus.folder, 1))
