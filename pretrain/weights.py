@@ -1,4 +1,8 @@
-"""A model as a folder: its config, its weights, the tokenizer it reads."""
+"""A model as a folder: its config, its weights, the tokenizer it reads.
+
+A finetuned system's folder is one too, where a network stands in it as a module: `config.json` then names that module,
+and the weights are those of all the system.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +19,9 @@ from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
 _FORMAT = 2
+CONFIG_NAME = "config.json"
+WEIGHTS_NAME = "model.safetensors"
+TOKENIZER_NAME = "tokenizer.json"
 _DEFAULT_SEGMENT_TOKENS = 512
 """For a model of which nobody knows how it was trained: XLNet's."""
 
@@ -85,30 +92,39 @@ def save_model(
     """
     source = weights or dict(model.named_parameters())
     data = save({name: value.detach().float().contiguous().cpu() for name, value in source.items()})
-    write_bytes(folder / "model.safetensors", data)
-    write_bytes(folder / "tokenizer.json", tokenizer.read_bytes())
-    hashes = {
-        "model.safetensors": sha256_bytes(data),
-        "tokenizer.json": sha256_file(folder / "tokenizer.json"),
-    }
-    write_json(
-        folder / "config.json", ModelDescription.of(model, segment_tokens).to_json() | {"sha256": hashes}
-    )
+    write_bytes(folder / WEIGHTS_NAME, data)
+    write_bytes(folder / TOKENIZER_NAME, tokenizer.read_bytes())
+    hashes = {WEIGHTS_NAME: sha256_bytes(data), TOKENIZER_NAME: sha256_file(folder / TOKENIZER_NAME)}
+    write_config(folder, model, segment_tokens, hashes)
+
+
+def write_config(
+    folder: Path,
+    model: TwoStreamTransformer,
+    segment_tokens: int | None,
+    sha256: Mapping[str, str],
+    module: str = "",
+) -> None:
+    """Write the `config.json` of a folder that holds the files of `sha256`; `module` is the model's name in what the
+    weights are of."""
+    description = ModelDescription.of(model, segment_tokens).to_json()
+    write_json(folder / CONFIG_NAME, description | {"sha256": dict(sha256), "module": module})
 
 
 def load_pretrained(folder: Path) -> TwoStreamTransformer:
     """The model of a folder, float32, in training mode. Raises UserError when a file is missing or damaged."""
-    return build_model(check_model_folder(folder), folder / "model.safetensors")
+    return build_model(check_model_folder(folder), folder)
 
 
 def check_model_folder(folder: Path) -> ModelDescription:
     """The description of a folder whose files all have their checksums; UserError otherwise."""
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} holds no model (config.json is missing): run `permcode pretrain` first")
-    description = ModelDescription.read(folder / "config.json")
-    hashes = read_json(folder / "config.json").get("sha256")
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        raise UserError(f"{folder} holds no model ({CONFIG_NAME} is missing): run `permcode pretrain` first")
+    description = ModelDescription.read(path)
+    hashes = read_json(path).get("sha256")
     if not isinstance(hashes, dict):
-        raise UserError(f"{folder / 'config.json'} is damaged (no checksums): restore it or pretrain again")
+        raise UserError(f"{path} is damaged (no checksums): restore it or pretrain again")
     for name, expected in hashes.items():
         if not (folder / name).is_file() or sha256_file(folder / name) != expected:
             raise UserError(
@@ -117,16 +133,21 @@ def check_model_folder(folder: Path) -> ModelDescription:
     return description
 
 
-def build_model(description: ModelDescription, weights: Path) -> TwoStreamTransformer:
-    """A network with the weights of a safetensors file.
+def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransformer:
+    """A network with the weights of a model's folder.
 
     Raises UserError, which names the first tensor that does not fit, when they are of another network.
     """
+    path = folder / WEIGHTS_NAME
     try:
-        tensors = load_file(weights)
+        tensors = load_file(path)
     except Exception as error:  # safetensors has an exception of its own for every kind of damage
-        raise UserError(f"{weights} is damaged (cannot be read): restore it or pretrain again") from error
-    return model_with(description, tensors, weights)
+        raise UserError(f"{path} is damaged (cannot be read): restore it or pretrain again") from error
+    module = read_json(folder / CONFIG_NAME).get("module")
+    if module:
+        start = f"{module}."
+        tensors = {name.removeprefix(start): one for name, one in tensors.items() if name.startswith(start)}
+    return model_with(description, tensors, path)
 
 
 def model_with(

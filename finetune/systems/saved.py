@@ -3,6 +3,7 @@
 system.json           what it is: the system's and the task's config, the shape of the base model
 model.safetensors     all parameters, float32; absent where there are none
 tokenizer.json
+config.json           where a network stands in it that can be used by itself: see `pretrain.weights`
 """
 
 from dataclasses import dataclass
@@ -13,16 +14,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
+from torch.nn.utils import parametrize
 
 from cluster.errors import UserError
 from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
 from data_prep.tokenizer import CodeTokenizer
 from finetune.systems.base import Base, System
-from pretrain.weights import ModelDescription
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.weights import CONFIG_NAME, TOKENIZER_NAME, WEIGHTS_NAME, ModelDescription, write_config
 
 SYSTEM_NAME = "system.json"
-_WEIGHTS_NAME = "model.safetensors"
-_TOKENIZER_NAME = "tokenizer.json"
 _FORMAT = 1
 
 
@@ -44,7 +45,7 @@ class SavedSystem:
     @property
     def has_weights(self) -> bool:
         """Whether there is anything to load; not for systems that only count."""
-        return _WEIGHTS_NAME in self.sha256
+        return WEIGHTS_NAME in self.sha256
 
 
 def save_system(
@@ -62,11 +63,14 @@ def save_system(
     if module is not None:
         tensors = {name: one.detach().float().contiguous().cpu() for name, one in module.named_parameters()}
         data = save(tensors)
-        write_bytes(folder / _WEIGHTS_NAME, data)
-        hashes[_WEIGHTS_NAME] = sha256_bytes(data)
+        write_bytes(folder / WEIGHTS_NAME, data)
+        hashes[WEIGHTS_NAME] = sha256_bytes(data)
     assert base.weights is not None
-    write_bytes(folder / _TOKENIZER_NAME, base.weights.tokenizer.read_bytes())
-    hashes[_TOKENIZER_NAME] = sha256_file(folder / _TOKENIZER_NAME)
+    write_bytes(folder / TOKENIZER_NAME, base.weights.tokenizer.read_bytes())
+    hashes[TOKENIZER_NAME] = sha256_file(folder / TOKENIZER_NAME)
+    (folder / CONFIG_NAME).unlink(missing_ok=True)  # of what was saved here before
+    if (found := _usable_network(module)) is not None:
+        write_config(folder, found[1], base.description.segment_tokens, hashes, module=found[0])
     values = {
         "format": _FORMAT, "system": system, "task": task, "seed": seed, "labels": labels,
         "threshold": threshold, "description": base.description.to_json(), "sha256": hashes,
@@ -79,6 +83,16 @@ def module_of(system: System) -> nn.Module | None:
     module = system.learner.module if system.learner else getattr(system, "module", None)
     assert module is None or isinstance(module, nn.Module)
     return module
+
+
+def _usable_network(module: nn.Module | None) -> tuple[str, TwoStreamTransformer] | None:
+    """The one network in a system, and its name there; None where there is none, or LoRA keeps its weights in parts."""
+    found = [] if module is None else [
+        (name, one) for name, one in module.named_modules() if isinstance(one, TwoStreamTransformer)
+    ]  # fmt: skip
+    if len(found) != 1 or any(parametrize.is_parametrized(one) for one in found[0][1].modules()):
+        return None
+    return found[0]
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
@@ -116,12 +130,12 @@ def saved_base(folder: Path, device: torch.device) -> Base:
     """The base model's shape and tokenizer, without weights: the system's own hold them all."""
     path = folder / SYSTEM_NAME
     description = ModelDescription.of_json(read_saved(folder).description, path)
-    return Base(description, CodeTokenizer.load(folder / _TOKENIZER_NAME), None, device)
+    return Base(description, CodeTokenizer.load(folder / TOKENIZER_NAME), None, device)
 
 
 def load_weights(folder: Path, module: nn.Module) -> None:
     """Put the saved parameters into a module built from the same configs. Raises UserError when they do not fit."""
-    path = folder / _WEIGHTS_NAME
+    path = folder / WEIGHTS_NAME
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:

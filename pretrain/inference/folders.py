@@ -8,7 +8,12 @@ from cluster.errors import UserError
 from pretrain.checkpoint.finding import newest_valid, problem_of
 from pretrain.checkpoint.reading import load_weights
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import ModelDescription, build_model, check_model_folder, model_with
+from pretrain.weights import CONFIG_NAME, ModelDescription, build_model, check_model_folder, model_with
+
+_MODEL_PLACES = (".", "model", "seed-0/model", "pretrained/seed-0/model")
+"""In a model's folder, a pretraining's or a seed's, a system's, a task's."""
+_SYSTEM_NAME = "system.json"
+"""Lies in the model folder of every finetuned system."""
 
 OnDamaged = Callable[[str], None]
 """Told in one line of each damaged checkpoint that is passed over."""
@@ -37,22 +42,28 @@ class ModelFiles:
         """The network with its weights. Raises UserError when they cannot be read or are of another network."""
         if self.is_checkpoint:
             return model_with(description, load_weights(self.folder), self.folder)
-        return build_model(description, self.folder / "model.safetensors")
+        return build_model(description, self.folder)
 
 
 def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> ModelFiles:
     """The model that `path` stands for.
 
     A model folder or a checkpoint stands for itself; the folder of a pretraining stage for its model, or its newest
-    valid checkpoint while it has none; the folder of a task for its adapted model; a run's folder for its newest
-    pretraining stage, one with a model first, then one with a usable checkpoint. Checkpoints passed over are named to
-    `on_damaged`. Raises UserError when there is no model, or only checkpoints that cannot be used.
+    valid checkpoint while it has none; the folder of a task, of its system or of one seed for the network adapted by it
+    (a task's: by its system `pretrained`; without a seed the first); a run's folder for its newest pretraining stage,
+    one with a model first, then one with a usable checkpoint. Checkpoints passed over are named to `on_damaged`.
+    Raises UserError when there is no model, or only checkpoints that cannot be used.
     """
     if not path.is_dir():
         raise UserError(f"{path} is no folder: give a run's folder, a stage's, a checkpoint's or a model's")
     found = _model_at(path) or _newest_stage(path) or _checkpoint_of(path, on_damaged)
     if found is None:
         found = _newest_checkpoint(_newest_first(path.glob("pretrain-*")), on_damaged)
+    if found is None and any((path / inner / _SYSTEM_NAME).is_file() for inner in _MODEL_PLACES):
+        raise UserError(
+            f"{path} holds a finetuned system whose network cannot be used by itself (LoRA keeps it in parts, other "
+            "systems have none): use `permcode predict` or `permcode serve`"
+        )
     if found is None:
         raise UserError(
             f"{path} holds no model: give the folder of a run that has pretrained up to its first checkpoint, "
@@ -79,14 +90,15 @@ def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[Mode
 def _model_at(path: Path) -> ModelFiles | None:
     if (path / "COMMIT.json").is_file():
         return _commit(path)
-    for folder in (path, path / "model", path / "pretrained" / "model"):
-        if (folder / "config.json").is_file():
-            return ModelFiles(folder, folder / "config.json")
+    for inner in _MODEL_PLACES:
+        folder = path / inner
+        if (folder / CONFIG_NAME).is_file():
+            return ModelFiles(folder, folder / CONFIG_NAME)
     return None
 
 
 def _newest_stage(run: Path) -> ModelFiles | None:
-    models = _newest_first(run.glob("pretrain-*/model/config.json"))
+    models = _newest_first(run.glob(f"pretrain-*/model/{CONFIG_NAME}"))
     return _model_at(models[0].parent) if models else None
 
 

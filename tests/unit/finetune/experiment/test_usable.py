@@ -29,6 +29,8 @@ from finetune.lexing import python_lexemes
 from finetune.systems.base import Base
 from finetune.systems.saved import module_of, save_system
 from pretrain.inference.folders import checked_model
+from pretrain.inference.language_model import PermutationLM
+from pretrain.model.transformer import TwoStreamTransformer
 
 _WRITER = {"source_tokens": 24, "target_tokens": 8}
 _SMALL_STACK = {"num_layers": 1, "num_heads": 2, "ffn_dim": 16}
@@ -144,6 +146,49 @@ def test_a_text_that_cannot_be_lexed_has_no_answer_and_those_beside_it_have(
     answers = usable.answer([{"text": "a = b"}, {"text": "('"}, {"text": ""}, {"text": "c"}])
     assert [len(one["tokens"]) for one in answers] == [3, 0, 0, 1]
     assert [one["prediction"] is None for one in answers] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("task", "system", "name"),
+    [
+        (_TRANSLATION, {"kind": "permutation_lm", **_WRITER}, "network"),
+        (_TRANSLATION, {"kind": "encoder_decoder", "decoder": _SMALL_STACK, **_WRITER}, "encoder"),
+        (_SEARCH, {"kind": "bi_encoder"}, "encoder.network"),
+        (_TOKENS, {"kind": "left_to_right", "start": "scratch", "positions": {"kind": "rotary"}}, "network"),
+        (_DEFECT, {"kind": "classifier", "adaptation": "head"}, "encoder.network"),
+    ],
+)
+def test_the_network_of_a_saved_system_can_be_used_by_itself(
+    base: Base, tmp_path: Path, task: dict[str, Any], system: dict[str, Any], name: str
+) -> None:
+    folder = tmp_path / "task" / "pretrained" / "seed-0" / "model"
+    _, built = saved_and_loaded(base, folder, task, system)
+    module = module_of(built)
+    assert module is not None
+    network = module.get_submodule(name)
+    assert isinstance(network, TwoStreamTransformer)
+    texts = ["def f(a): return a", "x = 1"]
+    wanted = [one.bits_per_byte for one in PermutationLM(network, base.tokenizer).score(texts)]
+    for place in (folder, folder.parent, folder.parent.parent, tmp_path / "task"):
+        found = PermutationLM.from_run(place, device="cpu")
+        assert found.segment_tokens == base.description.segment_tokens
+        assert [one.bits_per_byte for one in found.score(texts)] == wanted
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        {"kind": "permutation_lm", "adaptation": "lora", "lora_rank": 2, **_WRITER},
+        {"kind": "aligned_rnn", "embedding_dim": 8, "state_dim": 8, **_WRITER},
+    ],
+)
+def test_a_saved_system_without_a_whole_network_says_so(
+    base: Base, tmp_path: Path, system: dict[str, Any]
+) -> None:
+    saved_and_loaded(base, tmp_path / "seed-0" / "model", _TRANSLATION, {"kind": "permutation_lm", **_WRITER})
+    saved_and_loaded(base, tmp_path / "seed-0" / "model", _TRANSLATION, system)
+    with pytest.raises(UserError, match="a finetuned system whose network cannot be used by itself"):
+        PermutationLM.from_run(tmp_path)
 
 
 def saved_and_loaded(
