@@ -28,9 +28,10 @@ class Point:
 class Lineage:
     """Takes a journal's records in order and hands out the points that count, those of a metric by rising steps.
 
-    Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one. A point is
-    then settled when a commit is behind it and so many steps behind that commit: a rewind goes back to the newest
-    commit before the spike, so it cannot reach the point any more. The end of a run settles everything.
+    Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one; steps that
+    were not applied are none of them and do not part them. A point is then settled when a commit is behind it and so
+    many steps behind that commit: a rewind goes back to the newest commit before the spike, so it cannot reach the
+    point any more. The end of a run settles everything.
 
     Nobody can know that a run will go on under other settings: then points of steps that were handed out come again,
     with other values.
@@ -42,6 +43,7 @@ class Lineage:
         """Of each metric, in the lineage that holds."""
         self._waiting: list[Point] = []
         self._commits: list[int] = []
+        self._not_applied: set[int] = set()
         self._has_ended = False
         self._is_changed = False
         """Whether this attempt goes on under settings other than those of the commit that it goes on from."""
@@ -68,7 +70,7 @@ class Lineage:
         """The points that became settled since the last call, by time of recording."""
         if self._patience_steps is None or self._has_ended:
             return self.all_so_far()
-        last_safe_commit = max(self._last_steps.values(), default=0) - self._patience_steps
+        last_safe_commit = self._last_before_a_spike(self._patience_steps)
         safe_step = max((step for step in self._commits if step <= last_safe_commit), default=0)
         settled = [point for point in self._waiting if point.step <= safe_step]
         self._waiting = [point for point in self._waiting if point.step > safe_step]
@@ -89,7 +91,17 @@ class Lineage:
         self._has_ended = False  # a finished run may be extended
         self._patience_steps = facts.get(PATIENCE_FACT)
 
+    def _last_before_a_spike(self, patience_steps: int) -> int:
+        """The step before as many applied steps as make a spike, of those that were made so far."""
+        step, left = max(self._last_steps.values(), default=0), patience_steps
+        while left > 0 and step > 0:
+            left -= step not in self._not_applied
+            step -= 1
+        return step
+
     def _take_step(self, record: JournalRecord, step: int) -> None:
+        if not record.facts.get("applied", True) and step > max(self._last_steps.values(), default=0):
+            self._not_applied.add(step)
         for name, value in record.metrics.items():
             if step > self._last_steps.get(name, -1):
                 self._last_steps[name] = step
@@ -99,6 +111,7 @@ class Lineage:
         self._last_steps = {name: min(step, to_step) for name, step in self._last_steps.items()}
         self._waiting = [point for point in self._waiting if point.step <= to_step]
         self._commits = [step for step in self._commits if step <= to_step]
+        self._not_applied = {step for step in self._not_applied if step <= to_step}
 
 
 def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, float]]:

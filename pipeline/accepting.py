@@ -4,6 +4,7 @@ A stage's folder is named by its config. So a run whose settings were changed an
 along under the new name: what was trained stays, and `pretrain` says in the journal what changed.
 """
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from pipeline.config import PlaceConfig
 from pipeline.graph import Stage, Step, stage_folders
 from pipeline.stage_record import RECORD_NAME
 from pretrain.checkpoint.compatibility import Rule, rule_of
+from pretrain.weights import CONFIG_NAME
 
 Made = TypeVar("Made", bound=PlaceConfig)
 _PREFIX = "pretrain."
@@ -60,12 +62,18 @@ def could_be_accepted(keys: Sequence[str]) -> bool:
 
 
 def take_over(out: Path, before: Sequence[Stage], now: Sequence[Stage], name: str = "pretrain") -> None:
-    """Give a stage's folder of the stages before the name it has now; does nothing when it has it."""
+    """Give a stage's folder of the stages before the name it has now; does nothing when it has it.
+
+    What it came to under its old settings goes, a pretraining's model too: it would be taken for the newest.
+    """
     old, new = (stage_folders(stages, out)[name] for stages in (before, now))
     if old == new or not old.is_dir() or new.exists():
         return
     for result in _RESULT_NAMES:
         (old / result).unlink(missing_ok=True)
+    if name == "pretrain":
+        (old / "model" / CONFIG_NAME).unlink(missing_ok=True)  # first: without it the folder is no model
+        shutil.rmtree(old / "model", ignore_errors=True)
     old.rename(new)
     fsync_folder(out)
 

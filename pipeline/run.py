@@ -13,7 +13,7 @@ from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
 from pipeline.accepting import config_of, refuse_to_leave_training, take_over
 from pipeline.config import PlaceConfig, RunConfig
-from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage
+from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
 from pipeline.mlflow_store import store_uri
@@ -21,6 +21,7 @@ from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, work
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.stages import build_stages
 from pipeline.summary import summary_lines
+from pretrain.checkpoint.compatibility import check_newest
 
 LOG_NAME = "logs/permcode.log"
 
@@ -40,8 +41,11 @@ def run_pipeline(
 
     def keep_training(theirs: Mapping[str, Any]) -> None:
         if accepted:
-            before = build_stages(config_of(theirs, RunConfig))
-            take_over(out, ancestors(before, "pretrain"), ancestors(build_stages(config), "pretrain"))
+            before = ancestors(build_stages(config_of(theirs, RunConfig)), "pretrain")
+            now = ancestors(build_stages(config), "pretrain")
+            for folder in {stage_folders(stages, out)["pretrain"] for stages in (before, now)}:
+                check_newest(folder / "checkpoints", config.pretrain, config.seed, accepted)
+            take_over(out, before, now)
 
     stages = needed_stages(build_stages(config, accepted), targets)
     _register(config, out, run_stages(stages, config, out, make_reporter, accepted, keep_training))

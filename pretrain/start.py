@@ -14,7 +14,7 @@ from cluster.lineage import PATIENCE_FACT
 from cluster.storage import read_json
 from pretrain.agreement import agreed
 from pretrain.attempt import Attempt
-from pretrain.checkpoint.compatibility import check_resumable
+from pretrain.checkpoint.compatibility import check_num_steps, check_resumable
 from pretrain.checkpoint.finding import STATE_NAME, newest_valid, remove_commit, remove_unfinished
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.reading import open_commit
@@ -126,6 +126,7 @@ def _restore(state: TrainState, this: Attempt, folder: Path) -> None:
     commit = open_commit(folder)
     for change in check_resumable(commit.identity, this.identity, this.run.accepted):
         this.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
+    check_num_steps(commit.step, state.config)
     state.engine.restore(commit)
     state.memory = commit.memory(state.lanes).to(state.memory.group_BM.device)
     if commit.state["rewinds_seen"] > len(state.rewinds):

@@ -21,9 +21,6 @@ from pretrain.orders.mixture import OrderMixture
 from pretrain.randomness import seed_dropout
 from pretrain.schedule import learning_rate
 
-_CURSORS_KEPT = 100
-"""More than a spike has steps."""
-
 
 @dataclass
 class TrainState:
@@ -48,7 +45,7 @@ class TrainState:
     cursor: int = 0
     """The data step to read next: `step`, and one more for every data step that a rewind passed over."""
     cursors: dict[int, int] = field(default_factory=dict)
-    """Of the last steps, by the step's number (from 1): what a spike is traced back to."""
+    """Of the last step and of all that a spike may come to cover, by number (from 1): what it is traced back to."""
     skipped_in_a_row: int = 0
     """Steps before this one that were not applied."""
 
@@ -110,7 +107,7 @@ def train_step(state: TrainState, stop_asked: bool, watchdog: Watchdog) -> StepR
     if update.applied:
         state.memory = concatenate(memories)
     state.step += 1
-    state.cursors = {step: old for step, old in state.cursors.items() if step > state.step - _CURSORS_KEPT}
+    state.cursors = {step: old for step, old in state.cursors.items() if state.spikes.covers(step)}
     state.cursors[state.step] = cursor
     state.cursor = state.rewinds.next_cursor(cursor)
     return StepResult(

@@ -1,7 +1,7 @@
 """Whether a run may go on from a commit under the config it is now given."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.storage import read_json
+from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.config import PretrainConfig
 
 IDENTITY_NAME = "config.json"
@@ -54,6 +55,9 @@ RULES: dict[str, Rule] = {
     "tokenizer": Rule.NEVER,
 }
 """By dotted key; a rule holds for all keys below it that have none of their own. What has no rule may never change."""
+
+_FOLLOWS = {"corpus": "data", "deterministic_threads": "deterministic"}
+"""Changed together with what it follows from, a setting is accepted together with it."""
 
 _WHY_NEVER = {
     "model": "the weights are of the other shape",
@@ -161,6 +165,7 @@ def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[st
         told = "; ".join(f"{change} ({_why_never(change.key)})" for change in never)
         raise UserError(f"this run cannot go on: {told}: set back what changed, or use another --out")
     refused = [change for change in changes if not accepted.intersection(_with_parents(change.key))]
+    refused = [change for change in refused if not _follows_another(change, changes)]
     if refused:
         told = "; ".join(_with_consequence(change) for change in refused)
         flags = " ".join(f"--accept {change.key}" for change in refused)
@@ -168,6 +173,35 @@ def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[st
             f"this run was begun with other settings: {told}: set back what changed, or go on with {flags}"
         )
     return changes
+
+
+def check_num_steps(step: int, config: PretrainConfig) -> None:
+    """Raise UserError where a run that has come to `step` is to end before it."""
+    if config.num_steps < step:
+        raise UserError(
+            f"this run has made {step} steps, and num_steps is now {config.num_steps}: set it to {step} or more, or "
+            "use another --out"
+        )
+
+
+def check_newest(checkpoints: Path, config: PretrainConfig, seed: int, accepted: frozenset[str]) -> None:
+    """What of `check_resumable` and `check_num_steps` can be told before the corpus is opened and anything is changed.
+
+    Of the newest commit that says what it was made with; nothing is checked where there is none.
+    """
+    for commit in step_folders(checkpoints):
+        try:
+            saved = RunIdentity.read(commit)
+        except UserError:
+            continue  # damaged, or of another version: training says so, or passes over it
+        check_resumable(saved, replace(saved, config=config, seed=seed), accepted)
+        check_num_steps(step_of(commit) or 0, config)
+        return
+
+
+def _follows_another(change: Change, changes: Sequence[Change]) -> bool:
+    source = _FOLLOWS.get(change.key)
+    return source is not None and any(source in _with_parents(other.key) for other in changes)
 
 
 def _with_consequence(change: Change) -> str:

@@ -57,6 +57,10 @@ class SpikeDetector:
         self.high = []
         return spike
 
+    def covers(self, step: int) -> bool:
+        """Whether the spike that the high losses may become goes back to `step`."""
+        return bool(self.high) and self.high[0][0] <= step
+
     def _accept(self, loss: float) -> None:
         self.recent = [*self.recent, loss][-self.window_steps :]
 

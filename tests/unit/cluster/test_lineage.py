@@ -9,8 +9,9 @@ from cluster.journal import JournalRecord
 from cluster.lineage import Lineage, counting_steps
 
 
-def step(number: int, **metrics: float) -> JournalRecord:
-    return JournalRecord(kind="step", time_s=float(number), step=number, metrics=metrics)
+def step(number: int, applied: bool = True, **metrics: float) -> JournalRecord:
+    facts = {"applied": applied}
+    return JournalRecord(kind="step", time_s=float(number), step=number, metrics=metrics, facts=facts)
 
 
 def event(name: str, **facts: object) -> JournalRecord:
@@ -116,21 +117,25 @@ def test_changes_that_are_taken_back_before_a_commit_make_their_steps_void() -> 
 def test_what_was_handed_out_is_what_counts_in_the_end(
     seed: int, patience_steps: int, commit_every: int, rewinds: bool
 ) -> None:
-    """Random kills and spikes: points handed out early are exactly those of the whole journal, each once."""
+    """Random kills, spikes and steps not applied: points handed out early are exactly those of the whole journal, each
+    once."""
     draw = random.Random(seed)
     starting = {"rewind_patience_steps": patience_steps if rewinds else None}
     records: list[JournalRecord] = [event("start", step=0, **starting)]
     handed_out = []
     lineage = Lineage()
-    at, commits, high, seen = 0, [0], 0, 0
+    at, commits, seen = 0, [0], 0
+    high: list[int] = []
     while at < 25:
         at += 1
-        records.append(step(at, loss=draw.random()))
-        high = high + 1 if rewinds and draw.random() < 0.4 else 0
-        if high == patience_steps:
+        applied = draw.random() < 0.7
+        records.append(step(at, applied, loss=draw.random()))
+        if applied:
+            high = [*high, at] if rewinds and draw.random() < 0.5 else []
+        if len(high) == patience_steps:
             # To the newest commit before the spike, and no longer.
-            at = max(one for one in commits if one <= at - patience_steps)
-            commits, high = [one for one in commits if one <= at], 0
+            at = max(one for one in commits if one < high[0])
+            commits, high = [one for one in commits if one <= at], []
             records.append(event("rewind", to_step=at))
         elif at % commit_every == 0:
             commits.append(at)

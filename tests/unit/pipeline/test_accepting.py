@@ -88,7 +88,14 @@ def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_un
     new = stage_folders(build_stages(now), out)["pretrain"]
     assert old != new
     (old / "checkpoints" / "step-00000010").mkdir(parents=True)
-    for name in ("STAGE.json", "result.json", "journal.jsonl"):
+    (old / "model").mkdir()
+    for name in (
+        "STAGE.json",
+        "result.json",
+        "journal.jsonl",
+        "model/config.json",
+        "model/model.safetensors",
+    ):
         (old / name).write_text("{}")
     theirs = config_of(before.model_dump(mode="json"), RunConfig)
     for _ in range(2):  # a kill may come between the renaming and the marking of the folder

@@ -13,10 +13,12 @@ from pretrain.checkpoint.compatibility import (
     RULES,
     Rule,
     RunIdentity,
+    check_newest,
     check_resumable,
     differences,
     rule_of,
 )
+from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
 from tests.commits import IDENTITY, write_commit
 
@@ -118,6 +120,35 @@ def test_seed_and_tokenizer_never_change_a_corpus_may() -> None:
     assert [change.key for change in check_resumable(IDENTITY, other, frozenset({"corpus"}))] == ["corpus"]
     with pytest.raises(UserError, match=r"lanes read other tokens.*--accept data.own_weight"):
         check_resumable(IDENTITY, changed(data__own_weight=2.0), NOTHING)
+
+
+def test_what_follows_from_an_accepted_setting_is_accepted_with_it() -> None:
+    other = replace(changed(data__own_weight=2.0), corpus="x" * 64)
+    for accepted in ({"data.own_weight"}, {"data"}):
+        found = check_resumable(IDENTITY, other, frozenset(accepted))
+        assert [change.key for change in found] == ["corpus", "data.own_weight"]
+    with pytest.raises(UserError, match=r"go on with --accept data\.own_weight$"):
+        check_resumable(IDENTITY, other, frozenset({"corpus"}))
+    now = changed(deterministic=not IDENTITY.config.deterministic)
+    assert check_resumable(IDENTITY, now, frozenset({"deterministic"}))
+    with pytest.raises(UserError, match=r"go on with --accept deterministic$"):
+        check_resumable(IDENTITY, now, NOTHING)
+
+
+def test_a_run_cannot_end_before_the_step_it_has_come_to(tmp_path: Path) -> None:
+    for step in (800, 1200):
+        write_commit(tmp_path, step)
+    accepted = frozenset({"num_steps"})
+    check_newest(tmp_path, changed(num_steps=1200).config, IDENTITY.seed, accepted)
+    with pytest.raises(
+        UserError, match=r"has made 1200 steps, and num_steps is now 1100: set it to 1200 or more"
+    ):
+        check_newest(tmp_path, changed(num_steps=1100).config, IDENTITY.seed, accepted)
+    with pytest.raises(UserError, match=r"go on with --accept num_steps$"):
+        check_newest(tmp_path, changed(num_steps=1300).config, IDENTITY.seed, NOTHING)
+    (step_folders(tmp_path)[0] / "config.json").write_text("{")
+    check_newest(tmp_path, changed(num_steps=1100).config, IDENTITY.seed, accepted)
+    check_newest(tmp_path / "nothing", changed(num_steps=101).config, IDENTITY.seed, accepted)
 
 
 def test_all_refused_keys_are_told_at_once() -> None:

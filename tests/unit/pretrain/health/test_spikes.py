@@ -71,3 +71,16 @@ def test_taken_up_from_its_state_it_finds_what_it_would_have_found(
     second.restore(json.loads(json.dumps(first.to_json())))
     found += [second.see(step, loss) for step, loss in enumerate(losses[cut:], start=min(cut, len(losses)))]
     assert found == expected
+
+
+def test_a_spike_that_is_not_complete_covers_the_steps_since_its_first_high_loss() -> None:
+    """However many steps between were not applied: each of them is asked for when the spike is gone back behind."""
+    watching = detector()
+    for step, loss in enumerate(noisy_losses(60)):
+        watching.see(step, loss)
+    assert not watching.covers(59)
+    watching.see(60, 9.0)
+    watching.see(200, 9.0)
+    assert [watching.covers(step) for step in (59, 60, 130, 200)] == [False, True, True, True]
+    watching.see(201, 4.4)
+    assert not watching.covers(200)
