@@ -61,8 +61,8 @@ def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> 
         found = _newest_checkpoint(_newest_first(path.glob("pretrain-*")), on_damaged)
     if found is None and any((path / inner / _SYSTEM_NAME).is_file() for inner in _MODEL_PLACES):
         raise UserError(
-            f"{path} holds a finetuned system whose network cannot be used by itself (LoRA keeps it in parts, other "
-            "systems have none): use `permcode predict` or `permcode serve`"
+            f"{path} holds a finetuned system whose network cannot be used by itself (LoRA keeps it in parts, some "
+            "systems have none, earlier versions did not describe it): use `permcode predict` or `permcode serve`"
         )
     if found is None:
         raise UserError(
