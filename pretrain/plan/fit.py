@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from pretrain.config import PretrainConfig
 from pretrain.plan.memory import gpu_memory
 
@@ -25,12 +27,23 @@ def needed_bytes(config: PretrainConfig, vocab_size: int) -> int:
 
 
 def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: int) -> Change | None:
-    """The first that fits, from what costs nothing to what costs time; None where nothing helps on this GPU."""
+    """The first that fits, from what costs nothing to what costs time; None where nothing helps on this GPU.
+
+    Only changes that the config takes count: a deterministic run, say, does not take every micro batch.
+    """
     for values in _changes(config):
-        needed = needed_bytes(config.model_copy(update=values), vocab_size)
-        if needed <= available_bytes:
+        changed = _changed(config, values)
+        if changed is not None and (needed := needed_bytes(changed, vocab_size)) <= available_bytes:
             return Change(values, needed)
     return None
+
+
+def _changed(config: PretrainConfig, values: dict[str, Any]) -> PretrainConfig | None:
+    """None where the config refuses the values."""
+    try:
+        return PretrainConfig.model_validate({**config.model_dump(), **values})
+    except ValidationError:
+        return None
 
 
 def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:

@@ -123,5 +123,18 @@ def test_the_first_change_that_fits_is_named_with_what_it_needs(values: dict[str
     assert change.needed_bytes == needed
 
 
+def test_only_what_the_config_takes_is_named() -> None:
+    """Of 24 lanes on 2 workers, 4, 2 or 1 a pass are not a power of two of micro-batches, as determinism needs."""
+    deep = {"num_layers": 16, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
+    config = config_of(
+        model=deep, deterministic=True, zero_stage=2, num_workers=2, lanes=24, micro_batch_lanes=6
+    )
+    needed = needed_bytes(config.model_copy(update={"micro_batch_lanes": 4}), VOCAB_SIZE)
+    change = smallest_change(config, VOCAB_SIZE, needed)
+    assert change is not None
+    assert change.values == {"micro_batch_lanes": 3}
+    PretrainConfig.model_validate({**config.model_dump(), **change.values})
+
+
 def test_nothing_helps_where_the_weights_alone_are_too_large() -> None:
     assert smallest_change(config_of(), VOCAB_SIZE, 1000) is None
