@@ -54,9 +54,14 @@ def submit_job(
     cluster cannot be reached or refuses the token.
     """
     client = _connect(address)
-    submission_id = _submit_once(
-        client, entrypoint, working_folder, submission_key, dict(environment or {}), reporter
-    )
+    try:
+        submission_id = _submit_once(
+            client, entrypoint, working_folder, submission_key, dict(environment or {}), reporter
+        )
+    except (RuntimeError, OSError) as error:
+        raise UserError(
+            f"lost the cluster at {address} while submitting ({first_line(error)}): give the same command again"
+        ) from error
     reporter.line(f"job {submission_id} at {address}; its log follows")
     try:
         asyncio.run(_follow_log(client, submission_id, reporter))
@@ -166,10 +171,12 @@ def _submit_once(
                 entrypoint=shlex.join(entrypoint), submission_id=wanted, runtime_env=runtime_env
             )
         )
-    except RuntimeError as error:
-        # Somebody may have submitted the same in this moment; then that job is ours too.
+    except (RuntimeError, OSError) as error:
+        # Somebody may have submitted the same in this moment, or ours have arrived before the connection was lost.
         if _known_jobs(client, prefix)[0] == wanted:
             return wanted
+        if isinstance(error, OSError):
+            raise
         raise UserError(f"the cluster refused job {wanted}: {first_line(error)}") from error
 
 

@@ -1,9 +1,15 @@
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import requests
+from ray.job_submission import JobStatus
 
+from cluster import jobs
 from cluster.errors import UserError, first_line
-from cluster.jobs import _token
+from cluster.jobs import _token, submit_job
+from cluster.reporter import Reporter
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +41,62 @@ def test_no_token_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_first_line_of_an_error() -> None:
     assert first_line(ValueError("\n one \n two")) == "one"
     assert first_line(ValueError()) == "ValueError"
+
+
+class Head:
+    """In place of a cluster: it loses the connection while a job is handed in, which arrives all the same or not."""
+
+    def __init__(self, listing: Exception | None = None, arrives: bool = False) -> None:
+        self._listing, self._arrives = listing, arrives
+        self._jobs: list[SimpleNamespace] = []
+
+    def list_jobs(self) -> list[SimpleNamespace]:
+        if self._listing:
+            raise self._listing
+        return self._jobs
+
+    def submit_job(self, submission_id: str, **_: Any) -> str:
+        if self._arrives:
+            self._jobs.append(SimpleNamespace(submission_id=submission_id, status=JobStatus.RUNNING))
+        raise requests.ConnectionError("connection reset while uploading the package")
+
+
+def submit(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(jobs, "_connect", lambda address: head)
+    return submit_job(
+        entrypoint=["true"],
+        working_folder=tmp_path,
+        address="http://head:8265",
+        submission_key="abc",
+        reporter=Reporter(),
+    )
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(listing=RuntimeError("Request failed with status code 500: internal error.\nand more")),
+        Head(listing=requests.ConnectionError("connection refused")),
+        Head(),
+    ],
+)
+def test_a_cluster_that_is_lost_while_a_job_is_handed_in_is_a_line_for_the_user(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = r"^lost the cluster at http://head:8265 while submitting \(.+\): give the same command again$"
+    with pytest.raises(UserError, match=told):
+        submit(head, tmp_path, monkeypatch)
+
+
+def test_a_job_that_arrived_though_the_connection_was_lost_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[str] = []
+
+    async def follow(client: Any, submission_id: str, reporter: Reporter) -> None:
+        followed.append(submission_id)
+
+    monkeypatch.setattr(jobs, "_follow_log", follow)
+    monkeypatch.setattr(jobs, "_exit_code", lambda *_: 0)
+    assert submit(Head(arrives=True), tmp_path, monkeypatch) == 0
+    assert followed == ["permcode-abc-1"]
