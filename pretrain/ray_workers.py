@@ -45,9 +45,10 @@ class Workers:
     ) -> None:
         """Run `work(settings)` in every worker, with `backend` and `log_folder` added to the settings.
 
-        Returns when all have ended, also when they were asked to stop. Workers that failed too often are started again
-        all the same while each time brings a new checkpoint or result. Needs an open Ray session. Raises UserError
-        for a user's error in a worker, UnfinishedError for workers that fail too often, RetryableError when they hang.
+        Returns when all have ended. Workers that failed too often are started again all the same while each time brings
+        a new checkpoint or result. Needs an open Ray session. Raises UserError for a user's error in a worker,
+        UnfinishedError for workers that fail too often, RetryableError when they hang, KeyboardInterrupt when this
+        process was asked to stop, even if the workers had as good as finished and did: what they left stays.
         """
         for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
             (self.folder / name).unlink(missing_ok=True)
@@ -62,6 +63,9 @@ class Workers:
             time.sleep(_PAUSE_S)
         # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
         gc.collect()
+        if (self.folder / STOP_NAME).exists():
+            (self.folder / STOP_NAME).unlink()
+            raise KeyboardInterrupt
 
     def _failure_of(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter

@@ -12,6 +12,7 @@ from pretrain import ray_workers
 from pretrain.health.stop import STOP_NAME
 from pretrain.health.watchdog import HANG_NAME
 from pretrain.ray_workers import ERROR_NAME, Workers
+from pretrain.run import RESULT_NAME
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 
@@ -29,6 +30,17 @@ class Attempts:
             raise WorkerGroupError("a worker died", {0: RuntimeError("killed")})
 
 
+class Finishing:
+    """In place of Ray: somebody asks to stop when the last step is done, and the workers finish all the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fit(self) -> None:
+        (self._folder / STOP_NAME).touch()
+        write_json(self._folder / RESULT_NAME, {})
+
+
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
     monkeypatch.setattr(ray_workers, "choose_backend", lambda num_workers: "gloo")
@@ -36,7 +48,9 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
     return Workers("finetuning", 1, 2, tmp_path / "stage")
 
 
-def run(workers: Workers, attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> RecordingReporter:
+def run(
+    workers: Workers, attempts: Attempts | Finishing, monkeypatch: pytest.MonkeyPatch
+) -> RecordingReporter:
     monkeypatch.setattr(Workers, "_trainer", lambda *_: attempts)
     reporter = RecordingReporter()
     workers.run(lambda settings: None, {}, reporter)
@@ -94,3 +108,13 @@ def test_what_has_a_reason_is_not_tried_again(
     with pytest.raises(error, match=told):
         run(workers, attempts, monkeypatch)
     assert attempts.num_started == 1
+
+
+def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the command would go on with the next stage. What is finished stays, what was asked does not."""
+    workers.folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        run(workers, Finishing(workers.folder), monkeypatch)
+    assert [path.name for path in workers.folder.iterdir()] == [RESULT_NAME]
