@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+PairTable = tuple[IntArray, IntArray]
+"""Keys `previous * V + token` of pairs, sorted, and how often each was seen."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,23 @@ class BigramModel:
         return float(-np.log2(self.probability(stream[:-1], stream[1:])).sum())
 
 
-def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> tuple[IntArray, IntArray]:
-    """Keys `previous * V + token` of the seen pairs, sorted, and how often each was seen."""
-    keys, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
+    """The table of all streams' pairs."""
+    tables: list[PairTable] = []
     for stream in streams:
-        new_keys, new_counts = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
-        keys, place = np.unique(np.concatenate([keys, new_keys]), return_inverse=True)
-        counts = np.bincount(place, weights=np.concatenate([counts, new_counts])).astype(np.int64)
-    return keys, counts
+        table = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
+        # Only with tables that are no larger: a table that grows is not gone through again for every stream.
+        while tables and len(tables[-1][0]) <= len(table[0]):
+            table = _merged(tables.pop(), table)
+        tables.append(table)
+    nothing = np.empty(0, dtype=np.int64)
+    return reduce(_merged, reversed(tables), (nothing, nothing))
+
+
+def _merged(one: PairTable, other: PairTable) -> PairTable:
+    """The pairs of both tables, their counts added up."""
+    keys = np.concatenate([one[0], other[0]])
+    in_order = np.argsort(keys, kind="stable")  # which finds that it has two sorted halves
+    keys, counts = keys[in_order], np.concatenate([one[1], other[1]])[in_order]
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[firsts], np.add.reduceat(counts, firsts)

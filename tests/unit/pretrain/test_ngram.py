@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pretrain import ngram
 from pretrain.ngram import BigramModel, UnigramModel
 
 VOCAB = 6
@@ -21,6 +22,35 @@ def test_bigram_probabilities_sum_to_one_after_every_token(streams: list[list[in
         probability = model.probability(np.full(VOCAB, previous), np.arange(VOCAB))
         assert probability.sum() == pytest.approx(1.0)
         assert (probability > 0).all()
+
+
+@given(st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=12), max_size=12))
+def test_pairs_are_those_of_a_plain_count(streams: list[list[int]]) -> None:
+    """Whatever the number of streams; one without a pair has none."""
+    model = BigramModel.count((np.array(stream, dtype=np.int64) for stream in streams), VOCAB)
+    plain = Counter(
+        previous * VOCAB + token
+        for stream in streams
+        for previous, token in zip(stream, stream[1:], strict=False)
+    )
+    assert model.pair_keys.tolist() == sorted(plain)
+    assert model.pair_counts.tolist() == [plain[key] for key in sorted(plain)]
+
+
+def test_counting_does_not_go_through_all_pairs_for_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 streams, no pair twice: each pair is in a few merges, not in one for each stream behind its own."""
+    num_streams, num_pairs, merged = 256, 64, []
+    streams = np.arange(num_streams * num_pairs * 2).reshape(num_streams, -1)
+    real = ngram._merged
+
+    def counted(one: ngram.PairTable, other: ngram.PairTable) -> ngram.PairTable:
+        merged.append(len(one[0]) + len(other[0]))
+        return real(one, other)
+
+    monkeypatch.setattr(ngram, "_merged", counted)
+    model = BigramModel.count(streams, vocab_size=streams.size)
+    assert len(model.pair_keys) == num_streams * (2 * num_pairs - 1)
+    assert sum(merged) <= len(model.pair_keys) * (np.log2(num_streams) + 1)
 
 
 def test_bigram_follows_the_formula() -> None:
