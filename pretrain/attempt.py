@@ -45,7 +45,13 @@ class Attempt:
         self.recorder, self.watchdog, self.stop = recorder, watchdog, stop
         self.is_over, self.is_first_start = False, True
         self.evaluator = Evaluator(
-            config.validation, corpus, config.lanes, config.segment_tokens, config.micro_batch_lanes, device
+            config.validation,
+            corpus,
+            config.lanes,
+            config.segment_tokens,
+            config.micro_batch_lanes,
+            device,
+            watchdog.tick,
         )
         self.saver: Saver
         """Made when the commit to go on from is known."""

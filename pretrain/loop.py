@@ -140,7 +140,7 @@ def _end(state: TrainState, this: Attempt) -> None:
     _commit_last(state, this, "end")
     this.watchdog.at(state.step - 1, "evaluate")
     with this.recorder.span("evaluation_s"):
-        result = evaluated(this.run, state, this.evaluator)
+        result = evaluated(this.run, state, this.evaluator, this.watchdog.tick)
     this.recorder.end(f"trained to step {state.step}", name="end", step=state.step)
     if dist.get_rank() == 0:
         write_json(this.run.folder / RESULT_NAME, result)

@@ -1,5 +1,6 @@
 """The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
 
+import math
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from pretrain.goodput.ledger import goodput
 from pretrain.ray_workers import Workers
 from pretrain.run import RESULT_NAME, Run
 from pretrain.worker import work
+
+_AFTER_WATCHDOG_S = 60
 
 
 def run_pretrain(
@@ -45,11 +48,16 @@ def run_pretrain(
 
 def _fit(run: Run, reporter: Reporter) -> None:
     """Train with Ray's workers. UserError and RetryableError say what went wrong; KeyboardInterrupt: stopped."""
-    config = run.config
-    workers = Workers("pretraining", config.num_workers, config.max_worker_restarts, run.folder)
-    workers.run(work, {"run": run}, reporter)
+    _workers(run).run(work, {"run": run}, reporter)
     if not (run.folder / RESULT_NAME).exists():
         raise KeyboardInterrupt
+
+
+def _workers(run: Run) -> Workers:
+    """They wait for each other for longer than the watchdog does, which can say who hangs."""
+    config = run.config
+    patience_s = max(Workers.patience_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S)
+    return Workers("pretraining", config.num_workers, config.max_worker_restarts, run.folder, patience_s)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What counted models need for the same text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -23,11 +23,22 @@ class Baselines:
         return asdict(self)
 
 
-def ngram_baselines(training: LaneReader, num_steps: int, text: ValidationText, vocab_size: int) -> Baselines:
-    """Counted on what `num_steps` training steps read, at most an epoch of it; reads all lanes of both."""
+def ngram_baselines(
+    training: LaneReader,
+    num_steps: int,
+    text: ValidationText,
+    vocab_size: int,
+    part_done: Callable[[], None],
+) -> Baselines:
+    """Counted on what `num_steps` training steps read, at most an epoch of it.
+
+    Reads all lanes of both; `part_done` is called after each.
+    """
 
     def streams() -> Iterator[NDArray[np.int64]]:
-        return (training.lane_tokens(lane, num_steps) for lane in range(training.lanes))
+        for lane in range(training.lanes):
+            yield training.lane_tokens(lane, num_steps)
+            part_done()
 
     unigram, bigram = UnigramModel.count(streams(), vocab_size), BigramModel.count(streams(), vocab_size)
     unigram_bits = bigram_bits = 0.0
@@ -37,4 +48,5 @@ def ngram_baselines(training: LaneReader, num_steps: int, text: ValidationText, 
         unigram_bits += unigram.bits(stream)
         bigram_bits += bigram.bits(stream)
         num_bytes += int(text.token_bytes_V[stream[1:]].sum())
+        part_done()
     return Baselines(unigram_bits / num_bytes, bigram_bits / num_bytes)

@@ -4,7 +4,7 @@ Nothing of the training is touched: no random number is drawn from torch's gener
 read, and the model goes back to the mode it was in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from pretrain.evaluation.estimate import NUM_SUMS
 from pretrain.evaluation.result import Evaluation
 from pretrain.evaluation.scoring import Scorer
 from pretrain.evaluation.text import ValidationText
-from pretrain.evaluation.workers import added_up, lanes_of_rank, passes, union
+from pretrain.evaluation.workers import added_up, passes, union
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.orders.words import WordPieces
 
@@ -49,12 +49,14 @@ class Evaluator:
         segment_tokens: int,
         lanes_per_pass: int,
         device: torch.device,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         """`lanes` streams at most are scored, `lanes_per_pass` of them at once on one worker.
 
-        UserError when the split has fewer tokens than one segment.
+        `tick` is called wherever an evaluation gets on, equally often in every worker. UserError when the split has
+        fewer tokens than one segment.
         """
-        self._config, self._corpus, self._device = config, corpus, device
+        self._config, self._corpus, self._device, self._tick = config, corpus, device, tick
         self._segment_tokens, self._lanes_per_pass = segment_tokens, lanes_per_pass
         self._during_text, self._final_text = (
             ValidationText.of_split(corpus, "validation", lanes, segment_tokens, wanted_tokens)
@@ -72,12 +74,16 @@ class Evaluator:
         """The figures of `final_tokens`, the same tokens in all conditions. Collective; raises as `during`."""
         return self._evaluate(model, self._sample(self._final_text, self._config.final_tokens))
 
-    def baselines(self, training: LaneReader, num_steps: int) -> Baselines:
+    def baselines(
+        self, training: LaneReader, num_steps: int, part_done: Callable[[], None] = lambda: None
+    ) -> Baselines:
         """What n-gram models of the first `num_steps` training steps need for the text of `final`.
 
-        Reads all lanes, so that one worker is enough.
+        Reads all lanes, so that one worker is enough, and calls `part_done` after each.
         """
-        return ngram_baselines(training, num_steps, self._final_text, self._corpus.tokenizer.vocab_size)
+        return ngram_baselines(
+            training, num_steps, self._final_text, self._corpus.tokenizer.vocab_size, part_done
+        )
 
     @cached_property
     def _orders(self) -> ValidationOrders:
@@ -91,13 +97,17 @@ class Evaluator:
     def _sample(self, text: ValidationText, order_tokens: int) -> _Sample:
         """Collective, since a worker knows the languages of its own lanes only."""
         documents = DocumentFinder(text)
-        languages = union(
-            {name for lane in lanes_of_rank(text.lanes) for name in documents.lane(lane).languages}
-            if self._config.by_language
-            else set()
-        )
-        scorer = Scorer(text, documents, self._orders, self._device)
+        languages = union(self._own_languages(documents, text) if self._config.by_language else set())
+        scorer = Scorer(text, documents, self._orders, self._device, self._tick)
         return _Sample(scorer, text.segments_of(order_tokens), languages)
+
+    def _own_languages(self, documents: DocumentFinder, text: ValidationText) -> set[str]:
+        found: set[str] = set()
+        for lanes, counts in passes(text.lanes, lanes_per_pass=1):
+            if counts:
+                found.update(name for lane in lanes for name in documents.lane(lane).languages)
+            self._tick()
+        return found
 
     def _evaluate(self, model: TwoStreamTransformer, sample: _Sample) -> Evaluation:
         scored = conditions(self._config.by_order, has_memory=model.config.memory_tokens > 0)

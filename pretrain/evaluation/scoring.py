@@ -3,7 +3,7 @@
 Shapes: B lanes, L segment, P predicted, T tokens of a lane's stream, D documents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,8 @@ class Scorer:
     documents: DocumentFinder
     orders: ValidationOrders
     device: torch.device
+    tick: Callable[[], None]
+    """Called after every pass."""
 
     def costs(
         self, model: TwoStreamTransformer, condition: Condition, lanes: range, num_segments: int
@@ -62,6 +64,7 @@ class Scorer:
             nats_BP = token_nats(output.logits_BPV, batch.wanted_BP)
             has_given_token = condition.order == "left_to_right" and segment == 0
             costs.add(segment, batch, nats_BP, num_given=int(has_given_token))
+            self.tick()
         return costs.finished()
 
 

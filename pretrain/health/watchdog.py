@@ -37,6 +37,7 @@ class Progress:
     step: int
     phase: str
     micro_batch: int
+    """Of other phases: how many parts of it are done."""
     host: str
     pid: int
     written_s: float
@@ -60,7 +61,7 @@ def take_hang_report(folder: Path) -> str | None:
 
 
 class Watchdog:
-    """Watches the worker that makes it; `at` is called wherever the worker gets on."""
+    """Watches the worker that makes it; `at` or `tick` is called wherever the worker gets on."""
 
     def __init__(self, folder: Path, rank: int, world_size: int, hang_timeout_s: float) -> None:
         self._folder, self._rank, self._world_size = folder, rank, world_size
@@ -84,6 +85,11 @@ class Watchdog:
     def at(self, step: int, phase: str, micro_batch: int = 0) -> None:
         """The worker has got to `phase` of `step`."""
         self._place, self._since_s = (step, phase, micro_batch), time.monotonic()
+
+    def tick(self) -> None:
+        """The worker has done one more part of the phase it is in."""
+        step, phase, part = self._place
+        self.at(step, phase, part + 1)
 
     def _watch(self) -> None:
         while not self._ended.wait(self._interval_s):

@@ -1,6 +1,8 @@
 """One rank that is told what the first one finds, in a process that the nursery forked."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.process_group import configure_environment, join_process_group
-from pretrain.agreement import agreed
+from pretrain.agreement import agreed, agreed_in_parts
 
 
 def main(given: dict[str, Any]) -> None:
@@ -26,5 +28,27 @@ def main(given: dict[str, Any]) -> None:
     except UserError as error:
         told.append(error)
     told.append(agreed(lambda: "goes on"))
+    told += _in_parts()
     (Path(given["folder"]) / f"{rank}.json").write_text(json.dumps([str(one) for one in told]))
     dist.destroy_process_group()
+
+
+def _in_parts() -> list[Any]:
+    """What is found in three parts and refused after a fourth, and how many parts this rank has heard of by then."""
+    ticks: list[None] = []
+
+    def look(part_done: Callable[[], None], num_parts: int) -> int:
+        for _ in range(num_parts):
+            time.sleep(0.15)
+            part_done()
+        if num_parts == 1:
+            raise UserError("found nothing")
+        return num_parts
+
+    told: list[Any] = [agreed_in_parts(lambda part_done: look(part_done, 3), lambda: ticks.append(None))]
+    told.append(len(ticks))
+    try:
+        agreed_in_parts(lambda part_done: look(part_done, 1), lambda: ticks.append(None))
+    except UserError as error:
+        told.append(error)
+    return [*told, len(ticks)]

@@ -1,5 +1,5 @@
 """What a test lets go wrong inside a training process: a loss that is not finite, one that jumps, a worker that hangs
-or is slow.
+or is slow, an end that takes long.
 
 The loss of `pretrain.step` is wrapped (a slow worker's layers are), so everything around it is the real thing. Which
 data steps it happens at is told by the loop's own `cursor`, kept by wrapping the feed.
@@ -9,18 +9,25 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain import step as step_module
 from pretrain.data.feed import LaneFeed
+from pretrain.data.lanes import LaneReader
 from pretrain.data.window import LaneBatch
+from pretrain.evaluation import scoring
 from pretrain.model.block import Block
 
 
 @dataclass(frozen=True)
 class Antics:
-    """`kind` is "nan", "jump" or "hang", or "slow" at all times; of worker `rank`, or of all where it is None."""
+    """`kind` is "nan", "jump" or "hang", or at all times "slow" or "slow_end" (evaluation and n-grams' count).
+
+    Of worker `rank`, or of all where it is None.
+    """
 
     kind: str
     cursors: tuple[int, ...] = ()
@@ -33,6 +40,9 @@ def perform(antics: Antics, rank: int) -> None:
         return
     if antics.kind == "slow":
         _slow_down()
+        return
+    if antics.kind == "slow_end":
+        _slow_end_down()
         return
     cursor = _followed_cursor()
     real_loss = step_module.prediction_loss
@@ -58,6 +68,21 @@ def _slow_down() -> None:
 
     patched: Any = Block
     patched.forward = forward
+
+
+def _slow_end_down() -> None:
+    real_nats, real_tokens = scoring.token_nats, LaneReader.lane_tokens
+
+    def token_nats(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
+        time.sleep(0.7)
+        return real_nats(logits_BPV, wanted_BP)
+
+    def lane_tokens(reader: LaneReader, lane: int, num_steps: int) -> NDArray[np.int64]:
+        time.sleep(0.7)
+        return real_tokens(reader, lane, num_steps)
+
+    patched: Any = LaneReader
+    scoring.token_nats, patched.lane_tokens = token_nats, lane_tokens
 
 
 def _followed_cursor() -> list[int]:

@@ -98,6 +98,20 @@ def test_a_worker_that_lags_is_named(prep_folder: Path, tmp_path: Path, zero_sta
 
 
 @pytest.mark.slow
+def test_figures_that_take_longer_than_the_watchdog_waits_are_no_hang(
+    prep_folder: Path, tmp_path: Path
+) -> None:
+    """Neither 12 passes over the validation text, nor 12 lanes that one worker reads for n-grams while one waits."""
+    folder = tmp_path / "run"
+    config = small_config(health={"hang_timeout_s": 6})
+    workers = Workers(config, prep_folder, folder, world_size=2, antics={"kind": "slow_end"})
+    assert workers.exit_codes() == [0, 0]
+    (ended,) = events(folder, "end")
+    assert ended.facts["step"] == _STEPS
+    assert (folder / "result.json").exists()
+
+
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named_and_all_end_with_the_code_for_another_try(
     prep_folder: Path, tmp_path: Path
 ) -> None:

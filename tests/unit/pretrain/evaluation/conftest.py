@@ -1,5 +1,6 @@
 """A small corpus in two languages with many documents, and a model of it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,11 @@ def model(corpus: PreparedCorpus) -> TwoStreamTransformer:
     return tiny_model(corpus.tokenizer.vocab_size, dropout=0.1).double()
 
 
-def evaluator_of(corpus: PreparedCorpus, per_pass: int = PER_PASS, **settings: object) -> Evaluator:
+def evaluator_of(
+    corpus: PreparedCorpus,
+    per_pass: int = PER_PASS,
+    tick: Callable[[], None] = lambda: None,
+    **settings: object,
+) -> Evaluator:
     config = ValidationConfig.model_validate({"during_order_tokens": 100, **settings})
-    return Evaluator(config, corpus, LANES, SEGMENT, per_pass, torch.device("cpu"))
+    return Evaluator(config, corpus, LANES, SEGMENT, per_pass, torch.device("cpu"), tick)

@@ -2,15 +2,18 @@
 
 import math
 from dataclasses import asdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from pretrain.data.batch import left_to_right_batch
+from pretrain.data.lanes import LaneReader
 from pretrain.evaluation import evaluator as evaluator_module
 from pretrain.evaluation import workers
 from pretrain.evaluation.conditions import HEADLINE, Condition
@@ -234,6 +237,35 @@ def test_a_split_smaller_than_a_segment_is_refused_before_any_training(corpus: P
         Evaluator(
             evaluator_of(corpus)._config, corpus, LANES, segment_tokens=100_000, lanes_per_pass=1, device=CPU
         )
+
+
+def test_after_every_pass_somebody_hears_that_the_evaluation_gets_on(
+    corpus: PreparedCorpus, model: TwoStreamTransformer
+) -> None:
+    """The watchdog: all passes together may take longer than it waits."""
+    heard: list[str] = []
+    evaluator = evaluator_of(corpus, tick=lambda: heard.append("tick"))
+    model.register_forward_hook(lambda *_: heard.append("pass"))
+    evaluator.final(model)
+    assert heard.count("pass") > 12
+    assert ("pass", "pass") not in pairwise(heard)
+
+
+def test_after_every_counted_lane_somebody_hears_that_the_counting_gets_on(
+    corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    real = LaneReader.lane_tokens
+
+    def lane_tokens(reader: LaneReader, lane: int, num_steps: int) -> NDArray[np.int64]:
+        heard.append("lane")
+        return real(reader, lane, num_steps)
+
+    monkeypatch.setattr(LaneReader, "lane_tokens", lane_tokens)
+    training = LaneReader(corpus, "train", LANES, SEGMENT, seed=0)
+    evaluator_of(corpus).baselines(training, 3, lambda: heard.append("tick"))
+    assert heard.count("lane") == 3 * LANES, "for unigrams, for bigrams, of the text"
+    assert ("lane", "lane") not in pairwise(heard)
 
 
 def test_a_bfloat16_model_is_scored_near_its_float64_twin(

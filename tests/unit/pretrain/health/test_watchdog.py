@@ -33,6 +33,20 @@ with Watchdog(folder, rank, 2, hang_timeout_s=0.8) as watchdog:
 """
 
 
+_EVALUATING = """
+import sys, time
+from pathlib import Path
+from pretrain.health.watchdog import Watchdog
+
+with Watchdog(Path(sys.argv[1]), int(sys.argv[2]), 2, hang_timeout_s=0.8) as watchdog:
+    watchdog.at(5, "evaluate")
+    for part in range(int(sys.argv[3])):
+        time.sleep(0.05)
+        watchdog.tick()
+    time.sleep(60)
+"""
+
+
 def start(folder: Path, rank: int, phase: str, step: int, num_steps: int = 30) -> subprocess.Popen[str]:
     arguments = [sys.executable, "-c", _WORKER, str(folder), str(rank), phase, str(step), str(num_steps)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4])
@@ -81,6 +95,19 @@ def test_a_worker_that_cannot_write_ends_all_the_same(tmp_path: Path) -> None:
     assert worker.wait(timeout=30) == EXIT_HANGING
     assert worker.stdout is not None
     worker.stdout.close()
+
+
+def test_a_worker_may_be_long_in_one_phase_while_it_does_part_after_part(tmp_path: Path) -> None:
+    """Both evaluate for longer than the timeout; worker 0 then waits for the part that worker 1 hangs in."""
+    began_s = time.monotonic()
+    workers = [
+        subprocess.Popen([sys.executable, "-c", _EVALUATING, str(tmp_path), str(rank), str(parts)])
+        for rank, parts in enumerate((30, 29))
+    ]
+    assert [worker.wait(timeout=60) for worker in workers] == [EXIT_HANGING, EXIT_HANGING]
+    assert time.monotonic() - began_s > 29 * 0.05 + 0.8
+    assert verdict(tmp_path).startswith(f"worker 1 (process {workers[1].pid} on ")
+    assert "hangs at step 6 (evaluate)" in verdict(tmp_path)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
