@@ -116,10 +116,11 @@ class PermutationLM:
         `num_samples` completions per prompt, those of a prompt in a row; with `beam` the best of a beam that wide,
         each cut at its first stop string, fewer where that makes texts alike (`sampling` and `on_text` play no part).
         At most `max_lanes` completions are decoded side by side, or one beam where that is wider. A stop string is not
-        part of the text. Raises UserError for an empty prompt, and for one that is too long for absolute positions.
+        part of the text. Raises UserError for an empty prompt or stop string, and for a prompt that is too long for
+        absolute positions.
         """
         texts, stops = _as_list(prompts), _as_list(stop)
-        check_prompts(texts, max_new_tokens)
+        check_prompts(texts, max_new_tokens, stops)
         check_counts(num_samples, beam)
         rows = [self._opened(text) for text in texts]
         completions: list[Completion] = []

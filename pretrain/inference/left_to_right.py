@@ -74,11 +74,13 @@ def _watch_of(lanes: Sequence[int], watch: Watch) -> Watch:
     return lambda number, token: watch(lanes[number], token)
 
 
-def check_prompts(prompts: Sequence[Sized], max_new_tokens: int) -> None:
-    """Raise UserError for what cannot be completed."""
+def check_prompts(prompts: Sequence[Sized], max_new_tokens: int, stops: Sequence[Sized] = ()) -> None:
+    """Raise UserError for what cannot be completed, and for a stop string that every text has."""
     if max_new_tokens < 1:
         raise UserError(f"the number of new tokens must be at least 1, got {max_new_tokens}")
     if max_new_tokens > MAX_NEW_TOKENS:
         raise UserError(f"the number of new tokens must be at most {MAX_NEW_TOKENS}, got {max_new_tokens}")
     if not prompts or not all(map(len, prompts)):
         raise UserError("the prompt is empty: give at least one character to go on from")
+    if not all(map(len, stops)):
+        raise UserError("a text to stop at is empty: give at least one character, or leave it out")

@@ -28,6 +28,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*COMPLETE,), "say what to complete once"),
         ((*COMPLETE, "x", "--file", "{file}"), "say what to complete once"),
         ((*COMPLETE, ""), "the prompt is empty"),
+        ((*COMPLETE, "x", "--stop", ""), "a text to stop at is empty"),
         ((*COMPLETE, "-"), "standard input is empty"),
         ((*COMPLETE, "--file", "{void}"), "void.py is empty"),
         ((*COMPLETE, "--file", "{empty}"), "is a folder: give a file"),
