@@ -9,7 +9,9 @@ from pydantic import model_validator
 from cluster.errors import UserError
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import PlaceConfig, without_null_systems
+from pipeline.prep_folder import prep_read_by
 from pipeline.recipe import load_config
+from pretrain.inference.folders import find_model_folder
 
 PREP_MANIFEST = "manifest.json"
 
@@ -45,15 +47,35 @@ def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> Exper
 
 
 def prep_folder(config: ExperimentRunConfig) -> Path | None:
-    """As asked for; else the newest finished one of the run that the model is from; None where there is none."""
+    """As asked for; else the one that the model was pretrained on, or the only finished one of its run.
+
+    None where there is none. UserError where there are several and nothing tells which: in another one, repositories
+    to be judged by may be some that the model was pretrained on.
+    """
     if config.prep is not None:
         return checked_prep(config.prep)
     model = config.model.absolute()
+    pretrain = _pretraining_of(model)
+    if pretrain is not None and (read := prep_read_by(pretrain)) is not None:
+        return read
     for run in (model, model.parent, model.parent.parent):
-        found = sorted(run.glob(f"prep-*/{PREP_MANIFEST}"), key=lambda path: path.stat().st_mtime)
+        found = sorted(path.parent for path in run.glob(f"prep-*/{PREP_MANIFEST}"))
+        if len(found) > 1:
+            raise UserError(
+                f"{run} holds several prepared corpora, and nothing tells which the model was pretrained on: say it "
+                f"with prep=FOLDER ({', '.join(path.name for path in found)})"
+            )
         if found:
-            return found[-1].parent
+            return found[0]
     return None
+
+
+def _pretraining_of(model: Path) -> Path | None:
+    try:
+        folder = find_model_folder(model).folder
+    except UserError:
+        return None  # told by who uses the model
+    return next((path for path in (folder, *folder.parents) if path.name.startswith("pretrain-")), None)
 
 
 def checked_prep(folder: Path) -> Path:

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import UserError
+from cluster.journal import JOURNAL_NAME
+from cluster.storage import read_json
 from data_prep.manifest import MANIFEST_NAME
 from pipeline.run_folder import CONFIG_NAME
-from pipeline.stage_record import read_record
+from pipeline.stage_record import RECORD_NAME, read_record
+from pretrain.run import PREP_NAME
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class PrepFolder:
 def find_prep_folder(folder: Path) -> PrepFolder:
     """The finished prep folder that `folder` is (or whose `shards` it is), or the one of the run that it is.
 
-    A run whose corpus changed has several: the one that its newest pretraining read, else the newest. UserError
+    A run whose corpus changed has several: the one that its newest pretraining reads, else the newest. UserError
     when there is none.
     """
     if not folder.is_dir():
@@ -36,20 +39,29 @@ def find_prep_folder(folder: Path) -> PrepFolder:
         raise UserError(
             f"{folder} is no finished prep folder and holds none: give the --out folder of a run whose prep is done"
         )
-    read = _read_by_newest_pretraining(folder)
     newest = max(found, key=lambda path: ((path / MANIFEST_NAME).stat().st_mtime_ns, path.name))
-    return PrepFolder(read if read in found else newest, folder)
+    pretrain = _newest_pretraining(folder)
+    return PrepFolder((pretrain and prep_read_by(pretrain)) or newest, folder)
+
+
+def prep_read_by(pretrain: Path) -> Path | None:
+    """The finished prep folder that a run's pretraining reads; None where nothing tells, or it is gone."""
+    run = pretrain.resolve().parent
+    if (pretrain / PREP_NAME).is_file():
+        name = str(read_json(pretrain / PREP_NAME).get("folder"))
+        found = [run / name] if name.startswith("prep-") else []
+    else:
+        record = read_record(pretrain)
+        key = record.inputs.get("prep", "") if record is not None else ""
+        found = [path for path in run.glob("prep-*") if key.startswith(path.name.removeprefix("prep-"))]
+    return next((path for path in found if _is_finished(path)), None)
 
 
 def _is_finished(folder: Path) -> bool:
     return (folder / MANIFEST_NAME).is_file()
 
 
-def _read_by_newest_pretraining(run: Path) -> Path | None:
-    records = [record for path in run.glob("pretrain-*") if (record := read_record(path)) is not None]
-    if not records:
-        return None
-    key = max(records, key=lambda record: record.finished_at).inputs["prep"]
-    return next(
-        (path for path in run.glob("prep-*") if key.startswith(path.name.removeprefix("prep-"))), None
-    )
+def _newest_pretraining(run: Path) -> Path | None:
+    """The one that something was last written of."""
+    told = [path for name in (JOURNAL_NAME, RECORD_NAME) for path in run.glob(f"pretrain-*/{name}")]
+    return max(told, key=lambda path: path.stat().st_mtime_ns).parent if told else None

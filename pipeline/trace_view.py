@@ -6,7 +6,7 @@ from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, read_journal
 from data_prep.prepared import open_prepared
 from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
-from pipeline.prep_folder import PrepFolder
+from pipeline.prep_folder import PrepFolder, prep_read_by
 from pipeline.status_folder import find_status_folder
 from pipeline.visible import visible
 
@@ -31,6 +31,11 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
         raise UserError(
             f"{folder.prep} belongs to no run, so it has no steps: give the run's --out folder, or --token"
         )
+    begun = find_status_folder(folder.run).pretrain
+    if begun is not None and (read := prep_read_by(begun)) is not None and read != folder.prep.resolve():
+        raise UserError(
+            f"{begun} reads {read.name}, not {folder.prep.name}: give the run's --out folder, or --token"
+        )
     config = load_run_config(str(folder.run / CONFIG_NAME))
     corpus = open_prepared(folder.prep)
     corpora = open_corpora(corpus, config.pretrain.data)
@@ -42,7 +47,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     reader = LaneReader(corpora, "train", config.pretrain.lanes, size, config.seed)
     wanted = range(size) if offset is None else range(_check("offset", offset, size, folder.run), offset + 1)
     lines, position = [], 0
-    for place in reader.places(_data_step(folder.run, step), lane):
+    for place in reader.places(_data_step(begun, step), lane):
         start, end = max(position, wanted.start), min(position + place.num_tokens, wanted.stop)
         if start < end:
             in_block = place.start + start - position
@@ -55,11 +60,10 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     return lines
 
 
-def _data_step(run: Path, step: int) -> int:
-    """The data step that step `step` (from 0) consumed: another one behind a rewind."""
+def _data_step(begun: Path | None, step: int) -> int:
+    """The data step that step `step` (from 0) of a pretraining consumed: another one behind a rewind."""
     from pretrain.ledger.lineage import lineage_of
 
-    begun = find_status_folder(run).pretrain
     known = lineage_of(read_journal(begun / JOURNAL_NAME)).steps if begun is not None else {}
     return known[step + 1].cursor if step + 1 in known else step
 

@@ -11,6 +11,8 @@ from pretrain.config import PretrainConfig
 from pretrain.data.corpora import WeightedCorpus, corpora_fingerprint
 
 RESULT_NAME = "result.json"
+PREP_NAME = "prep.json"
+"""Names the prepared corpus: beside the run's folder may lie several."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 from cluster.follow import followed
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
-from cluster.storage import read_json
+from cluster.storage import read_json, write_json
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.goodput.ledger import goodput
 from pretrain.ray_workers import Workers
-from pretrain.run import RESULT_NAME, Run
+from pretrain.run import PREP_NAME, RESULT_NAME, Run
 from pretrain.worker import work
 
 _AFTER_WATCHDOG_S = 60
@@ -40,6 +40,7 @@ def run_pretrain(
     open_prepared(prep_folder)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
+    write_json(folder / PREP_NAME, {"folder": run.prep_folder.name})
     if not (folder / RESULT_NAME).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
             _fit(run, reporter)
