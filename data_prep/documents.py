@@ -33,7 +33,8 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A file as a source hands it over: its bytes, or the `rejection` that says why there are none.
+    """A file as a source hands it over: its bytes, or the `rejection` that says why there are none. A licence file
+    may have both: it is dropped, but its licence is read.
 
     `repository` and `path` are printable and the same on every machine. `location` tells files apart that
     share both: where in its container the file lies ("data.jsonl.gz#17", "lib-1.0.zip!lib/a.py"); empty for a

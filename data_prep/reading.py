@@ -22,7 +22,7 @@ from data_prep.sources.units import WorkUnit
 from data_prep.text.decoding import DecodedText, DecodingConfig, decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
-from data_prep.text.licences import header_licence, licence_of_file, normalise_licence
+from data_prep.text.licences import header_licence, is_licence_file, licence_of_file, normalise_licence
 from data_prep.text.told_languages import known_language
 from data_prep.text_store import ReadFile, write_part
 
@@ -63,6 +63,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     if isinstance(decoded, Rejection):
         # By its name alone, so that what was not read is counted under its language all the same.
         row.language = _language(raw, b"") or UNKNOWN_LANGUAGE
+        row.repository_licence = _licence_of_dropped(raw, config.decoding)
         return row.drop(decoded)
     text = decoded.data
     language = _language(raw, text)
@@ -86,9 +87,17 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
 
 
 def _text_of(raw: RawFile, config: DecodingConfig) -> DecodedText | Rejection:
-    if raw.data is None:
+    if raw.data is None or raw.rejection is not None:
         return raw.rejection or Rejection("readable")
     return decode(raw.data, raw.path, config)
+
+
+def _licence_of_dropped(raw: RawFile, config: DecodingConfig) -> str | None:
+    """The licence in a licence file that is dropped: its repository keeps it, even where it is no text to us."""
+    if raw.data is None or not is_licence_file(raw.path):
+        return None
+    decoded = decode(raw.data, raw.path, config)
+    return licence_of_file(raw.path, raw.data if isinstance(decoded, Rejection) else decoded.data)
 
 
 def _language(raw: RawFile, text: bytes) -> str | None:

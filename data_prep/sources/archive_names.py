@@ -77,12 +77,12 @@ class MemberNames:
         """A member's row. `offset` is where it begins: members may repeat a name."""
         path = self._path(name)
         if is_unsafe(name):
-            rejection, path = Rejection("unsafe_path"), name
+            data, rejection, path = None, Rejection("unsafe_path"), name
         elif (pattern := excluded_by(self.repository, path, self.exclude)) is not None:
-            rejection = Rejection("excluded", None, pattern)
+            data, rejection = None, Rejection("excluded", None, pattern)
         path = path.replace("\0", "\\x00")
         location = f"{self.label}!{name}@{offset}".replace("\0", "\\x00")
-        return RawFile(self.repository, path, location, num_bytes, None if rejection else data, rejection)
+        return RawFile(self.repository, path, location, num_bytes, data, rejection)
 
     def wants(self, name: str) -> bool:
         """Whether the member's bytes are needed at all."""

@@ -47,7 +47,7 @@ class DirectoryConfig(Config):
     kind: Literal["directory"] = "directory"
     weight: _Weight = 1.0
     path: Location
-    # Endings of file names; None takes every file.
+    # Endings of file names; None takes every file. Licence files are read for their licence, whatever they end with.
     suffixes: tuple[str, ...] | None = None
     # Makes the whole tree one repository of that name.
     repository: str | None = None

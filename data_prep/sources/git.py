@@ -81,14 +81,15 @@ class GitReader:
     entries: tuple[GitEntry, ...]
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
-        wanted = [e.object_id for e in self.entries if _refusal(e, limits) is None]
+        wanted = [entry.object_id for entry in self.entries if _is_read(entry, limits)]
         with BlobReader(self.git_folder, wanted) as blobs:
             for entry in self.entries:
-                data, rejection = None, _refusal(entry, limits)
-                if rejection is None:
-                    data = blobs.next_blob(limits.max_file_bytes)
+                data, rejection = None, entry.rejection
+                if _is_read(entry, limits):
+                    data = blobs.next_blob(limits.max_bytes_of(entry.path))
                     if data is None:
                         rejection = Rejection("readable", None, f"git cannot read object {entry.object_id}")
+                rejection = rejection or limits.size_rejection(entry.num_bytes)
                 yield RawFile(self.repository, entry.path, "", entry.num_bytes, data, rejection)
 
 
@@ -97,10 +98,8 @@ def _unreadable(revision: str, error: GitError) -> GitEntry:
     return GitEntry(".", "", 0, Rejection("readable", None, f"revision {revision}: {error}"))
 
 
-def _refusal(entry: GitEntry, limits: ReadLimits) -> Rejection | None:
-    if entry.rejection is None and not limits.allows_size(entry.num_bytes):
-        return Rejection("file_size", float(entry.num_bytes))
-    return entry.rejection
+def _is_read(entry: GitEntry, limits: ReadLimits) -> bool:
+    return entry.rejection is None and limits.wants(entry.path, entry.num_bytes)
 
 
 def _entries(listing: bytes) -> list[GitEntry]:

@@ -12,6 +12,7 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.records import excluded_by
 from data_prep.sources.remote import filesystem, is_remote, open_regular, retried
 from data_prep.sources.units import WorkUnit, cut_runs
+from data_prep.text.licences import is_licence_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class ListedFile:
     """A file and where it lies.
 
     `num_bytes` is None where a server does not tell. `mark` changes with the content. `rejection` says why
-    the file is not to be opened.
+    the file is not to be opened, or, a licence file's `suffix`, not for more than its licence.
     """
 
     repository: str
@@ -81,19 +82,30 @@ class ListedReader:
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         for file in self.files:
             data, rejection, num_bytes = None, file.rejection, file.num_bytes or 0
-            if rejection is None and file.num_bytes is not None and not limits.allows_size(num_bytes):
-                rejection = Rejection("file_size", float(num_bytes))
-            if rejection is None:
+            if _is_opened(file, limits):
                 try:
-                    data = _read(file.place, limits.max_file_bytes + 1)
+                    data = _read(file.place, limits.max_bytes_of(file.path) + 1)
                     num_bytes = len(data)
                 except OSError as error:
                     rejection = unreadable(error)
-            if data is not None and not limits.allows_size(num_bytes):  # it changed since it was listed
-                data, rejection = None, Rejection("file_size", float(num_bytes))
+            if not limits.wants(file.path, num_bytes):  # it may have changed since it was listed
+                data = None
+            rejection = rejection or limits.size_rejection(num_bytes)
             yield RawFile(
                 file.repository, file.path, file.location, num_bytes, data, rejection, licence=file.licence
             )
+
+
+def _is_opened(file: ListedFile, limits: ReadLimits) -> bool:
+    if file.rejection is not None and not _is_for_licence(file):
+        return False
+    return file.num_bytes is None or limits.wants(file.path, file.num_bytes)
+
+
+def _is_for_licence(file: ListedFile) -> bool:
+    """Whether a file that `suffixes` leave out is read all the same: else they would leave out what its
+    repository's licence is."""
+    return file.rejection is not None and file.rejection.rule == "suffix" and is_licence_file(file.path)
 
 
 def _read(place: str, max_bytes: int) -> bytes:
@@ -136,7 +148,7 @@ def _within_budget(files: list[ListedFile], max_total_bytes: int | None) -> list
             over.add(name)
     return [
         replace(file, rejection=Rejection("budget"))
-        if file.rejection is None and file.repository in over
+        if file.repository in over and (file.rejection is None or _is_for_licence(file))
         else file
         for file in files
     ]

@@ -102,7 +102,7 @@ class RecordReader:
         pattern = excluded_by(repository, path, self.exclude)
         if pattern is not None:
             rejection = Rejection("excluded", None, pattern)
-        if rejection is not None:
+        if pattern is not None or not limits.wants(path, num_bytes):
             data = None
         return RawFile(repository, path, location, num_bytes, data, rejection, language, licence, stars)
 
@@ -130,9 +130,7 @@ def _encoded(content: str, limits: ReadLimits) -> tuple[bytes | None, Rejection 
         data = content.encode()
     except UnicodeEncodeError:
         return None, Rejection("decodable", None, "lone surrogate")
-    if not limits.allows_size(len(data)):
-        return data, Rejection("file_size", float(len(data)))
-    return data, None
+    return data, limits.size_rejection(len(data))
 
 
 def _default_path(location: str) -> str:

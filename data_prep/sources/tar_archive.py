@@ -64,9 +64,7 @@ class TarReader:
             rejection = Rejection("not_regular", None, member.detail.decode())
         elif member.kind == "sparse":
             rejection = Rejection("unsupported", None, "sparse file")
-        elif not limits.allows_size(member.num_bytes):
-            rejection = Rejection("file_size", float(member.num_bytes))
-        elif self.names.wants(name):
+        elif limits.wants(name, member.num_bytes) and self.names.wants(name):
             offset = stream.offset
             try:
                 data = stream.take(member.num_bytes)
@@ -76,6 +74,7 @@ class TarReader:
                 rejection = unreadable(error)  # the next member lies where this one's header says
             if data is not None and len(data) < member.num_bytes:
                 raise StreamEnd("truncated", "the tar ends inside a member", offset)
+        rejection = rejection or limits.size_rejection(member.num_bytes)
         return self.names.file(name, member.offset, member.num_bytes, data, rejection)
 
 
@@ -94,13 +93,13 @@ class CompressedText:
                 for piece in unpacked_pieces(file, self.codec, limits):
                     num_bytes += len(piece)
                     parts.append(piece)
-                    if num_bytes > limits.max_file_bytes:
+                    if num_bytes > limits.max_bytes_of(self.names.stem):
                         break
         except StreamEnd as end:
             rejection = Rejection(end.rule, float(end.offset), end.reason)
         except OSError as error:
             rejection = unreadable(error)
-        if rejection is None and not limits.allows_size(num_bytes):
-            rejection = Rejection("file_size", float(num_bytes))
-        data = b"".join(parts) if rejection is None else None
+        is_whole = rejection is None and limits.wants(self.names.stem, num_bytes)
+        data = b"".join(parts) if is_whole else None
+        rejection = rejection or limits.size_rejection(num_bytes)
         yield self.names.file(self.names.stem, 0, num_bytes, data, rejection)

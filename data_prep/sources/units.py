@@ -5,9 +5,9 @@ The rules by which a source hands over a file without its bytes (`RawFile.reject
 | rule            | meaning; value; detail                                                                      |
 | --------------- | ------------------------------------------------------------------------------------------- |
 | `excluded`      | a pattern of the config's `exclude` fits its repository or path; -; the pattern              |
-| `suffix`        | none of the config's `suffixes`                                                             |
+| `suffix`        | none of the config's `suffixes`; a licence file is read for its licence all the same        |
 | `budget`        | its repository does not fit into the config's `max_total_bytes`                              |
-| `file_size`     | smaller or larger than the limits; its bytes                                                |
+| `file_size`     | smaller or larger than the limits; its bytes; a licence file is read as above               |
 | `readable`      | the system refused, for a second on end (`patience`); errno; its words                      |
 | `link`          | symbolic or hard link, never followed; -; its target                                        |
 | `submodule`     | a git submodule: another repository's commit; -; the commit                                  |

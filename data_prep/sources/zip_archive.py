@@ -107,19 +107,30 @@ class ZipReader:
             return
         with opened:
             for member in self.members:
-                data, rejection = None, self.rejection(member, limits)
-                if rejection is None and self.names.wants(member.name):
-                    try:
-                        data, rejection = read_member(opened, member)
-                    except OSError as error:
-                        rejection = unreadable(error)
+                try:
+                    data, rejection = self.contents(opened, member, limits)
+                except OSError as error:
+                    data, rejection = None, unreadable(error)
                 yield self._row(member, rejection, data)
 
     def _row(self, member: ZipMember, rejection: Rejection | None, data: bytes | None = None) -> RawFile:
         return self.names.file(member.name, member.offset, member.num_bytes, data, rejection)
 
-    def rejection(self, member: ZipMember, limits: ReadLimits) -> Rejection | None:
-        """What the directory alone tells."""
+    def contents(
+        self, opened: BinaryIO, member: ZipMember, limits: ReadLimits
+    ) -> tuple[bytes | None, Rejection | None]:
+        """A member's bytes, why it is dropped, or both; raises OSError."""
+        data, rejection = None, self._rejection(member, limits)
+        if (
+            rejection is None
+            and limits.wants(member.name, member.num_bytes)
+            and self.names.wants(member.name)
+        ):
+            data, rejection = read_member(opened, member)
+        return data, rejection or limits.size_rejection(member.num_bytes)
+
+    def _rejection(self, member: ZipMember, limits: ReadLimits) -> Rejection | None:
+        """What the directory alone tells, but the size."""
         if not limits.allows_unpacked(self.file.num_bytes or 0, member.total_bytes):
             reason = f"an archive of {self.file.num_bytes} bytes that claims to unpack to more than allowed"
             return Rejection("bomb", float(member.total_bytes), reason)
@@ -129,8 +140,6 @@ class ZipReader:
             return Rejection("encrypted")
         if member.method not in _READ_METHODS:
             return Rejection("unsupported", None, f"zip method {member.method}")
-        if not limits.allows_size(member.num_bytes):
-            return Rejection("file_size", float(member.num_bytes))
         return None
 
 

@@ -12,7 +12,7 @@ from data_prep.sources.files import SourceFile
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.units import printable_bytes
-from data_prep.sources.zip_archive import ZipMember, ZipReader, read_member
+from data_prep.sources.zip_archive import ZipMember, ZipReader
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _PIECE_BYTES = 1 << 16
@@ -51,10 +51,7 @@ class ZipScan:
     def _file(self, file: BinaryIO, member: ZipMember, limits: ReadLimits) -> Iterator[RawFile]:
         if member.name.endswith("/"):
             return
-        reader = ZipReader(self.file, self.names, ())
-        data, rejection = None, reader.rejection(member, limits)
-        if rejection is None and self.names.wants(member.name):
-            data, rejection = read_member(file, member)
+        data, rejection = ZipReader(self.file, self.names, ()).contents(file, member, limits)
         yield self.names.file(member.name, member.offset, member.num_bytes, data, rejection)
 
 

@@ -210,6 +210,33 @@ def test_unsafe_names_are_printable_rows(tmp_path: Path) -> None:
     assert (file.path, rule_of(file)) == ("a\\x00b.py", "unsafe_path")
 
 
+@pytest.mark.parametrize("kind", ["zip", "cut.zip", "tar", "tar.gz"])
+def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path, kind: str) -> None:
+    files = {
+        "LICENSE": b"x" * 100,
+        "a.py": b"y" * 100,
+        "b/COPYING": b"no",
+        "b/LICENSE.txt": b"z",
+        "c.py": b"ccc",
+    }
+    path = tmp_path / f"lib.{kind}"
+    if "zip" in kind:
+        _zip(path, files)
+    else:
+        path.write_bytes(gzip.compress(_tar(files)) if kind.endswith("gz") else _tar(files))
+    if kind == "cut.zip":
+        path.write_bytes(path.read_bytes()[:-30])
+    config = ArchivesConfig(urls=(str(path),), exclude=("*.txt",))
+    found = read_all(config, ReadLimits(min_file_bytes=3, max_file_bytes=10))
+    assert {(file.path, rule_of(file), file.data) for file in found if rule_of(file) != "truncated"} == {
+        ("LICENSE", "file_size", b"x" * 100),
+        ("a.py", "file_size", None),
+        ("b/COPYING", "file_size", b"no"),
+        ("b/LICENSE.txt", "excluded", None),
+        ("c.py", None, b"ccc"),
+    }
+
+
 def test_encrypted_and_linked_members(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.errors import UserError
 from data_prep.sources.config import DirectoryConfig
-from data_prep.sources.limits import ReadLimits
+from data_prep.sources.limits import MAX_LICENCE_BYTES, ReadLimits
 from data_prep.sources.plan import plan_units, read_unit
 from data_prep.sources.units import UNIT_BYTES
 from tests.hostile_corpus import GOOD_TEXT, write_hostile_tree
@@ -41,6 +41,39 @@ def test_repositories_and_order(trees: Path) -> None:
     assert files[0].data == b"a/.ci/run.py"
     assert files[1].rejection is not None
     assert files[1].rejection.detail == str(trees / "b" / "x.py")
+
+
+def test_licence_files_are_read_whatever_the_suffixes_unless_they_are_excluded(trees: Path) -> None:
+    for name in ("a/LICENSE", "a/sub/COPYING.txt", "b/LICENSE"):
+        (trees / name).parent.mkdir(exist_ok=True)
+        (trees / name).write_text(name)
+    files = read_all(DirectoryConfig(path=str(trees), suffixes=(".py",), exclude=("b",)))
+    found = {(f.repository, f.path): (rule_of(f), f.data) for f in files if not f.path.endswith(".py")}
+    assert found == {
+        ("a", "LICENSE"): ("suffix", b"a/LICENSE"),
+        ("a", "notes.txt"): ("suffix", None),
+        ("a", "sub/COPYING.txt"): ("suffix", b"a/sub/COPYING.txt"),
+        ("b", "LICENSE"): ("excluded", None),
+    }
+
+
+def test_licence_files_of_repositories_over_the_budget_are_not_read(trees: Path) -> None:
+    (trees / "b" / "LICENSE").write_text("MIT")
+    files = read_all(DirectoryConfig(path=str(trees), suffixes=(".py",), max_total_bytes=1))
+    (licence,) = [file for file in files if file.path == "LICENSE"]
+    assert (rule_of(licence), licence.data) == ("budget", None)
+
+
+def test_licence_files_are_read_whatever_the_limits_of_size(trees: Path) -> None:
+    (trees / "a" / "LICENSE").write_text("MIT")
+    (trees / "b" / "LICENSE").write_text("x" * 100)
+    (trees / "b" / "COPYING").write_text("x" * (MAX_LICENCE_BYTES + 1))
+    files = read_all(DirectoryConfig(path=str(trees)), ReadLimits(min_file_bytes=6, max_file_bytes=10))
+    found = {(f.repository, f.path): (rule_of(f), len(f.data or b"")) for f in files}
+    assert found["a", "LICENSE"] == ("file_size", 3)
+    assert found["b", "LICENSE"] == ("file_size", 100)
+    assert found["b", "COPYING"] == ("file_size", 0)
+    assert found["a", "notes.txt"] == ("file_size", 0)
 
 
 def test_all_suffixes_are_taken_if_none_is_named(trees: Path) -> None:

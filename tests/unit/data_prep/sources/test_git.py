@@ -82,6 +82,18 @@ def test_large_blobs_are_not_asked_for(repository: Path) -> None:
     assert {file.path for file in files if rule_of(file) == "file_size"} == {"a.py", "\\xff.py"}
 
 
+def test_licence_files_are_read_whatever_the_limits_of_size(repository: Path) -> None:
+    (repository / "LICENSE").write_text("x" * 100)
+    (repository / "z.py").write_text("z\n")
+    _git(repository, "add", "LICENSE", "z.py")
+    _git(repository, "commit", "-q", "-m", "licence")
+    files = read_all(GitConfig(path=(str(repository),)), ReadLimits(max_file_bytes=3))
+    found = {file.path: (rule_of(file), file.data) for file in files}
+    assert found["LICENSE"] == ("file_size", b"x" * 100)
+    assert found["a.py"] == ("file_size", None)
+    assert found["z.py"] == (None, b"z\n")
+
+
 def test_many_blobs_pass_through_the_pipe(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(700):
         (repository / f"n{number}.py").write_text(f"{number}\n" * 50)

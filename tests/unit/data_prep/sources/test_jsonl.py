@@ -228,3 +228,18 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
             plan_units(JsonlConfig(urls=(str(tmp_path / name),)))
     with pytest.raises(UserError, match="is not a file"):
         plan_units(JsonlConfig(urls=(str(tmp_path),)))
+
+
+def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"content": "x" * 100, "path": name}) for name in ("LICENSE", "a.py", "b/LICENSE.txt")
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    columns = ColumnsConfig(path="path")
+    config = JsonlConfig(urls=(str(tmp_path / "x.jsonl"),), columns=columns, exclude=("*.txt",))
+    files = read_all(config, ReadLimits(max_file_bytes=10))
+    assert [(file.path, rule_of(file), file.data) for file in files] == [
+        ("LICENSE", "file_size", b"x" * 100),
+        ("a.py", "file_size", None),
+        ("b/LICENSE.txt", "excluded", None),
+    ]

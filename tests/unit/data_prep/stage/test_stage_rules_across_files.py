@@ -101,6 +101,27 @@ def test_a_repositorys_licence_file_speaks_for_its_files(
     assert {row["licence"] for row in rows.values() if row["fate"] == "kept"} == {"MIT"}
 
 
+def test_what_leaves_a_licence_file_out_leaves_its_licence_in(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    name = "SPDX-License-Identifier: GPL-3.0-only\n"
+    (corpus / "package3" / "LICENSE").write_text(name, encoding="utf-8")
+    (corpus / "package4" / "COPYING").write_bytes(name.encode() + b"by \xfe\xff \xc3\x81\x90 " * 20)
+    source = config.source.model_copy(update={"suffixes": (".py",)})
+    run_prep(config.model_copy(update={"source": source}), 0, tmp_path / "prep", Reporter())
+    rows = rows_by_path(tmp_path / "prep")
+    for package, licence_file in (("package3", "LICENSE"), ("package4", "COPYING")):
+        assert rows[f"{package}/{licence_file}"]["rule"] == "suffix"
+        row = rows[f"{package}/src/module0.py"]
+        assert (row["licence"], row["rule"]) == ("GPL-3.0-only", "licence")
+    run_prep(config, 0, tmp_path / "all", Reporter())
+    rows = rows_by_path(tmp_path / "all")
+    assert rows["package3/LICENSE"]["rule"] == "file_size"
+    assert rows["package4/COPYING"]["rule"] == "decodable"
+    assert rows["package3/src/module0.py"]["licence"] == "GPL-3.0-only"
+    assert rows["package4/src/module0.py"]["licence"] == "GPL-3.0-only"
+
+
 def _more(corpus: Path, tmp_path: Path) -> tuple[Path, Reporter]:
     """Two more licensed files, so that there are three to split."""
     for number in (20, 21):
