@@ -22,7 +22,13 @@ from data_prep.sources.units import WorkUnit
 from data_prep.text.decoding import DecodedText, DecodingConfig, decode
 from data_prep.text.file import TextFile
 from data_prep.text.languages import detect_language
-from data_prep.text.licences import header_licence, is_licence_file, licence_of_file, normalise_licence
+from data_prep.text.licences import (
+    UNKNOWN_LICENCE,
+    header_licence,
+    is_licence_file,
+    licence_of_file,
+    told_licence,
+)
 from data_prep.text.told_languages import known_language
 from data_prep.text_store import ReadFile, write_part
 
@@ -56,7 +62,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
         location=raw.location,
         num_bytes=raw.num_bytes,
         language=UNKNOWN_LANGUAGE,
-        licence=None if raw.licence is None else normalise_licence(raw.licence),
+        licence=told_licence(raw.licence),
         stars=raw.stars,
     )
     decoded = _text_of(raw, config.decoding)
@@ -68,7 +74,8 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     text = decoded.data
     language = _language(raw, text)
     row.language = language or UNKNOWN_LANGUAGE
-    row.licence = row.licence or header_licence(text)
+    if row.licence in (None, UNKNOWN_LICENCE):
+        row.licence = header_licence(text) or row.licence
     row.repository_licence = licence_of_file(raw.path, text)
     row.flags = " ".join(decoded.flags) or None
     rejection = first_rejection(TextFile(text, raw.path, language), config.filters)

@@ -1,22 +1,33 @@
-"""The licence of a file that names none: that of its repository."""
+"""The licence of a file that names none: that of the licence file nearest above it in its repository."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data_prep.corpus import Corpus
 from data_prep.documents import Rejection
 from data_prep.fates import Fates
-from data_prep.text.licences import LicenceConfig, licence_rejection
+from data_prep.text.licences import UNKNOWN_LICENCE, LicenceConfig, licence_rejection
+
+# Where packages keep their licence file beside the code it speaks for: wheels, eggs, jars.
+_METADATA = re.compile(r"(?:^|/)(?:[^/]+\.(?:dist|egg)-info(?:/licenses)?|EGG-INFO|META-INF)$")
 
 
 def effective_licences(corpus: Corpus) -> list[str | None]:
-    """Each row's licence: its own header's or what its source told, else that of the licence file nearest to
-    its repository's root."""
-    of_repository = _repository_licences(corpus)
-    sources, repositories = corpus.strings("source"), corpus.strings("repository")
-    return [
-        own if own is not None else of_repository.get((source, repository))
-        for own, source, repository in zip(corpus.strings("licence"), sources, repositories, strict=True)
-    ]
+    """Each row's licence: its own header's or what its source told, else that of the nearest licence file in its
+    folder or above. None where none of them names one, and where the first that does names one we do not know.
+    """
+    sources, repositories, paths = (corpus.strings(name) for name in ("source", "repository", "path"))
+    of_folder = _folder_licences(corpus.strings("repository_licence"), sources, repositories, paths)
+    found = (
+        own if own is not None else _nearest(of_folder.get((source, repository), {}), path)
+        for own, source, repository, path in zip(
+            corpus.strings("licence"), sources, repositories, paths, strict=True
+        )
+    )
+    return [None if licence == UNKNOWN_LICENCE else licence for licence in found]
 
 
 def drop_by_licence(licences: Sequence[str | None], fates: Fates, config: LicenceConfig) -> None:
@@ -31,14 +42,44 @@ def drop_by_licence(licences: Sequence[str | None], fates: Fates, config: Licenc
             fates.drop(row, verdict)
 
 
-def _repository_licences(corpus: Corpus) -> dict[tuple[str, str], str]:
-    best: dict[tuple[str, str], tuple[int, str, str]] = {}
-    found = corpus.strings("repository_licence")
-    sources, repositories, paths = (corpus.strings(name) for name in ("source", "repository", "path"))
+def _folder_licences(
+    found: NDArray[np.object_],
+    sources: NDArray[np.object_],
+    repositories: NDArray[np.object_],
+    paths: NDArray[np.object_],
+) -> dict[tuple[str, str], dict[str, str]]:
+    """By source and repository: the licence of each folder that has a licence file."""
+    best: dict[tuple[str, str], dict[str, tuple[bool, int, str, str]]] = {}
     for row, licence in enumerate(found):
         if licence is None:
             continue
-        candidate = (paths[row].count("/"), paths[row], licence)
-        key = (sources[row], repositories[row])
-        best[key] = min(best.get(key, candidate), candidate)
-    return {key: licence for key, (_, _, licence) in best.items()}
+        path = paths[row]
+        # Of several that speak for a folder: one that we know, the nearest to it, the first by name.
+        candidate = (licence == UNKNOWN_LICENCE, path.count("/"), path, licence)
+        folders = best.setdefault((sources[row], repositories[row]), {})
+        folder = _folder_of(path)
+        folders[folder] = min(folders.get(folder, candidate), candidate)
+    return {
+        key: {folder: licence for folder, (*_, licence) in folders.items()} for key, folders in best.items()
+    }
+
+
+def _folder_of(path: str) -> str:
+    """The folder that a licence file speaks for; "" is the repository itself."""
+    folder = _parent(path)
+    metadata = _METADATA.search(folder)
+    return folder if metadata is None else folder[: metadata.start()]
+
+
+def _nearest(of_folder: Mapping[str, str], path: str) -> str | None:
+    if not of_folder:
+        return None
+    while path:
+        path = _parent(path)
+        if path in of_folder:
+            return of_folder[path]
+    return None
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

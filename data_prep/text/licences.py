@@ -19,6 +19,9 @@ from data_prep.text.licence_phrases import (
     PHRASE_HINTS,
 )
 
+UNKNOWN_LICENCE = "unknown"
+"""Stands for a licence that is named, but that we do not know; where none is named there is None."""
+
 _HEADER_BYTES = 4000
 _LICENCE_FILE_BYTES = 20_000
 _SPDX = re.compile(rb"SPDX-License-Identifier:[ \t]*([^\n*#\"'<>]+)")
@@ -28,6 +31,12 @@ _LICENCE_NAME = re.compile(
     r"(?:[-_.](?P<which>[\w.+-]+?))?(?:\.(?:txt|md|rst|markdown|html))?",
     re.I,
 )
+# Beside them there are files of notices and of the licences of others, which need not name the project's own.
+_OWN_LICENCE_NAME = re.compile(r"(?:(?:un)?licen[sc]e|copying)(?:\.(?:txt|md|rst|markdown|html))?", re.I)
+# A link to the licence further up, or a page of documentation that shows it.
+_POINTS_UP = re.compile(rb"\.\./|include::")
+# What tools write where they were told nothing.
+_TELLS_NOTHING = frozenset({"", "unknown", "none", "noassertion"})
 _PROSE = frozenset({"Text", "Markdown", "reStructuredText", "HTML"})
 _WORD_BREAKS = re.compile(rb"[\s*#;/%\-\"'`]+")
 _GPL = re.compile(r"(?:gnu )?([al]?)gpl ?v?(\d(?:\.\d)?)( only|\+| ?(?:or|and) (?:later|newer|above))?")
@@ -54,10 +63,14 @@ class LicenceConfig(Config):
 
 
 def header_licence(data: bytes) -> str | None:
-    """The licence a file claims in its first 4 KB: an SPDX tag, @license, or the words of a known header."""
+    """The licence a file claims in its first 4 KB: an SPDX tag, @license, or the words of a known header.
+
+    UNKNOWN_LICENCE for an SPDX tag that names none we know. What stands behind @license is often no licence's name.
+    """
     head = data[:_HEADER_BYTES]
     if not any(hint in head for hint in PHRASE_HINTS):
         return None
+    is_named = False
     for pattern in (_SPDX, _AT_LICENCE):
         found = pattern.search(head)
         if found is not None:
@@ -65,7 +78,16 @@ def header_licence(data: bytes) -> str | None:
             licence = normalise_licence(told)
             if licence is not None:
                 return licence
-    return _by_phrases(head, HEADER_PHRASES)
+            # Not templates and patterns that stand for a name.
+            is_named |= pattern is _SPDX and told[:1].isalnum() and told.lower() not in _TELLS_NOTHING
+    return _by_phrases(head, HEADER_PHRASES) or (UNKNOWN_LICENCE if is_named else None)
+
+
+def told_licence(told: str | None) -> str | None:
+    """The licence a source tells, as an SPDX expression; UNKNOWN_LICENCE for one that we do not know."""
+    if told is None or told.strip().lower() in _TELLS_NOTHING:
+        return None
+    return normalise_licence(told) or UNKNOWN_LICENCE
 
 
 def is_licence_file(path: str) -> bool:
@@ -77,11 +99,15 @@ def is_licence_file(path: str) -> bool:
 
 
 def licence_of_file(path: str, data: bytes) -> str | None:
-    """The licence that a licence file holds; None for other files, and for texts that we do not know."""
+    """The licence that a licence file holds, UNKNOWN_LICENCE for a text that we do not know; None for other files,
+    and for those that point to another, hold nothing or are only notices."""
     if not is_licence_file(path):
         return None
     text = data[:_LICENCE_FILE_BYTES]
-    return _by_phrases(text, LICENCE_PHRASES) or header_licence(text)
+    licence = _by_phrases(text, LICENCE_PHRASES) or header_licence(text)
+    if licence is not None or not text.strip() or _POINTS_UP.search(text):
+        return licence
+    return UNKNOWN_LICENCE if _OWN_LICENCE_NAME.fullmatch(path.rpartition("/")[2]) else None
 
 
 def _by_phrases(text: bytes, phrases: tuple[tuple[str, tuple[bytes, ...]], ...]) -> str | None:

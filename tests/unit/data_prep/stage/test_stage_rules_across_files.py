@@ -13,6 +13,7 @@ from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.inputs import input_signature
 from data_prep.ledger import read_ledger
 from data_prep.prepared import open_prepared
+from data_prep.sources.config import ColumnsConfig, JsonlConfig
 from data_prep.stage import run_prep
 from data_prep.text.licences import LicenceConfig
 
@@ -99,6 +100,64 @@ def test_a_repositorys_licence_file_speaks_for_its_files(
     )
     rows = rows_by_path(tmp_path / "careful")
     assert {row["licence"] for row in rows.values() if row["fate"] == "kept"} == {"MIT"}
+
+
+def test_the_nearest_licence_file_above_a_file_speaks_for_it(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    tag = "SPDX-License-Identifier: "
+    files = {
+        "package1/LICENSE": f"{tag}MIT\n",
+        "package1/vendor/g/LICENSE": f"{tag}GPL-3.0-only\n",
+        "package1/vendor/g/deep/g.py": story(20),
+        "package1/vendor/own.py": story(21),
+        "package1/secret.py": f"# {tag}LicenseRef-Proprietary\n" + story(22),
+        "package1/closed/LICENSE": "All rights reserved.\n",
+        "package1/closed/closed.py": story(23),
+        "package1/docs/NOTICE": "With work of others.\n",
+        "package1/docs/conf.py": story(24),
+        "package2/vendor/lib/LICENSE": f"{tag}MIT\n",
+        "package2/vendor/lib/lib.py": story(25),
+        "package3/lib-1.0.dist-info/licenses/LICENSE": f"{tag}ISC\n",
+        "package4/LICENSE": "All rights reserved.\n",
+        "package4/COPYING.LIB": f"{tag}Zlib\n",
+    }
+    for name, text in files.items():
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_text(text, encoding="utf-8")
+    run_prep(config, 0, tmp_path / "prep", Reporter())
+    rows = rows_by_path(tmp_path / "prep")
+    assert {name: rows[name]["licence"] for name in rows if name in files and name.endswith(".py")} == {
+        "package1/vendor/g/deep/g.py": "GPL-3.0-only",
+        "package1/vendor/own.py": "MIT",
+        "package1/secret.py": None,
+        "package1/closed/closed.py": None,
+        "package1/docs/conf.py": "MIT",
+        "package2/vendor/lib/lib.py": "MIT",
+    }
+    of_modules = [rows[f"package{number}/src/module0.py"]["licence"] for number in range(6)]
+    assert of_modules == [None, "MIT", None, "ISC", "Zlib", None]
+    assert rows["package1/vendor/g/deep/g.py"]["rule"] == "licence"
+
+
+def test_a_licence_that_is_told_and_not_known_is_not_the_repositorys(
+    config: PrepConfig, tmp_path: Path
+) -> None:
+    told = {"MIT": "MIT", "Proprietary": None, "NOASSERTION": "Zlib", None: "Zlib"}
+    records = [
+        {"content": "SPDX-License-Identifier: Zlib\n", "path": "LICENSE", "repository": "r"},
+        *(
+            {"content": story(30 + n), "path": f"{n}.py", "repository": "r", "licence": name}
+            for n, name in enumerate(told)
+        ),
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    columns = ColumnsConfig(repository="repository", path="path", licence="licence")
+    source = JsonlConfig(urls=(str(tmp_path / "x.jsonl"),), columns=columns)
+    split = config.split.model_copy(update={"by": "file"})
+    run_prep(config.model_copy(update={"source": source, "split": split}), 0, tmp_path / "prep", Reporter())
+    rows = rows_by_path(tmp_path / "prep")
+    assert [rows[f"r/{n}.py"]["licence"] for n in range(len(told))] == list(told.values())
 
 
 def test_what_leaves_a_licence_file_out_leaves_its_licence_in(

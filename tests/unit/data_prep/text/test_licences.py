@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from data_prep.documents import Rejection
 from data_prep.text.licence_phrases import ALIASES, HEADER_PHRASES, LICENCE_PHRASES, PERMISSIVE, PHRASE_HINTS
 from data_prep.text.licences import (
+    UNKNOWN_LICENCE,
     LicenceConfig,
     header_licence,
     is_licence_file,
     licence_of_file,
     licence_rejection,
     normalise_licence,
+    told_licence,
 )
 
 APACHE_HEADER = b"""/*
@@ -60,7 +62,11 @@ BSD_TEXT = b"""Redistribution and use in source and binary forms, with or withou
             b"// This Source Code Form is subject to the terms of the Mozilla Public\n// License, v. 2.0.\n",
             "MPL-2.0",
         ),
-        (b"# SPDX-License-Identifier: LicenseRef-Secret\n", None),
+        (b"# SPDX-License-Identifier: LicenseRef-Secret\n", UNKNOWN_LICENCE),
+        (b"# SPDX-License-Identifier: LicenseRef-Qt-Commercial\n" + LGPL_HEADER, "LGPL-2.1-or-later"),
+        (b"# SPDX-License-Identifier: NOASSERTION\n", None),
+        (b"# SPDX-License-Identifier: ${licence}\n", None),
+        (b"/**\n * @license React v17\n */\n", None),
         (b"license = None\n", None),
         (b"print('hello')\n" * 1000 + b"# SPDX-License-Identifier: MIT\n", None),
     ],
@@ -103,12 +109,38 @@ def test_names_of_licence_files(name: str, is_one: bool) -> None:
         ),
         # The licence of the project comes first, those of what it bundles after it.
         (BSD_TEXT + b"\n\nBundled: GNU GENERAL PUBLIC LICENSE Version 3, 29 June 2007", "BSD-2-Clause"),
-        (b"All rights reserved.\n", None),
+        (b"All rights reserved.\n", UNKNOWN_LICENCE),
+        (b"SPDX-License-Identifier: LicenseRef-Ours\n", UNKNOWN_LICENCE),
+        (b"../LICENSE", None),
+        (b".. include:: ../LICENSE\n", None),
+        (b" \n", None),
     ],
 )
 def test_licence_files(data: bytes, licence: str | None) -> None:
     assert licence_of_file("sub/LICENSE.txt", data) == licence
     assert licence_of_file("sub/main.c", data) is None
+
+
+@pytest.mark.parametrize("name", ["NOTICE", "COPYRIGHT", "LICENSE-3rd-party.txt", "licenses.md"])
+def test_notices_need_not_name_the_licence(name: str) -> None:
+    assert licence_of_file(name, b"This product holds work of others.\n") is None
+    assert licence_of_file(name, MIT_TEXT) == "MIT"
+
+
+@pytest.mark.parametrize(
+    ("told", "licence"),
+    [
+        (None, None),
+        ("", None),
+        ("UNKNOWN", None),
+        ("NOASSERTION", None),
+        ("Proprietary", UNKNOWN_LICENCE),
+        ("other", UNKNOWN_LICENCE),
+        ("mit", "MIT"),
+    ],
+)
+def test_what_a_source_tells(told: str | None, licence: str | None) -> None:
+    assert told_licence(told) == licence
 
 
 @pytest.mark.parametrize(
