@@ -4,7 +4,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint
@@ -29,12 +29,12 @@ class GitEntry:
 
 
 def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
-    """Runs of a tree's entries, repository by repository.
+    """Runs of a tree's entries, repository by repository, each once however often it is named.
 
     Of several repositories, one that is none or lacks the revision is a row (rule `readable`); UserError if that
     is so of all.
     """
-    folders = [folder for path in config.path for folder in _folders(path)]
+    folders = _once([folder for path in config.path for folder in _folders(path)])
     names = _names(folders, config.repository)
     groups: list[list[WorkUnit]] = []
     refusals: list[UserError] = []
@@ -56,10 +56,10 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
         else:
             entries = [_excluded(entry, names[number], config.exclude) for entry in _entries(listing)]
         units: list[WorkUnit] = []
-        for part, run in enumerate(cut_runs([entry.num_bytes for entry in entries])):
+        for part, run in enumerate(cut_runs([_size(entry) for entry in entries])):
             reader = GitReader(git_folder, names[number], tuple(entries[run]))
             key = [names[number], [(e.path, e.object_id, _told(e.rejection)) for e in entries[run]]]
-            num_bytes = sum(entry.num_bytes for entry in entries[run])
+            num_bytes = sum(_size(entry) for entry in entries[run])
             name = f"{number} {names[number]} {part}"
             units.append(WorkUnit(source, name, num_bytes, fingerprint(["git", key]), reader))
         groups.append(units)
@@ -127,7 +127,12 @@ def _excluded(entry: GitEntry, repository: str, exclude: tuple[str, ...]) -> Git
     pattern = excluded_by(repository, entry.path, exclude)
     if pattern is None:
         return entry
-    return GitEntry(entry.path, entry.object_id, 0, Rejection("excluded", None, pattern))
+    return replace(entry, rejection=Rejection("excluded", None, pattern))
+
+
+def _size(entry: GitEntry) -> int:
+    """The bytes of an entry that may be read."""
+    return 0 if entry.rejection else entry.num_bytes
 
 
 def _folders(location: str) -> list[str]:
@@ -144,6 +149,15 @@ def _folders(location: str) -> list[str]:
     return found
 
 
+def _once(folders: Sequence[str]) -> list[str]:
+    """The first of the folders that lead to each repository: patterns may overlap, and `a`, `a/.` and `a/.git` are
+    one. Links are followed, but the repository is called what the folder is."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        found.setdefault(os.path.realpath(_git_folder(folder)), folder)
+    return list(found.values())
+
+
 def _git_folder(folder: str) -> str:
     inside = os.path.join(folder, ".git")
     return inside if os.path.exists(inside) else folder
@@ -153,7 +167,7 @@ def _names(folders: Sequence[str], repository: str | None) -> list[str]:
     """Folder names without `.git`; with as many of the folders above as tell all of them apart."""
     if repository is not None and len(folders) == 1:
         return [repository]
-    plain = [folder.removesuffix("/.git").removesuffix(".git") for folder in folders]
+    plain = [os.path.normpath(folder).removesuffix("/.git").removesuffix(".git") for folder in folders]
     parts = [name.strip("/").split("/") for name in plain]
     depth = 1
     while depth < max(map(len, parts)) and len({tuple(p[-depth:]) for p in parts}) < len(set(folders)):

@@ -82,6 +82,30 @@ def test_large_blobs_are_not_asked_for(repository: Path) -> None:
     assert {file.path for file in files if rule_of(file) == "file_size"} == {"a.py", "\\xff.py"}
 
 
+def test_a_repository_that_is_named_several_ways_is_read_once(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(repository)
+    once = read_all(GitConfig(path=(str(repository),)))
+    ways = (
+        str(tmp_path / "co*"),
+        f"{repository}/.",
+        f"{repository}/.git",
+        f"{tmp_path}/./code/",
+        f"{tmp_path}/alias",
+    )
+    assert read_all(GitConfig(path=ways)) == once
+    for way in ways[:-1]:
+        assert read_all(GitConfig(path=(way, str(repository)))) == once
+    named = read_all(GitConfig(path=(str(repository), f"{repository}/.git"), repository="mine"))
+    assert {file.repository for file in named} == {"mine"}
+
+
+def test_excluded_files_have_their_size(repository: Path) -> None:
+    files = read_all(GitConfig(path=(str(repository),), exclude=("a.py", "link.py", "module")))
+    found = {file.path: file.num_bytes for file in files if rule_of(file) == "excluded"}
+    assert found == {"a.py": 7, "link.py": 0, "module": 0}
+    assert sum(unit.num_bytes for unit in plan_units(GitConfig(path=(str(repository),), exclude=("*",)))) == 0
+
+
 def test_licence_files_are_read_whatever_the_limits_of_size(repository: Path) -> None:
     (repository / "LICENSE").write_text("x" * 100)
     (repository / "z.py").write_text("z\n")
