@@ -1,8 +1,9 @@
 """What a file must keep to."""
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from cluster.config import Config
+from data_prep.text.languages import all_languages, near_language
 
 # Prose and markup, where a paragraph or a whole page may be one line. StarCoder2 exempts the first nine; the
 # others had their limit removed in The Stack's inspection by eye.
@@ -28,6 +29,11 @@ _LONG_LINES = (
     "SVG",
 )
 _DATA_LANGUAGES = ("Text", "JSON", "YAML", "Web Ontology Language", "Graphviz (DOT)", "CSV", "TSV")
+_LIMITS = (
+    ("min_file_bytes", "max_file_bytes"),
+    ("min_data_chars", "max_data_chars"),
+    ("min_comment_share", "max_comment_share"),
+)
 _PLAIN_TEXT_NAMES = ("requirement", "readme", "notes", "todo", "description", "cmakelists")
 
 
@@ -88,3 +94,21 @@ class FiltersConfig(Config):
     parses: bool = False
     # The share of bytes in tree-sitter's error nodes: about 10 MB/s per core.
     max_parse_error_share: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("languages", "long_line_languages", "data_languages", "sized_data_languages")
+    @classmethod
+    def _are_languages(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in names or ():
+            if name not in all_languages():
+                near = near_language(name)
+                hint = f"did you mean {near!r}?" if near else "write it as GitHub does (Python, C++)"
+                raise ValueError(f"{name!r} is no language that a file can have: {hint}")
+        return names
+
+    @model_validator(mode="after")
+    def _limits_leave_room(self) -> "FiltersConfig":
+        for least, most in _LIMITS:
+            low, high = getattr(self, least), getattr(self, most)
+            if low is not None and high is not None and low > high:
+                raise ValueError(f"{least}={low} must not exceed {most}={high}")
+        return self

@@ -11,9 +11,13 @@ Extensions that the tables lack are looked up in Pygments' (`rare_languages`): 3
 would keep up to date. The tests hold the tables against Pygments'.
 """
 
+from difflib import get_close_matches
+from functools import cache
+
 from data_prep.text.language_content import BY_CHOICE, by_content
 from data_prep.text.language_names import BY_EXTENSION, BY_FILE_NAME
-from data_prep.text.rare_languages import rare_language
+from data_prep.text.rare_languages import rare_language, rare_languages
+from data_prep.text.told_languages import known_language, own_languages
 
 _LOOKED_AT_BYTES = 4096
 _WORDS_OF_TEMPLATES = (".in", ".tmpl", ".tpl", ".template", ".example", ".sample", ".dist", ".default")
@@ -48,3 +52,19 @@ def detect_language(path: str, data: bytes) -> str | None:
     if prefix in ("dockerfile", "makefile", "jenkinsfile", "readme"):
         return BY_FILE_NAME[prefix]
     return by_content(data[:_LOOKED_AT_BYTES])
+
+
+@cache
+def all_languages() -> frozenset[str]:
+    """Every name that a file's language may have."""
+    return own_languages() | rare_languages()
+
+
+def near_language(name: str) -> str | None:
+    """The language that somebody who wrote `name` may have meant; None where nothing is near."""
+    meant = known_language(name)
+    if meant is not None:
+        return meant
+    folded = {language.casefold(): language for language in sorted(all_languages())}
+    near = get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None

@@ -37,6 +37,11 @@ def rare_language(extension: str) -> str | None:
     return _by_extension().get(extension)
 
 
+def rare_languages() -> frozenset[str]:
+    """Every name that `rare_language` gives."""
+    return frozenset(_by_extension().values())
+
+
 @cache
 def _by_extension() -> dict[str, str]:
     claims: dict[str, set[str]] = {}

@@ -40,6 +40,11 @@ def known_language(told: str) -> str | None:
     return BY_EXTENSION.get(name) or BY_INTERPRETER.get(name)
 
 
+def own_languages() -> frozenset[str]:
+    """Every name that our own tables and rules of content give."""
+    return frozenset(_names().values())
+
+
 @cache
 def _names() -> dict[str, str]:
     languages = {*_TOLD_BY_CONTENT, *BY_EXTENSION.values(), *BY_FILE_NAME.values(), *BY_INTERPRETER.values()}

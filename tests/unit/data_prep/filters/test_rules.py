@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
@@ -155,6 +156,49 @@ def test_languages_can_be_chosen() -> None:
     config = FiltersConfig(languages=("Go", "Rust"))
     assert first_rejection(file_of(ORDINARY), config) == Rejection("language", None, "Python")
     assert RULES["language"](file_of(ORDINARY, "a.go", "Go"), config) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "hint"),
+    [
+        ("languages", "Javascript", "did you mean 'JavaScript'"),
+        ("languages", "golang", "did you mean 'Go'"),
+        ("languages", "promql", "did you mean 'PromQL'"),
+        ("long_line_languages", "Markdwon", "did you mean 'Markdown'"),
+        ("data_languages", "json", "did you mean 'JSON'"),
+        ("sized_data_languages", "Yml", "did you mean 'YAML'"),
+        ("languages", "qqqqqq", "write it as GitHub does"),
+    ],
+)
+def test_a_name_that_no_language_has_is_refused(key: str, name: str, hint: str) -> None:
+    with pytest.raises(ValidationError, match=f"{key}\n.*'{name}' is no language.* {hint}"):
+        FiltersConfig.model_validate({key: ("Python", name)})
+
+
+def test_every_language_by_default_is_one() -> None:
+    defaults = FiltersConfig().model_dump()
+    assert FiltersConfig.model_validate(defaults) == FiltersConfig()
+
+
+def test_rare_languages_and_those_told_by_content_can_be_chosen() -> None:
+    config = FiltersConfig.model_validate({"languages": ("Mosel", "PromQL", "MATLAB", "VBA", "C#", "Diff")})
+    assert RULES["language"](file_of(ORDINARY, "a.mos", "Mosel"), config) is None
+
+
+@pytest.mark.parametrize(
+    ("least", "most"),
+    [
+        ({"min_file_bytes": 5000}, {"max_file_bytes": 100}),
+        ({"min_data_chars": 5000}, {"max_data_chars": 100}),
+        ({"min_comment_share": 0.5}, {"max_comment_share": 0.25}),
+    ],
+)
+def test_limits_that_no_file_keeps_are_refused(least: dict[str, Any], most: dict[str, Any]) -> None:
+    (low, low_value), (high, high_value) = *least.items(), *most.items()
+    with pytest.raises(ValidationError, match=f"{low}={low_value} must not exceed {high}={high_value}"):
+        FiltersConfig.model_validate({**least, **most})
+    FiltersConfig.model_validate({low: high_value, high: high_value})
+    FiltersConfig.model_validate(least if low == "min_comment_share" else {low: low_value, high: low_value})
 
 
 def test_size_can_be_asked_before_reading() -> None:

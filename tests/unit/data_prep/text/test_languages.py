@@ -1,5 +1,7 @@
 """Files get the language that GitHub would give them."""
 
+import inspect
+import re
 import time
 from collections import defaultdict
 
@@ -8,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pygments.lexers import get_all_lexers
 
+from data_prep.text import language_content
 from data_prep.text.language_content import BY_CHOICE
 from data_prep.text.language_names import BY_EXTENSION, BY_FILE_NAME
-from data_prep.text.languages import detect_language
+from data_prep.text.languages import all_languages, detect_language
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,18 @@ def test_there_are_many_languages_and_the_tables_are_in_lower_case() -> None:
 @given(st.sampled_from(sorted(BY_CHOICE)), st.binary(max_size=200))
 @settings(max_examples=100)
 def test_any_content_is_looked_at_without_error(extension: str, data: bytes) -> None:
-    detect_language(f"a.{extension}", data)
-    detect_language("a", data)
+    for name in (f"a.{extension}", "a"):
+        assert detect_language(name, data) in {*all_languages(), None}
+
+
+def test_all_languages_are_those_that_names_and_content_tell() -> None:
+    told_by_content = {
+        name for name in re.findall(r'"([A-Z][\w#+ -]*)"', inspect.getsource(language_content))
+    }
+    assert {"Objective-C", "VBA", "Java Server Pages", "Coq"} < told_by_content
+    assert told_by_content - {"VERSION"} <= all_languages()
+    assert {*BY_EXTENSION.values(), *BY_FILE_NAME.values()} <= all_languages()
+    assert "PromQL" in all_languages()
 
 
 @pytest.mark.parametrize(
