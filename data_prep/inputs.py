@@ -13,7 +13,8 @@ from data_prep.sources.units import WorkUnit
 def input_signature(config: PrepConfig) -> str:
     """Changes when what the sources hold may have changed, or the programs that decide what is kept.
 
-    Reads no file's content. UserError when a source is missing or offers nothing.
+    Reads no file's content but the beginnings of tables. UserError when a source is missing, offers nothing or lacks
+    a column that the user names.
     """
     return Inputs.of(config).signature
 

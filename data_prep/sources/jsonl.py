@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from itertools import islice
+from typing import Any, BinaryIO
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint
@@ -13,12 +14,15 @@ from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, 
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
+from data_prep.sources.named_columns import refuse_missing_columns
 from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 
 _BOM = b"\xef\xbb\xbf"
+# Where a column that the user names must be met with, within the first UNIT_BYTES.
+_LOOKED_AT_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,18 @@ class Line:
 
 
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
-    """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes."""
+    """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes.
+
+    Also if a file has none of a column that the user names: its beginning is read for that, often one record.
+    """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     files = find_files(config.urls)
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
     for number, file in enumerate(files):
+        if config.columns is not None and file.rejection is None:
+            refuse_missing_columns(_first_records(file), config.columns, f"source {source}: {file.label}")
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
         readers = _readers(file, records)
         told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
@@ -58,6 +67,34 @@ def _readers(file: SourceFile, records: RecordReader) -> list[Reader]:
         starts = range(0, max(1, file.num_bytes), UNIT_BYTES)
         return [JsonlRange(file, records, start, start + UNIT_BYTES) for start in starts]
     return [JsonlStream(file, codec, records, part) for part in stream_parts(file.num_bytes)]
+
+
+def _first_records(file: SourceFile) -> Iterator[dict[str, Any]]:
+    """The objects of a file's beginning, as far as it can be read: the readers tell what cannot."""
+    limits = ReadLimits()
+    try:
+        with file.open(sequential=True) as opened:
+            pieces = _first_bytes(_pieces(opened, _codec(file), limits), UNIT_BYTES)
+            for line in islice(split_lines(pieces, 0, limits.max_record_bytes), _LOOKED_AT_LINES):
+                try:
+                    record = json.loads(_without_mark(line.offset, line.data or b"").decode())
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(record, dict):
+                    yield record
+    except (OSError, StreamEnd):
+        return
+
+
+def _first_bytes(pieces: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
+    """A file may be one endless line: that is not read to its end."""
+    while num_bytes > 0 and (piece := next(pieces, b"")):
+        yield piece[:num_bytes]
+        num_bytes -= len(piece)
+
+
+def _pieces(file: BinaryIO, codec: Codec | None, limits: ReadLimits) -> Iterator[bytes]:
+    return plain_pieces(file) if codec is None else unpacked_pieces(file, codec, limits)
 
 
 def _codec(file: SourceFile) -> Codec | None:
@@ -108,9 +145,7 @@ class JsonlStream:
         label = self.file.label
         try:
             with self.file.open(sequential=True) as file:
-                pieces = (
-                    plain_pieces(file) if self.codec is None else unpacked_pieces(file, self.codec, limits)
-                )
+                pieces = _pieces(file, self.codec, limits)
                 for line in split_lines(pieces, 0, limits.max_record_bytes):
                     if self.part.owns(line.offset):
                         yield from _line_files(line, label, self.records, limits)
@@ -170,7 +205,7 @@ def _line_files(line: Line, label: str, records: RecordReader, limits: ReadLimit
     if line.data is None:
         yield records.rejected(location, Rejection("file_size", float(line.num_bytes)), line.num_bytes)
         return
-    data = line.data.removeprefix(_BOM) if line.offset == 0 else line.data
+    data = _without_mark(line.offset, line.data)
     if not data or data.isspace():
         return
     try:
@@ -181,3 +216,7 @@ def _line_files(line: Line, label: str, records: RecordReader, limits: ReadLimit
         yield records.rejected(location, rejection, line.num_bytes)
         return
     yield from records.files(record, location, line.offset, limits)
+
+
+def _without_mark(offset: int, data: bytes) -> bytes:
+    return data.removeprefix(_BOM) if offset == 0 else data

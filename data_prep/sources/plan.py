@@ -34,10 +34,11 @@ _PLANNERS: dict[type, Callable[[Any, str], list[WorkUnit]]] = {
 
 
 def plan_units(config: SourceConfig) -> list[WorkUnit]:
-    """Every unit of work of a corpus, in a fixed order; reads listings and tables of contents only.
+    """Every unit of work of a corpus, in a fixed order; reads listings, tables of contents and the
+    beginnings of tables only.
 
     A unit's `source` is the mixture part's name, else the source's kind. UserError when a source is
-    missing, wholly unreadable or offers nothing.
+    missing, wholly unreadable, offers nothing or lacks a column that the user names.
     """
     if isinstance(config, MixtureConfig):
         return [unit for name, part in config.parts.items() for unit in _plan(part, name)]

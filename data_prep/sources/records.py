@@ -44,10 +44,14 @@ class RecordReader:
         if not isinstance(record, dict):
             raise BrokenRecord(f"the record is {_kind(record)}, not an object")
         for columns in self.mappings:
-            if columns.files is not None and isinstance(listed := _value(record, columns.files), Sequence):
+            if columns.files is not None and isinstance(
+                listed := column_value(record, columns.files), Sequence
+            ):
                 yield from self._listed(listed, record, columns, location, limits)
                 return
-        columns = next((c for c in self.mappings if _value(record, c.content) is not None), self.mappings[0])
+        columns = next(
+            (c for c in self.mappings if column_value(record, c.content) is not None), self.mappings[0]
+        )
         yield self._file(record, {}, columns, location, limits)
 
     def _listed(
@@ -141,7 +145,7 @@ def _storable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _value(record: Mapping[str, Any], column: str | None) -> Any:
+def column_value(record: Mapping[str, Any], column: str | None) -> Any:
     """A column's value; dots reach into nested objects unless a column has the whole name."""
     if column is None:
         return None
@@ -156,8 +160,8 @@ def _value(record: Mapping[str, Any], column: str | None) -> Any:
 
 
 def _either(record: Mapping[str, Any], around: Mapping[str, Any], column: str | None) -> Any:
-    value = _value(record, column)
-    return _value(around, column) if value is None else value
+    value = column_value(record, column)
+    return column_value(around, column) if value is None else value
 
 
 def _text(value: Any, column: str | None) -> str | None:

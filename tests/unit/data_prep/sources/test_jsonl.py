@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,86 @@ def test_records_without_names_are_named_after_their_place(tmp_path: Path) -> No
         ("x.jsonl", "record 0"),
         ("x.jsonl", "record 17"),
     ]
+
+
+def _refusal(folder: Path, **columns: str) -> str:
+    """What planning says to these columns for all tables of the folder."""
+    config = JsonlConfig(urls=(str(folder / "*"),), columns=ColumnsConfig.model_validate(columns))
+    with pytest.raises(UserError) as caught:
+        plan_units(config)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("codec", [None, *_COMPRESS])
+def test_every_column_that_is_named_must_be_there(tmp_path: Path, codec: str | None) -> None:
+    pack = _COMPRESS[codec] if codec else bytes
+    (tmp_path / "a.jsonl").write_bytes(_records(5) + b'{"content": "", "licence": "MIT", "stars": 1}')
+    (tmp_path / f"b.jsonl{'.' * bool(codec)}{codec or ''}").write_bytes(pack(b"\n[\n7\n" + _records(9)))
+    message = _refusal(tmp_path, repository="repository", licence="licence", stars="stars")
+    assert message.startswith("source jsonl: b.jsonl")
+    assert "no column licence and stars among content, path, repository in its first 9 records" in message
+    assert "check `columns`" in message
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"content": "body"},
+        {"licence": "repo.licence"},
+        {"path": "content.path"},
+        {"stars": "repo.name.stars"},
+    ],
+)
+def test_the_contents_column_and_nested_ones_must_be_there(tmp_path: Path, columns: dict[str, str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"content": "x", "repo": {"name": "o/r"}}')
+    assert f"no column {next(iter(columns.values()))} among content, repo in" in _refusal(tmp_path, **columns)
+
+
+def test_a_column_that_some_records_have_may_be_named(tmp_path: Path) -> None:
+    rare = [b'{"content": "a", "licence": null}', b'{"content": "b", "repo": null}']
+    (tmp_path / "a.jsonl").write_bytes(_records(900) + b"\n".join(rare))
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "broken.jsonl").write_bytes(b"no JSON\n7\n")
+    (tmp_path / "cut.jsonl.gz").write_bytes(b"no gzip")
+    columns = ColumnsConfig(licence="licence", repository="repo.name")
+    config = JsonlConfig(urls=(str(tmp_path / "*"),), columns=columns)
+    assert len(read_all(config)) == 900 + 2 + 2 + 1
+    (tmp_path / "a.jsonl").write_bytes(_records(1000) + b"\n".join(rare))
+    assert "licence and repo.name" in _refusal(tmp_path, licence="licence", repository="repo.name")
+
+
+def test_columns_are_looked_for_in_the_beginning_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 1000)
+    (tmp_path / "a.jsonl").write_bytes(_records(500) + b'{"content": "", "licence": "MIT"}')
+    found = re.search(r"in its first (\d+) records", _refusal(tmp_path, licence="licence"))
+    assert found is not None
+    assert 10 < int(found[1]) < 30
+
+
+def test_columns_of_listed_files_are_the_files_or_the_records(tmp_path: Path) -> None:
+    record = {"repo": "o/r", "files": [7, {"content": "x = 1\n"}, {"content": "y = 1\n", "path": "a.py"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    columns = {"repository": "repo", "path": "path", "files": "files"}
+    config = JsonlConfig(urls=(str(tmp_path / "a.jsonl"),), columns=ColumnsConfig.model_validate(columns))
+    assert [file.path for file in read_all(config)] == ["record 0.0", "record 0.1", "a.py"]
+    assert "no column license among content, files, path, repo" in _refusal(
+        tmp_path, **columns, licence="license"
+    )
+
+
+def test_long_lists_of_columns_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"content": "x"} | {f"k{n:03}": n for n in range(300)}))
+    assert "among content, k000, k001, " in (message := _refusal(tmp_path, licence="licence"))
+    assert ", ... in its first record" in message
+    assert len(message) < 400
+
+
+def test_what_a_preset_names_need_not_be_there(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(_records(3))
+    config = JsonlConfig(urls=(str(tmp_path / "a.jsonl"),), preset="the_stack_v1")
+    assert [file.repository for file in read_all(config)] == ["a.jsonl"] * 3
 
 
 def test_exclusion_reaches_records(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Columns that the user names, looked for in records that have no schema."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cluster.errors import UserError
+from data_prep.sources.config import ColumnsConfig
+from data_prep.sources.records import column_value
+
+_MAX_SHOWN_COLUMNS = 20
+
+
+def refuse_missing_columns(records: Iterable[Mapping[str, Any]], told: ColumnsConfig, where: str) -> None:
+    """UserError, which names `where`, if there are records and a column of `told` is in none of them.
+
+    Takes no more records than it needs. A null is a value: what stands below it may be there elsewhere.
+    """
+    missing = {str(name) for name in told.model_dump().values() if name is not None}
+    seen: set[str] = set()
+    num_records = 0
+    for record in records:
+        num_records += 1
+        holders = (record, *_listed(record, told.files))
+        missing = {name for name in missing if not any(_has(holder, name) for holder in holders)}
+        if not missing:
+            return
+        seen.update(name for holder in holders for name in holder)
+    if num_records:
+        span = "record" if num_records == 1 else f"{num_records:,} records"
+        raise UserError(
+            f"{where}: no column {' and '.join(sorted(missing))} among {_shown(seen)} in its first {span}: "
+            "check `columns`, or make the file a source of its own, without them"
+        )
+
+
+def _listed(record: Mapping[str, Any], files: str | None) -> Iterator[Mapping[str, Any]]:
+    """The files that a record lists; they have columns of their own."""
+    listed = column_value(record, files)
+    if isinstance(listed, list):
+        yield from (item for item in listed if isinstance(item, dict))
+
+
+def _has(record: Mapping[str, Any], column: str) -> bool:
+    if column in record:
+        return True
+    value: Any = record
+    for name in column.split("."):
+        if value is None:
+            return True
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def _shown(columns: set[str]) -> str:
+    names = sorted(columns)
+    return ", ".join(names[:_MAX_SHOWN_COLUMNS]) + (", ..." if len(names) > _MAX_SHOWN_COLUMNS else "")
