@@ -63,11 +63,12 @@ def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 def load_config(config_class: type[AnyConfig], recipe: str, overrides: Sequence[str] = ()) -> AnyConfig:
     """The config that `recipe` (a name, or the path of a YAML file) and `overrides` (`a.b=value`) describe.
 
-    Raises UserError with one line that names everything wrong with them.
+    The order of overrides counts only among those of the same key. Raises UserError with one line that names
+    everything wrong with them.
     """
     values = _read_recipe(recipe)
     _check_use(recipe, values, config_class)
-    for override in overrides:
+    for override in sorted(overrides, key=_precedence):
         apply_override(values, override)
     try:
         return config_class.model_validate(values)
@@ -98,9 +99,19 @@ def apply_override(values: dict[str, Any], override: str) -> None:
             )
         target = below
     value = _parse(text, where=f"the override {override!r}")
-    if keys[:2] == _SOURCE and keys[-1] == "kind" and target.get("kind") != value:
+    if _is_kind_of_source(keys) and target.get("kind") != value:
         target.clear()
     target[keys[-1]] = value
+
+
+def _precedence(override: str) -> tuple[int, bool]:
+    """What replaces other keys comes before them: a whole mapping, and a source's kind, which clears its keys."""
+    keys = override.partition("=")[0].split(".")
+    return len(keys), not _is_kind_of_source(keys)
+
+
+def _is_kind_of_source(keys: list[str]) -> bool:
+    return keys[:2] == _SOURCE and keys[-1] == "kind"
 
 
 def _read_recipe(recipe: str) -> dict[str, Any]:

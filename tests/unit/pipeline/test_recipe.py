@@ -1,6 +1,8 @@
 """Recipes and overrides become a config, or one clear line."""
 
 import errno
+from functools import reduce
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,35 @@ def test_all_problems_are_named_in_one_line() -> None:
 def test_another_kind_drops_the_keys_of_the_old_one() -> None:
     config = load_run_config("demo", ["prep.source.kind=directory", "prep.source.path=code"])
     assert config.prep.source.model_dump(mode="json")["path"] == "code"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["exclude=[secret]", "path=code", "kind=directory"], {"exclude": ["secret"], "path": "code"}),
+        (["exclude=[secret]", "={kind: directory, path: code}"], {"exclude": ["secret"], "path": "code"}),
+        (["parts.a.path=x", "parts.a.kind=git", "kind=mixture"], {"parts.a.path": ["x"]}),
+        (["parts.a.weight=2", "parts.a={kind: git, path: x}", "kind=mixture"], {"parts.a.weight": 2}),
+    ],
+)
+def test_the_order_of_overrides_of_different_keys_makes_no_difference(
+    overrides: list[str], expected: dict[str, object]
+) -> None:
+    for order in permutations(overrides):
+        config = load_run_config("demo", [f"prep.source.{text}".replace(".=", "=") for text in order])
+        source = config.prep.source.model_dump(mode="json")
+        assert {key: reduce(dict.__getitem__, key.split("."), source) for key in expected} == expected
+
+
+def test_of_one_key_given_twice_the_last_counts() -> None:
+    overrides = [
+        "prep.source.kind=git",
+        "prep.source.path=a",
+        "prep.source.kind=directory",
+        "prep.source.path=b",
+    ]
+    source = load_run_config("demo", overrides).prep.source.model_dump(mode="json")
+    assert (source["kind"], source["path"]) == ("directory", "b")
 
 
 @pytest.mark.parametrize(
