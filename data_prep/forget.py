@@ -1,6 +1,7 @@
 """Take documents out of a finished prep folder: only the tars that held them are written anew."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ _PLACE_COLUMNS = ("split", "block", "num_tokens")
 class Forgetting:
     """What requests take out of a folder. `shards` are the tars to be written anew, of `num_shards` in all;
     `revision` is the manifest's once that is done. `num_rows` files of the ledger, kept or not, fall under the
-    last request; `copies` are kept files elsewhere ("source:repository:path") that some of those repeat."""
+    last request; `copies` are kept files elsewhere ("source:repository:path") that some of those repeat;
+    `empty_splits` hold no document once that is done."""
 
     num_rows: int
     copies: tuple[str, ...]
@@ -37,6 +39,7 @@ class Forgetting:
     num_text_bytes: int
     repositories: tuple[str, ...]
     splits: tuple[str, ...]
+    empty_splits: tuple[str, ...]
     shards: tuple[str, ...]
     num_shards: int
     revision: int
@@ -92,6 +95,7 @@ class _Revision:
             num_text_bytes=pc.sum(self._gone.column("num_text_bytes")).as_py() or 0,
             repositories=_distinct(self._gone, "repository"),
             splits=_distinct(self._gone, "split"),
+            empty_splits=self._empty_splits(),
             shards=tuple(shard.name for shard in shards if shard.name in doomed_shards),
             num_shards=len(shards),
             revision=self._number if self._gone.num_rows else self._manifest.revision,
@@ -106,6 +110,13 @@ class _Revision:
         going = {name for name, why in zip(names, reasons, strict=True) if why is not None}
         repeated = {of for of, why in zip(columns[3], fall_under, strict=True) if why is not None and of}
         return tuple(sorted(repeated - going))
+
+    def _empty_splits(self) -> tuple[str, ...]:
+        num_gone = Counter(self._gone.column("split").to_pylist())
+        num_docs = {
+            split: sum(shard.num_docs for shard in shards) for split, shards in self._manifest.splits.items()
+        }
+        return tuple(sorted(split for split, num in num_docs.items() if num == num_gone[split]))
 
     def write(self) -> None:
         """Bring the folder into this state."""

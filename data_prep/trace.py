@@ -50,6 +50,9 @@ def trace_token(corpus: PreparedCorpus, split: str, token: int) -> TracedTokens:
     starts = np.concatenate(
         [[0], np.cumsum([entry.num_tokens for entry in entries], dtype=np.int64)]
     ).tolist()
+    if not entries:
+        others = ", ".join(name for name in corpus.manifest.splits if corpus.blocks(name)) or "another folder"
+        raise UserError(f"{corpus.folder}: split '{split}' is empty: choose one of {others}")
     if not 0 <= token < starts[-1]:
         raise UserError(
             f"{corpus.folder}: split '{split}' has no token {token}: give a position from 0 to {starts[-1] - 1}"

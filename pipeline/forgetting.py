@@ -49,7 +49,7 @@ def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, 
                 stack.enter_context(_record_put_aside(prep))
             requests = record_request(home, request)
             for prep in preps:
-                for line in _told(prep, request, forget(prep, requests), "took out"):
+                for line in _told(prep, request, forget(prep, requests), is_planned=False):
                     reporter.line(line)
         for line in _what_stays(folder.run):
             reporter.line(line)
@@ -63,13 +63,23 @@ def _plan(folder: PrepFolder, request: ForgetRequest) -> list[str]:
     for prep in _prep_folders(folder):
         forgetting = plan_forgetting(prep, (*recorded, request))
         num_rows += forgetting.num_rows
-        lines += _told(prep, request, forgetting, "would take out")
+        lines += _told(prep, request, forgetting, is_planned=True)
     if not num_rows and request not in recorded:
         raise _nothing_found(home, request)
     return lines
 
 
-def _told(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: str) -> Iterator[str]:
+def _told(prep: Path, request: ForgetRequest, forgetting: Forgetting, is_planned: bool) -> Iterator[str]:
+    yield from _changes(prep, request, forgetting, "would take out" if is_planned else "took out")
+    if forgetting.empty_splits:
+        splits = ", ".join(forgetting.empty_splits)
+        yield (
+            f"{prep.name}: nothing {'would be' if is_planned and forgetting.num_documents else 'is'} left of {splits}: "
+            f"to train or judge with {splits} again, give a new --out and a source without what was forgotten"
+        )
+
+
+def _changes(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: str) -> Iterator[str]:
     if forgetting.copies:
         yield (
             f"{prep.name}: equal or similar text stays under {', '.join(forgetting.copies)}: "

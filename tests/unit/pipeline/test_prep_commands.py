@@ -265,7 +265,20 @@ def test_a_dry_run_says_the_same_and_changes_nothing(run: Path) -> None:
     result = permcode("forget", run, "--repo", "alpha", "--dry-run")
     assert result.exit_code == 0, result.stderr
     assert "would take out 2 documents" in result.stdout
+    assert "left of" not in result.stdout
     assert {path: sha256_file(path) for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_split_of_which_nothing_is_left_is_told(run: Path) -> None:
+    again = (
+        "left of validation: to train or judge with validation again, give a new --out and a source without"
+    )
+    for more, told in (("--dry-run",), "would be"), ((), "is"), ((), "is"), (("--dry-run",), "is"):
+        result = permcode("forget", run, "--repo", "delta", *more)
+        assert result.exit_code == 0, result.stderr
+        (line,) = [line for line in result.stdout.splitlines() if "left of" in line]
+        assert f"{prep_of(run).name}: nothing {told} {again}" in line
+    assert_bad_input(permcode("trace", run, "--split", "validation", "--token", 0), "'validation' is empty")
 
 
 def test_a_name_that_nothing_has_is_bad_input_and_not_written_down(run: Path) -> None:

@@ -143,6 +143,17 @@ def test_a_tar_and_a_split_of_which_nothing_is_left_are_gone(prep: Path) -> None
     verify_prepared(prep)
 
 
+def test_splits_of_which_nothing_is_left_are_told_before_and_after(prep: Path) -> None:
+    epsilon = (ForgetRequest(repository="epsilon"),)
+    assert plan_forgetting(prep, ALPHA).empty_splits == ()
+    assert plan_forgetting(prep, epsilon).empty_splits == ("validation",)
+    assert forget(prep, epsilon).empty_splits == ("validation",)
+    assert forget(prep, epsilon).empty_splits == ("validation",)
+    requests = (*epsilon, ForgetRequest(repository="zeta"))
+    assert plan_forgetting(prep, requests).empty_splits == ("test", "validation")
+    assert plan_forgetting(prep, requests[1:]).empty_splits == ("test", "validation")
+
+
 def test_a_plan_changes_nothing_and_tells_what_forgetting_does(prep: Path) -> None:
     before = contents(prep)
     planned = plan_forgetting(prep, ALPHA)

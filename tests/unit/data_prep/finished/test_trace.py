@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
+from data_prep.forget import forget
+from data_prep.forget_requests import ForgetRequest
 from data_prep.prepared import open_prepared
 from data_prep.trace import trace_range, trace_token
 from tests.unit.data_prep.finished.written import Layout
@@ -48,6 +50,12 @@ def test_a_position_outside_the_split_is_bad_input(prep: Path, token: int) -> No
         UserError, match=rf"split 'train' has no token {token}: give a position from 0 to \d+"
     ):
         trace_token(open_prepared(prep), "train", token)
+
+
+def test_an_empty_split_is_called_empty(prep: Path) -> None:
+    forget(prep, (ForgetRequest(repository="epsilon"),))
+    with pytest.raises(UserError, match="split 'validation' is empty: choose one of test, train$"):
+        trace_token(open_prepared(prep), "validation", 0)
 
 
 def test_an_unknown_split_is_bad_input(prep: Path) -> None:
