@@ -7,12 +7,12 @@ from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.storage import read_json, sha256_file, write_json
 from cluster.tracking import Tracking
+from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.usable import columns_of
 from pipeline.config import PlaceConfig
-from pipeline.experiment_config import PREP_MANIFEST
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint
@@ -93,7 +93,7 @@ def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, st
         context = next((name for name in ("train", "valid", "test") if name in path.name), "data")
         tracking.log_dataset(run_id, path.name, sha256_file(path), str(path), context)
     if prep is not None and task.reads_corpus:
-        tracking.log_dataset(run_id, prep.name, sha256_file(prep / PREP_MANIFEST), str(prep), "data")
+        tracking.log_dataset(run_id, prep.name, sha256_file(prep / MANIFEST_NAME), str(prep), "data")
     tracking.log_table(run_id, _samples(step.folder), "samples.json")
     return run_id
 

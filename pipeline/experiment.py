@@ -8,11 +8,12 @@ from typing import Any
 
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file
+from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from pipeline.accepting import GROWING, config_of, take_over
 from pipeline.champion import register_best
-from pipeline.experiment_config import PREP_MANIFEST, ExperimentRunConfig, prep_folder
+from pipeline.experiment_config import ExperimentRunConfig, prep_folder
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, plan
@@ -90,7 +91,7 @@ def _signature(config: ExperimentRunConfig) -> str:
             "model": sha256_file(base.description),
             "tokenizer": sha256_file(base.tokenizer),
             "weights": _weights_identity(base.folder),
-            "prep": sha256_file(prep / PREP_MANIFEST) if prep and task_of(config.task).reads_corpus else "",
+            "prep": sha256_file(prep / MANIFEST_NAME) if prep and task_of(config.task).reads_corpus else "",
         }
     )
 

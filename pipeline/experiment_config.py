@@ -7,13 +7,12 @@ from typing import Any
 from pydantic import model_validator
 
 from cluster.errors import UserError
+from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import PlaceConfig, without_null_systems
 from pipeline.prep_folder import prep_read_by
 from pipeline.recipe import load_config
 from pretrain.inference.folders import find_model_folder
-
-PREP_MANIFEST = "manifest.json"
 
 
 class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
@@ -59,7 +58,7 @@ def prep_folder(config: ExperimentRunConfig) -> Path | None:
     if pretrain is not None and (read := prep_read_by(pretrain)) is not None:
         return read
     for run in (model, model.parent, model.parent.parent):
-        found = sorted(path.parent for path in run.glob(f"prep-*/{PREP_MANIFEST}"))
+        found = sorted(path.parent for path in run.glob(f"prep-*/{MANIFEST_NAME}"))
         if len(found) > 1:
             raise UserError(
                 f"{run} holds several prepared corpora, and nothing tells which the model was pretrained on: say it "
@@ -84,6 +83,6 @@ def checked_prep(folder: Path) -> Path:
         folder,
         *sorted(folder.glob("prep-*"), key=lambda path: path.stat().st_mtime, reverse=True),
     ):
-        if (found / PREP_MANIFEST).is_file():
+        if (found / MANIFEST_NAME).is_file():
             return found.absolute()
-    raise UserError(f"prep={folder} is no finished prep folder: it has no {PREP_MANIFEST}")
+    raise UserError(f"prep={folder} is no finished prep folder: it has no {MANIFEST_NAME}")

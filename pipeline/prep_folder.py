@@ -8,7 +8,7 @@ from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_json
 from data_prep.manifest import MANIFEST_NAME
 from pipeline.run_folder import CONFIG_NAME
-from pipeline.stage_record import RECORD_NAME, read_record
+from pipeline.stage_record import read_record
 from pretrain.run import PREP_NAME
 
 
@@ -40,7 +40,7 @@ def find_prep_folder(folder: Path) -> PrepFolder:
             f"{folder} is no finished prep folder and holds none: give the --out folder of a run whose prep is done"
         )
     newest = max(found, key=lambda path: ((path / MANIFEST_NAME).stat().st_mtime_ns, path.name))
-    pretrain = _newest_pretraining(folder)
+    pretrain = newest_pretraining(folder)
     return PrepFolder((pretrain and prep_read_by(pretrain)) or newest, folder)
 
 
@@ -61,7 +61,7 @@ def _is_finished(folder: Path) -> bool:
     return (folder / MANIFEST_NAME).is_file()
 
 
-def _newest_pretraining(run: Path) -> Path | None:
-    """The one that something was last written of."""
-    told = [path for name in (JOURNAL_NAME, RECORD_NAME) for path in run.glob(f"pretrain-*/{name}")]
-    return max(told, key=lambda path: path.stat().st_mtime_ns).parent if told else None
+def newest_pretraining(run: Path) -> Path | None:
+    """The one whose journal was written last; None where none was begun."""
+    begun = [path.parent for path in run.glob(f"pretrain-*/{JOURNAL_NAME}")]
+    return max(begun, key=lambda path: (path / JOURNAL_NAME).stat().st_mtime_ns, default=None)

@@ -11,6 +11,7 @@ from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_json
 from pipeline.config import RunConfig
+from pipeline.prep_folder import newest_pretraining
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import RECORD_NAME
 from pretrain.config import PretrainConfig
@@ -47,12 +48,11 @@ def find_status_folder(folder: Path) -> StatusFolder:
     if (folder / JOURNAL_NAME).is_file() and not (folder / CONFIG_NAME).is_file():
         out = folder.resolve().parent
         return StatusFolder(out if (out / CONFIG_NAME).is_file() else None, folder)
-    begun = [path.parent for path in folder.glob(f"pretrain-*/{JOURNAL_NAME}")]
-    if not begun and not (folder / CONFIG_NAME).is_file():
+    newest = newest_pretraining(folder)
+    if newest is None and not (folder / CONFIG_NAME).is_file():
         raise UserError(
             f"{folder} is no run (no {CONFIG_NAME}, no {JOURNAL_NAME}): give a run's --out folder"
         )
-    newest = max(begun, key=lambda path: (path / JOURNAL_NAME).stat().st_mtime_ns, default=None)
     return StatusFolder(folder, newest)
 
 

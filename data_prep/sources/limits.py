@@ -43,7 +43,7 @@ class ReadLimits:
     def wants(self, path: str, num_bytes: int) -> bool:
         """Whether the bytes of a file of this size are read: a licence file's are for its licence, though its
         size may drop it."""
-        if self.min_file_bytes <= num_bytes <= self.max_file_bytes:
+        if self.size_rejection(num_bytes) is None:
             return True
         return num_bytes <= MAX_LICENCE_BYTES and is_licence_file(path)
 

@@ -8,10 +8,10 @@ import pytest
 from cluster.reporter import Reporter
 from cluster.storage import write_json
 from cluster.tracking import Tracking
+from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.champion import register_best
 from pipeline.config import PlaceConfig
-from pipeline.experiment_config import PREP_MANIFEST
 from pipeline.graph import Stage, Step
 
 
@@ -21,7 +21,7 @@ from pipeline.graph import Stage, Step
 def test_data_and_answers_are_handed_in_where_nothing_was_trained(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
     prep, folder = tmp_path / "prep-1", tmp_path / "text_search-1"
-    for path in (prep / PREP_MANIFEST, folder / "tfidf" / "seed-0" / "predictions.jsonl"):
+    for path in (prep / MANIFEST_NAME, folder / "tfidf" / "seed-0" / "predictions.jsonl"):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"key": "first", "ranks": [1]}) + "\n")
     systems = {"tfidf": {"kind": "lexical_ranker"}}
