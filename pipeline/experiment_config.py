@@ -10,7 +10,7 @@ from cluster.errors import UserError
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import PlaceConfig, without_null_systems
-from pipeline.prep_folder import prep_read_by
+from pipeline.prep_folder import find_prep_folder, prep_read_by
 from pipeline.recipe import load_config
 from pretrain.inference.folders import find_model_folder
 
@@ -78,11 +78,8 @@ def _pretraining_of(model: Path) -> Path | None:
 
 
 def checked_prep(folder: Path) -> Path:
-    """A prep folder, or a run's newest one. Raises UserError when it is neither."""
-    for found in (
-        folder,
-        *sorted(folder.glob("prep-*"), key=lambda path: path.stat().st_mtime, reverse=True),
-    ):
-        if (found / MANIFEST_NAME).is_file():
-            return found.absolute()
-    raise UserError(f"prep={folder} is no finished prep folder: it has no {MANIFEST_NAME}")
+    """A prep folder, or the one that a run's newest pretraining reads. Raises UserError when it is neither."""
+    try:
+        return find_prep_folder(folder).prep
+    except UserError as error:
+        raise UserError(f"prep={folder} is no finished prep folder: {error}") from None

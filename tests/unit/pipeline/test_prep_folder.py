@@ -44,9 +44,9 @@ def pretraining(run: Path, name: str, reads: str, begun_s: int, finished: bool) 
     return stage
 
 
-def corpus_of(model: Path) -> str | None:
+def corpus_of(model: Path, prep: Path | None = None) -> str | None:
     """Of an experiment from `model`."""
-    config = ExperimentRunConfig.model_construct(model=model, prep=None)
+    config = ExperimentRunConfig.model_construct(model=model, prep=prep)
     found = prep_folder(config)
     return found.name if found else None
 
@@ -56,6 +56,8 @@ def test_everybody_takes_the_corpus_that_the_newest_pretraining_reads(run: Path)
     stage = pretraining(run, "c", A, begun_s=2000, finished=True)
     for folder in (run, stage, stage / "model"):
         assert corpus_of(folder) == f"prep-{A}"
+    assert corpus_of(run, prep=run) == f"prep-{A}"
+    assert corpus_of(run, prep=run / f"prep-{B}") == f"prep-{B}"
     assert find_prep_folder(run) == PrepFolder(run / f"prep-{A}", run)
     (stage / "prep.json").unlink()  # as earlier versions left it
     assert prep_read_by(stage) == run / f"prep-{A}"
