@@ -12,7 +12,7 @@ It differs from that evaluator, by intent: comments are left out by each languag
 all); data flow does not depend on Python's hash seed (there the order of a set of names does); grammars are newer; PHP
 is parsed as PHP; the keywords are the specifications'. A data flow of 0 counts as 0, unlike in PyPI's codebleu 0.7.0,
 which counts it as 1; so does one with nothing in any reference to match, as officially: `codebleu_parts` tells.
-Numbers here may stand beside published ones only with this said.
+So numbers of ours do not stand beside published ones; docs/metrics.md says how far apart they are.
 
 Shapes: N items, S statistics.
 """

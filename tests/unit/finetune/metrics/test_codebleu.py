@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from finetune.metrics.codebleu import CODEBLEU_LANGUAGES, codebleu, codebleu_parts
 from finetune.metrics.keywords import KEYWORDS
-from tests.task_data import TASK_DATA, lines_of, needs_task_data
 from tests.unit.finetune.metrics.slow_bleu import matching_ngrams
 
 _CODE = {
@@ -142,27 +141,6 @@ def test_names_of_languages() -> None:
     assert codebleu([[code]], [code], "cs").value == pytest.approx(100)
     with pytest.raises(ValueError, match="not cobol"):
         codebleu([["x"]], ["x"], "cobol")
-
-
-@needs_task_data
-@pytest.mark.parametrize(
-    ("side", "other", "ngram", "weighted_ngram", "syntax"),
-    [("java", "cs", 0.1918, 0.2282, 0.5615), ("cs", "java", 0.1933, 0.1986, 0.51)],
-)
-def test_naive_copy_agrees_with_another_implementation(
-    side: str, other: str, ngram: float, weighted_ngram: float, syntax: float
-) -> None:
-    """The parts that PyPI's codebleu 0.7.0, made from CodeXGLUE's files, gives with the same grammars.
-
-    The first 400 test pairs. Its data flow differs from run to run by a point (.7195, .7075 for Java; ours .7148).
-    """
-    folder = TASK_DATA / "codexglue-translation"
-    references = [[line] for line in lines_of(folder / f"test.java-cs.txt.{side}")[:400]]
-    written = lines_of(folder / f"test.java-cs.txt.{other}")[:400]
-    parts = codebleu_parts(codebleu(references, written, side))
-    assert parts.ngram == pytest.approx(ngram, abs=5e-5)
-    assert parts.weighted_ngram == pytest.approx(weighted_ngram, abs=5e-5)
-    assert parts.syntax == pytest.approx(syntax, abs=3e-4)
 
 
 def test_keywords_of_python_are_those_of_this_python() -> None:
