@@ -16,7 +16,7 @@ from finetune.experiment.stage import job_paths, run_experiment
 from pipeline.graph import Stage, StageContext
 from pipeline.judged import judged_fingerprint
 
-_VERSION = 1
+_VERSION = 2
 """Of what a task's stage writes."""
 
 

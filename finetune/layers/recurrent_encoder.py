@@ -1,86 +1,107 @@
-"""The encoder of Bahdanau et al. 2015 (section 3.2): two recurrent networks that read a text from both ends.
+"""The encoder of Bahdanau et al. 2015 (section 3.2, appendix A.1): two recurrent networks that read a text from both
+ends.
 
-Shapes: B lanes, S source, D embedding, R state of one direction, C = 2R annotation.
+Shapes: B lanes, S source, D embedding, R state of one direction, C = 2R annotation; a 2 is the two directions.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from finetune.layers.shared_factor import SharedFactor
+from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 
 
 class BidirectionalEncoder(nn.Module):
-    """h_j holds the states of both directions at j."""
+    """h_j holds the states of both directions at j. `kind` is "gru", the paper's gated unit, or "lstm", PyTorch's.
+
+    With more than one layer, each reads the annotations of the one below, after dropout.
+    """
 
     def __init__(
         self, kind: str, embedding_dim: int, state_dim: int, num_layers: int, dropout: float
     ) -> None:
         super().__init__()
-        network = nn.LSTM if kind == "lstm" else nn.GRU
-        self.network = network(
-            embedding_dim,
-            state_dim,
-            num_layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if num_layers > 1 else 0.0,
-        )
+        self.network: nn.LSTM | None = None
+        self.gated = nn.ModuleList()
+        if kind == "lstm":
+            between = dropout if num_layers > 1 else 0.0
+            self.network = nn.LSTM(
+                embedding_dim, state_dim, num_layers, batch_first=True, bidirectional=True, dropout=between
+            )
+        else:
+            widths = [embedding_dim, *[2 * state_dim] * (num_layers - 1)]
+            self.gated.extend(GatedLayer(width, state_dim) for width in widths)
+        self.dropout = Dropout(dropout)
 
     def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """Annotations [B, S, C]; zeros in padding, which neither direction reads."""
-        network = self.network
-        learns = torch.is_grad_enabled() and rows_BSD.device.type == "cpu"
-        if learns and isinstance(network, nn.GRU) and network.num_layers == 1:
-            return gated_both_ways(network, rows_BSD, is_source_BS)
-        length_B = is_source_BS.sum(dim=1).cpu()
-        packed = pack_padded_sequence(rows_BSD, length_B, batch_first=True, enforce_sorted=False)
-        annotation_BSC, _ = pad_packed_sequence(
-            network(packed)[0], batch_first=True, total_length=rows_BSD.shape[1]
-        )
-        return annotation_BSC
+        """Annotations [B, S, C]; zeros in padding, which changes no annotation.
 
-
-def gated_both_ways(network: nn.GRU, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-    """What a GRU of one layer makes of the rows, with one gradient for all steps, which PyTorch's has not on CPUs.
-
-    Both directions advance together. States are float32 at least.
-    """
-    state_dim, num_lanes = network.hidden_size, len(rows_BSD)
-    mirrored_BS1 = _mirrored(is_source_BS)[..., None]
-    from_rows, from_states, row_biases, state_biases = zip(*network.all_weights, strict=True)
-    given_2BS3R = torch.stack(
-        [
-            functional.linear(rows, weight, bias)
-            for rows, weight, bias in zip(
-                (rows_BSD, _at(rows_BSD, mirrored_BS1)), from_rows, row_biases, strict=True
+        An LSTM needs the padding behind the text; the gated unit takes it anywhere.
+        """
+        if self.network is not None:
+            length_B = is_source_BS.sum(dim=1).cpu()
+            packed = pack_padded_sequence(rows_BSD, length_B, batch_first=True, enforce_sorted=False)
+            annotation_BSC, _ = pad_packed_sequence(
+                self.network(packed)[0], batch_first=True, total_length=rows_BSD.shape[1]
             )
-        ]
-    )
-    from_state, bias_213R = SharedFactor(torch.stack(from_states).mT), torch.stack(state_biases)[:, None]
-    state_2BR = at_least_float32(rows_BSD.new_zeros(2, num_lanes, state_dim))
-    states = []
-    for given_2B3R in given_2BS3R.unbind(dim=2):
-        own_2B3R = from_state(state_2BR.to(rows_BSD.dtype)) + bias_213R
-        given_gates, given_proposal = given_2B3R.tensor_split([2 * state_dim], dim=-1)
-        own_gates, own_proposal = own_2B3R.tensor_split([2 * state_dim], dim=-1)
-        reset_2BR, keep_2BR = torch.sigmoid(given_gates + own_gates).chunk(2, dim=-1)
-        proposal_2BR = torch.tanh(given_proposal + reset_2BR * own_proposal)
-        state_2BR = torch.lerp(proposal_2BR.to(state_2BR.dtype), state_2BR, keep_2BR.to(state_2BR.dtype))
-        states.append(state_2BR)
-    forward_BSR, backward_BSR = torch.stack(states, dim=2).to(rows_BSD.dtype)
-    both_BSC = torch.cat([forward_BSR, _at(backward_BSR, mirrored_BS1)], dim=-1)
-    return both_BSC * is_source_BS[..., None]
+            return annotation_BSC
+        for number, layer in enumerate(self.gated):
+            rows_BSD = layer(self.dropout(rows_BSD) if number else rows_BSD, is_source_BS)
+        return rows_BSD
 
 
-def _mirrored(is_source_BS: Tensor) -> Tensor:
-    """Where a lane's token stands when its text, without the padding behind it, is read from the end."""
-    place_S = torch.arange(is_source_BS.shape[1], device=is_source_BS.device)
-    length_B1 = is_source_BS.sum(dim=1, keepdim=True)
-    return torch.where(place_S < length_B1, length_B1 - 1 - place_S, place_S)
+class GatedLayer(nn.Module):
+    """A gated unit for each direction, both advancing together.
+
+    From a state h_0 of zeros (A.2.1), with o for products per element,
+
+        z_i = sigmoid(W_z x_i + U_z h_{i-1} + b_z)
+        r_i = sigmoid(W_r x_i + U_r h_{i-1} + b_r)
+        g_i = tanh(W x_i + U (r_i o h_{i-1}) + b)
+        h_i = (1 - z_i) o h_{i-1} + z_i o g_i        (A.1.1, A.1.2)
+
+    The paper leaves out the biases "to make the equations uncluttered". PyTorch's GRU is another unit: it has
+    r_i o (U h_{i-1}) and two biases, and its update gate is 1 - z_i.
+    """
+
+    def __init__(self, input_dim: int, state_dim: int) -> None:
+        super().__init__()
+        self.state_dim = state_dim
+        # Rows: for each direction the proposal g, the update gate z and the reset gate r, in this order.
+        self.from_row = nn.Linear(input_dim, 2 * 3 * state_dim)
+        self.from_state = nn.Linear(state_dim, 2 * 2 * state_dim, bias=False)
+        self.from_reset_state = nn.Linear(state_dim, 2 * state_dim, bias=False)
+
+    def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
+        """Annotations [B, S, C]. States are float32 at least, products in the rows' type, and each matrix has one
+        gradient for all steps."""
+        state_dim, narrow = self.state_dim, rows_BSD.dtype
+        given_S2B3R = _both_ways(self.from_row(rows_BSD).unflatten(-1, (2, 3 * state_dim)))
+        is_source_S2B = _both_ways(is_source_BS[:, :, None].expand(-1, -1, 2))
+        proposed_S2BR, update_S2BR, reset_S2BR = given_S2B3R.chunk(3, dim=-1)
+        # A closed update gate passes the state on over padding.
+        update_S2BR = update_S2BR.masked_fill(~is_source_S2B[..., None], -torch.inf)
+        gates_S2B2R = torch.cat([update_S2BR, reset_S2BR], dim=-1)
+        from_state = SharedFactor(self.from_state.weight.view(2, -1, state_dim).mT)
+        from_reset_state = SharedFactor(self.from_reset_state.weight.view(2, -1, state_dim).mT)
+        state_2BR = at_least_float32(rows_BSD.new_zeros(2, len(rows_BSD), state_dim))
+        states = []
+        for proposed_2BR, gates_2B2R in zip(proposed_S2BR.unbind(), gates_S2B2R.unbind(), strict=True):
+            narrow_2BR = state_2BR.to(narrow)
+            update_2BR, reset_2BR = torch.sigmoid(gates_2B2R + from_state(narrow_2BR)).chunk(2, dim=-1)
+            proposal_2BR = torch.tanh(proposed_2BR + from_reset_state(reset_2BR * narrow_2BR))
+            state_2BR = torch.lerp(
+                state_2BR, proposal_2BR.to(state_2BR.dtype), update_2BR.to(state_2BR.dtype)
+            )
+            states.append(state_2BR)
+        forward_SBR, backward_SBR = torch.stack(states).to(narrow).unbind(dim=1)
+        annotation_SBC = torch.cat([forward_SBR, backward_SBR.flip(0)], dim=-1)
+        return annotation_SBC.transpose(0, 1) * is_source_BS[..., None]
 
 
-def _at(rows_BSX: Tensor, place_BS1: Tensor) -> Tensor:
-    return rows_BSX.gather(1, place_BS1.expand_as(rows_BSX))
+def _both_ways(given_BS2X: Tensor) -> Tensor:
+    """[S, 2, B, ...]: steps first, those of the second direction from the last place to the first."""
+    forward_SBX, backward_SBX = given_BS2X.transpose(0, 1).unbind(dim=2)
+    return torch.stack([forward_SBX, backward_SBX.flip(0)], dim=1)

@@ -142,7 +142,9 @@ def load_weights(folder: Path, module: nn.Module) -> None:
         raise UserError(f"{path} is damaged: finetune again") from error
     parameters = dict(module.named_parameters())
     if set(tensors) != set(parameters):
-        raise UserError(f"{path} holds other parameters than the system has: finetune again")
+        raise UserError(
+            f"{path} holds other parameters than the system has in this version of permcode: finetune again"
+        )
     with torch.no_grad():
         for name, parameter in parameters.items():
             if tensors[name].shape != parameter.shape:

@@ -27,7 +27,7 @@ class AlignedRnnConfig(WriterConfig):
 
     kind: Literal["aligned_rnn"] = "aligned_rnn"
     cell: Literal["gru", "lstm"] = "gru"
-    """Of the encoder; the decoder is the paper's gated unit."""
+    """Of the encoder: the gated unit of the paper, which the decoder always is, or an LSTM."""
     embedding_dim: PositiveInt = 256
     state_dim: PositiveInt = 384
     """Of each direction of the encoder, and of the decoder."""

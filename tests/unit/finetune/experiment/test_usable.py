@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
+from safetensors.torch import load_file, save_file
 
 from cluster.errors import UserError
+from cluster.storage import sha256_file
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import (
     Code,
@@ -306,6 +308,20 @@ def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> N
     values["system"]["unheard_of"] = 1
     path.write_text(json.dumps(values))
     with pytest.raises(UserError, match="another version of permcode"):
+        UsableSystem.load(tmp_path, "cpu")
+
+
+def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tmp_path: Path) -> None:
+    system = {"kind": "aligned_rnn", "embedding_dim": 8, "state_dim": 8, **_WRITER}
+    saved_and_loaded(base, tmp_path, _TRANSLATION, system)
+    weights, described = tmp_path / "model.safetensors", tmp_path / "system.json"
+    kept = {name: one for name, one in load_file(weights).items() if not name.startswith("encoder.")}
+    of_gru = torch.nn.GRU(8, 8, batch_first=True, bidirectional=True).named_parameters()
+    save_file(kept | {f"encoder.network.{name}": one.detach() for name, one in of_gru}, weights)
+    values = json.loads(described.read_text())
+    values["sha256"]["model.safetensors"] = sha256_file(weights)
+    described.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="other parameters than the system has in this version of permcode"):
         UsableSystem.load(tmp_path, "cpu")
 
 
