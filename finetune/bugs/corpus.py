@@ -83,7 +83,7 @@ def generated_bugs(
             if not seen.isdisjoint((" ".join(buggy.split()), " ".join(fixed.split()))):
                 continue
             kinds.append(kind)
-            pairs.append(Pair(f"{name}-{len(pairs) + 1}", buggy, (fixed,), language=language))
+            pairs.append(Pair(f"{name}-{len(pairs) + 1}-{kind}", buggy, (fixed,), language=language))
         seen.update(
             " ".join(text.split()) for pair in pairs[-each:] for text in (pair.source, *pair.references)
         )

@@ -1,0 +1,1 @@
+"""What benchmarks/results.md says of predictions beyond their metrics; each file reads what an experiment left."""

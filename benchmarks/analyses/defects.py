@@ -1,0 +1,63 @@
+"""Which kinds of bug are found, and how often a sound function is called defective.
+
+    python -m benchmarks.analyses.defects OUT/defect-KEY/*/seed-0/predictions.jsonl
+    python -m benchmarks.analyses.defects --likelihood MODEL OUT/defect-KEY/SYSTEM/seed-0/predictions.jsonl
+
+Of bugs that were made in a corpus, whose items are named after their kind. `--likelihood` scores the functions of
+those rows with a model as it is, and prints the area under the curve by which its likelihood per token tells sound
+functions from defective ones.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.analyses.rows import read_rows
+from pretrain.inference.language_model import PermutationLM
+
+_DEFECTIVE = 1
+
+
+def found_by_kind(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
+    """By kind of bug, how many of how many were found; "sound": how many of how many were called defective."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        kind = _kind(str(row["key"])) if row["label"] == _DEFECTIVE else "sound"
+        found[kind][0] += row["given"] == _DEFECTIVE
+        found[kind][1] += 1
+    return {kind: (hits, number) for kind, (hits, number) in sorted(found.items())}
+
+
+def _kind(key: str) -> str:
+    """Of test-12-wrong_operator-bug the third part."""
+    return key.split("-")[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("predictions", type=Path, nargs="+")
+    parser.add_argument("--likelihood", type=Path)
+    arguments = parser.parse_args()
+    model = PermutationLM.from_run(arguments.likelihood) if arguments.likelihood else None
+    for path in arguments.predictions:
+        rows = list(read_rows(path))
+        print(path)
+        for kind, (hits, number) in found_by_kind(rows).items():
+            print(f"  {kind:24} {hits} of {number} called defective ({hits / number:.0%})")
+        if model is not None:
+            per_token = [
+                float(one.scores.log_probability_P.mean())
+                for one in model.score([row["texts"][0] for row in rows])
+            ]
+            area = roc_auc_score([row["label"] != _DEFECTIVE for row in rows], per_token)
+            print(f"  likelihood per token: area under the curve {area:.3f}")
+
+
+if __name__ == "__main__":
+    main()

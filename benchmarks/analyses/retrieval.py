@@ -1,0 +1,66 @@
+"""MRR when equal queries are counted once, and what equal candidates leave to be reached.
+
+    python -m benchmarks.analyses.retrieval OUT/code_search-KEY/*/seed-*/predictions.jsonl
+    python -m benchmarks.analyses.retrieval --symmetric OUT/clone_retrieval-KEY/*/seed-0/predictions.jsonl
+
+Functions that differ only in names are equal texts once names are masked. `--symmetric` is for sets in which the
+queries are the candidates as well, in the same order: it prints the highest MAP@R anyone could have, as ties count
+against a system.
+"""
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.analyses.rows import read_rows
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def distinct_mrr(rows: Rows) -> tuple[float, int]:
+    """Mean reciprocal rank with every distinct query counted once (the mean over its copies), and their number."""
+    reciprocals: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        reciprocals[row["query"]].append(1 / min(row["ranks"]))
+    return float(np.mean([np.mean(values) for values in reciprocals.values()])), len(reciprocals)
+
+
+def highest_map_at_r(rows: Rows) -> float:
+    """MAP@R of a system that ranks every program of the same problem first, as far as texts can be told apart.
+
+    A candidate whose text a wrong candidate has too stands behind it.
+    """
+    copies = Counter(row["query"] for row in rows)
+    found = []
+    for number, row in enumerate(rows):
+        texts = [rows[one]["query"] for one in row["relevant"]]
+        right = Counter(texts)
+        # Wrong candidates with such a text: all copies but the right ones and the query itself.
+        wrong = {text: copies[text] - right[text] - (rows[number]["query"] == text) for text in right}
+        clear = sum(wrong[text] == 0 for text in texts)
+        found.append(clear / len(texts))
+    return float(np.mean(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("predictions", type=Path, nargs="+")
+    parser.add_argument("--symmetric", action="store_true")
+    arguments = parser.parse_args()
+    for path in arguments.predictions:
+        rows = list(read_rows(path))
+        mrr = float(np.mean([1 / min(row["ranks"]) for row in rows]))
+        distinct, num_distinct = distinct_mrr(rows)
+        print(f"{path}: MRR {mrr:.4f} of {len(rows)} queries, {distinct:.4f} of {num_distinct} distinct ones")
+        if arguments.symmetric:
+            print(f"  MAP@R is at most {highest_map_at_r(rows):.4f} for anyone")
+
+
+if __name__ == "__main__":
+    main()
