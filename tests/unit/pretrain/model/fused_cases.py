@@ -9,6 +9,7 @@ from torch import Tensor
 from pretrain.model.attend import Distances, Queries
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.places import UNFILLED_GROUP, DistanceSpan, Places, Sight, join
+from tests.rounding import assert_rounded
 
 FAR_GROUP = 1 << 40
 """Groups are hashes: they do not fit into 32 bits."""
@@ -22,6 +23,10 @@ NAMES = (
     "value",
     "distance keys",
 )
+
+
+_OTHER_ROUNDINGS = 16
+"""Of inputs, of scales and in the exponential function."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,10 @@ def make_problem(shape: Shape, seed: int = 0) -> Problem:
 
 def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances, sight: Sight) -> Tensor:
     """Attention as its definition reads; distances outside the span take its ends."""
+    return _weights(_scores(queries, key, distances, sight), sight) @ value
+
+
+def _scores(queries: Queries, key: Tensor, distances: Distances, sight: Sight) -> Tensor:
     keys, span = sight.keys, sight.span
     scaled = queries.query_NBQH * queries.scale
     score = _plus(scaled, queries.content_bias_NH) @ key.mT
@@ -107,12 +116,16 @@ def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances,
     if queries.document_NBQ2 is not None and sight.document_BQ is not None and keys.document_BX is not None:
         other = sight.document_BQ[:, :, None] != keys.document_BX[:, None, :]
         score = score + torch.where(other, queries.document_NBQ2[..., 1:], queries.document_NBQ2[..., :1])
+    return score
+
+
+def _weights(score: Tensor, sight: Sight) -> Tensor:
+    keys = sight.keys
     visible = (sight.group_BQ[:, :, None] == keys.group_BX[:, None, :]) & (
         keys.rank_BX[:, None, :] < sight.bound_BQ[:, :, None]
     )
     visible = visible & (keys.group_BX != UNFILLED_GROUP)[:, None, :]
-    weight = torch.where(visible, score, -1e300).softmax(dim=-1) * visible
-    return weight @ value
+    return torch.where(visible, score, -1e300).softmax(dim=-1) * visible
 
 
 def _plus(query_NBQH: Tensor, bias_NH: Tensor | None) -> Tensor:
@@ -133,6 +146,42 @@ def solved(problem: Problem, dtype: torch.dtype, attention=attend_fused) -> list
     mixed = attention(queries_of(inputs), key, value, Distances(table, None), problem.sight)
     mixed.backward(problem.gradient_NBQH.to(dtype))
     return [mixed.detach(), *(None if x is None else x.grad for x in inputs)]
+
+
+def magnitudes(problem: Problem) -> list[Tensor | None]:
+    """What the terms of each number of `solved` come to when nothing cancels: the same sums of absolute values.
+
+    A weight's relative error is that of its score and of the scores it is divided by, each a sum too.
+    """
+    *_, key, value, table = problem.inputs
+    assert key is not None
+    assert value is not None
+    weight = _weights(_scores(queries_of(problem.inputs), key, Distances(table, None), problem.sight), problem.sight)
+    sizes = [None if x is None else x.abs().requires_grad_() for x in problem.inputs]
+    *_, key, value, table = sizes
+    assert key is not None
+    assert value is not None
+    score_size = _scores(queries_of(sizes), key, Distances(table, None), problem.sight)
+    seen_size = torch.where(weight > 0, score_size, 0.0).detach()
+    weight_size = weight * (1 + seen_size + seen_size.amax(dim=-1, keepdim=True))
+    mixed = weight_size @ value
+    (value_size,) = torch.autograd.grad(mixed, value, problem.gradient_NBQH.abs())
+    # The gradient of a score is w (g - sum of w g), where g is that of a weight.
+    gradient = problem.gradient_NBQH.abs() @ value.detach().mT
+    mean, mean_size = ((each * gradient).sum(dim=-1, keepdim=True) for each in (weight, weight_size))
+    score_size.backward(weight_size * (gradient + mean) + weight * mean_size)
+    value.grad = value_size
+    return [mixed.detach(), *(None if x is None else x.grad for x in sizes)]
+
+
+def assert_solved(problem: Problem, found: Sequence[Tensor | None], exact: Sequence[Tensor | None]) -> None:
+    """What `solved` gave in float32 is what it gives in float64, but for rounding."""
+    _, lanes, rows, head_dim = problem.gradient_NBQH.shape
+    num_roundings = head_dim + problem.sight.keys.position_BX.shape[1] + lanes * rows + _OTHER_ROUNDINGS
+    for name, one, other, magnitude in zip(NAMES, found, exact, magnitudes(problem), strict=True):
+        assert (one is None) == (other is None) == (magnitude is None), name
+        if one is not None and other is not None and magnitude is not None:
+            assert_rounded(one, other, magnitude, num_roundings, name)
 
 
 def relative_error(value: Tensor, reference: Tensor) -> float:
