@@ -1,14 +1,15 @@
-"""Where real task data lies: tests that read it are skipped unless PERMCODE_TASK_DATA names the folder."""
+"""Real task data: the folder that PERMCODE_TASK_DATA names, else `../shared/data` beside the project."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-TASK_DATA = Path(os.environ.get("PERMCODE_TASK_DATA", "/nonexistent"))
+TASK_DATA = Path(os.environ.get("PERMCODE_TASK_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 needs_task_data = pytest.mark.skipif(
-    "PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA does not name the folder of task data"
+    not TASK_DATA.is_dir(),
+    reason=f"no task data: {TASK_DATA} is no folder (PERMCODE_TASK_DATA may name another)",
 )
 
 

@@ -1,7 +1,6 @@
 """Which form of line completion belongs to which language."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,7 @@ from finetune.formats.literals import read_literals
 from finetune.formats.published_lines import language_of_items, published_lines
 from finetune.metrics.edit import plain_literals
 from finetune.tasks.line_completion import cut_tokens
-
-needs_task_data = pytest.mark.skipif(
-    "PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data"
-)
+from tests.task_data import TASK_DATA, needs_task_data
 
 
 def test_python_and_java_have_forms() -> None:
@@ -94,7 +90,7 @@ def test_cuts_of_the_published_files_are_distributed_as_the_published_ones(
 
 
 def _folder() -> Path:
-    return Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-line-completion" / "javaCorpus"
+    return TASK_DATA / "codexglue-line-completion" / "javaCorpus"
 
 
 def _source(tokens: list[str]) -> str:

@@ -1,9 +1,7 @@
 """Copying, looking up and counting."""
 
-import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -24,6 +22,7 @@ from finetune.systems.writers.lexical import (
     NgramWriter,
     build,
 )
+from tests.task_data import TASK_DATA, needs_task_data
 from tests.unit.finetune.systems.toys import as_data, toy_base, toy_pairs, written
 
 
@@ -146,9 +145,9 @@ def test_every_lexeme_is_the_most_frequent_after_its_run(
     assert found == ""
 
 
-@pytest.mark.skipif("PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data")
+@needs_task_data
 def test_looks_up_all_of_a_real_test_set() -> None:
-    folder = Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-translation"
+    folder = TASK_DATA / "codexglue-translation"
     lines = {
         (split, side): (folder / f"{split}.java-cs.txt.{side}").read_text().split("\n")[:-1]
         for split in ("train", "test")

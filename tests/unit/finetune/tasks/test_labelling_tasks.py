@@ -1,7 +1,6 @@
 """Tasks that label: CodeXGLUE's forms, pairs made of parallel files, hidden words of a corpus, bad input."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,9 @@ from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
 from finetune.tasks.cloze import Cloze, ClozeConfig, masked_words
 from finetune.tasks.defect import Defect, DefectConfig
 from finetune.tasks.splits import held_out
+from tests.task_data import TASK_DATA, needs_task_data
 
 NO_CORPUS = Source(None, 0)
-TASK_DATA = os.environ.get("PERMCODE_TASK_DATA")
-needs_task_data = pytest.mark.skipif(
-    TASK_DATA is None, reason="PERMCODE_TASK_DATA (a folder of public task data) is not set"
-)
 
 
 def lines(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -234,7 +230,7 @@ def test_made_pairs_of_the_translation_set() -> None:
     found = {}
     for names in ("kept", "all_masked"):
         config = ClonePairsConfig(
-            folder=Path(str(TASK_DATA)) / "codexglue-translation", names=names, max_train=500, max_test=300
+            folder=TASK_DATA / "codexglue-translation", names=names, max_train=500, max_test=300
         )
         found[names] = measured(ClonePairs(config), ClonePairs(config).load(NO_CORPUS))["f1"]
     assert found["kept"] > found["all_masked"] + 0.1
@@ -319,7 +315,7 @@ def test_items_with_no_mask_or_two_are_refused(tmp_path: Path) -> None:
 
 @needs_task_data
 def test_all_of_codexglues_cloze_items_can_be_read() -> None:
-    folder = Path(str(TASK_DATA)) / "codexglue-cloze-maxmin"
+    folder = TASK_DATA / "codexglue-cloze-maxmin"
     counts = {path.parent.name: len(read_cloze(path)) for path in folder.glob("*/clozeTest.json")}
     assert counts == {"go": 152, "java": 482, "javascript": 272, "php": 407, "python": 1264, "ruby": 38}
 

@@ -1,7 +1,6 @@
 """Tasks that rank: data, splits, what is relevant, bad input, and the published numbers of BM25 on CoSQA."""
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,9 @@ from finetune.tasks.clone_retrieval import CloneRetrieval, CloneRetrievalConfig
 from finetune.tasks.code_search import CodeSearch, CodeSearchConfig
 from finetune.tasks.ranking import pool_of_pairs
 from finetune.tasks.text_search import TextSearch, TextSearchConfig
+from tests.task_data import TASK_DATA, needs_task_data
 
 NO_CORPUS = Source(None, 0)
-TASK_DATA = os.environ.get("PERMCODE_TASK_DATA")
-needs_task_data = pytest.mark.skipif(
-    TASK_DATA is None, reason="PERMCODE_TASK_DATA (a folder of public task data) is not set"
-)
 
 
 def write(path: Path, content: Any) -> Path:
@@ -162,7 +158,7 @@ def test_a_query_for_a_function_that_is_not_in_the_base_is_refused(tmp_path: Pat
 def test_bm25_on_cosqa_is_as_published(docstrings: bool, dev: float, test: float, tolerance: float) -> None:
     task = TextSearch(
         TextSearchConfig(
-            folder=Path(str(TASK_DATA)) / "cosqa-retrieval",
+            folder=TASK_DATA / "cosqa-retrieval",
             valid="cosqa-retrieval-dev-500.json",
             test="cosqa-retrieval-test-500.json",
             base="code_idx_map.txt",
@@ -272,9 +268,7 @@ def test_parallel_files_across_languages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("names", "wanted"), [("kept", 0.980), ("own_masked", 0.937), ("all_masked", 0.252)])
 def test_bm25_across_java_and_csharp_lives_by_names(names: Any, wanted: float) -> None:
     """Measured here; guards what masking means."""
-    config = CodeSearchConfig(
-        folder=Path(str(TASK_DATA)) / "codexglue-translation", names=names, max_train=100
-    )
+    config = CodeSearchConfig(folder=TASK_DATA / "codexglue-translation", names=names, max_train=100)
     data = CodeSearch(config).load(NO_CORPUS)
     assert len(data.test.queries) == 1000
     assert bm25(CodeSearch(config), data)["mrr"] == pytest.approx(wanted, abs=0.002)

@@ -1,6 +1,5 @@
 """Repair."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.tasks.base import Source
 from finetune.tasks.repair import BugsConfig, Repair, RepairConfig
 from finetune.tasks.writing import references
+from tests.task_data import TASK_DATA, needs_task_data
 
 SOURCE = Source(prep=None, seed=3)
 FUNCTION = "public int get{n} ( int a , int b ) {{ if ( a < {n} ) return b ; return call ( a , b ) ; }}"
@@ -66,9 +66,9 @@ def test_bugs_are_made_in_functions_of_a_corpus(tmp_path: Path, corpus: Prepared
         Repair(config).load(SOURCE)
 
 
-@pytest.mark.skipif("PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data")
+@needs_task_data
 def test_published_copy_row() -> None:
-    folder = Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-refinement" / "small"
+    folder = TASK_DATA / "codexglue-refinement" / "small"
     task = Repair(RepairConfig(folder=folder, train=None))
     data = task.load(SOURCE)
     assert (len(data.valid), len(data.test)) == (5835, 5835)

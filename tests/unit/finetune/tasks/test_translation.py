@@ -1,6 +1,5 @@
 """Translation, and what all tasks from pair files have in common."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from cluster.errors import UserError
 from finetune.tasks.base import Source
 from finetune.tasks.translation import Translation, TranslationConfig
+from tests.task_data import TASK_DATA, needs_task_data
 
 SOURCE = Source(prep=None, seed=3)
 
@@ -93,13 +93,13 @@ def test_nothing_to_judge_is_refused(tmp_path: Path) -> None:
         Translation(TranslationConfig(folder=tmp_path)).judge([], [])
 
 
-@pytest.mark.skipif("PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data")
+@needs_task_data
 @pytest.mark.parametrize(
     ("source", "target", "bleu", "leaked"), [("java", "cs", 18.72, 59), ("cs", "java", 18.58, 43)]
 )
 def test_published_set_and_its_copy_row(source: str, target: str, bleu: float, leaked: int) -> None:
     """The naive copy as the official evaluator measures it on these files, and the leaks counted in their README."""
-    folder = Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-translation"
+    folder = TASK_DATA / "codexglue-translation"
     task = Translation(TranslationConfig(folder=folder, source=source, target=target))
     data = task.load(SOURCE)
     assert (len(data.train), len(data.valid), len(data.test)) == (10_295, 499, 1_000)

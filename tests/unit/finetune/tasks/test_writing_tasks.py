@@ -1,7 +1,6 @@
 """Generation, HumanEval, summaries, line completion and infilling."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from finetune.tasks.humaneval import HumanEval, HumanEvalConfig
 from finetune.tasks.infilling import Infilling, InfillingConfig
 from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig, cut_lines
 from finetune.tasks.summarisation import Summarisation, SummarisationConfig
+from tests.task_data import TASK_DATA, needs_task_data
 
 NOWHERE = Source(prep=None, seed=3)
 
@@ -226,12 +226,12 @@ def test_prose_is_no_code() -> None:
     assert prose_lines("def f(:", "python") == frozenset()
 
 
-@pytest.mark.skipif("PERMCODE_TASK_DATA" not in os.environ, reason="PERMCODE_TASK_DATA names no task data")
+@needs_task_data
 @pytest.mark.parametrize(("name", "file", "items"), [
     ("py150", "dev.first1000.json", 1000), ("javaCorpus", "dev.first1500.json", 1500)
 ])  # fmt: skip
 def test_published_line_completion_items(name: str, file: str, items: int) -> None:
-    folder = Path(os.environ["PERMCODE_TASK_DATA"]) / "codexglue-line-completion" / name
+    folder = TASK_DATA / "codexglue-line-completion" / name
     task = LineCompletion(LineCompletionConfig(folder=folder, test=file))
     data = task.load(NOWHERE)
     assert len(data.test) == items

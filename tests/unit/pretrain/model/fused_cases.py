@@ -9,7 +9,7 @@ from torch import Tensor
 from pretrain.model.attend import Distances, Queries
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.places import UNFILLED_GROUP, DistanceSpan, Places, Sight, join
-from tests.rounding import assert_rounded
+from tests.rounding import OTHER_ROUNDINGS, assert_rounded
 
 FAR_GROUP = 1 << 40
 """Groups are hashes: they do not fit into 32 bits."""
@@ -23,10 +23,6 @@ NAMES = (
     "value",
     "distance keys",
 )
-
-
-_OTHER_ROUNDINGS = 16
-"""Of inputs, of scales and in the exponential function."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,9 @@ def magnitudes(problem: Problem) -> list[Tensor | None]:
     *_, key, value, table = problem.inputs
     assert key is not None
     assert value is not None
-    weight = _weights(_scores(queries_of(problem.inputs), key, Distances(table, None), problem.sight), problem.sight)
+    weight = _weights(
+        _scores(queries_of(problem.inputs), key, Distances(table, None), problem.sight), problem.sight
+    )
     sizes = [None if x is None else x.abs().requires_grad_() for x in problem.inputs]
     *_, key, value, table = sizes
     assert key is not None
@@ -177,7 +175,7 @@ def magnitudes(problem: Problem) -> list[Tensor | None]:
 def assert_solved(problem: Problem, found: Sequence[Tensor | None], exact: Sequence[Tensor | None]) -> None:
     """What `solved` gave in float32 is what it gives in float64, but for rounding."""
     _, lanes, rows, head_dim = problem.gradient_NBQH.shape
-    num_roundings = head_dim + problem.sight.keys.position_BX.shape[1] + lanes * rows + _OTHER_ROUNDINGS
+    num_roundings = head_dim + problem.sight.keys.position_BX.shape[1] + lanes * rows + OTHER_ROUNDINGS
     for name, one, other, magnitude in zip(NAMES, found, exact, magnitudes(problem), strict=True):
         assert (one is None) == (other is None) == (magnitude is None), name
         if one is not None and other is not None and magnitude is not None:

@@ -57,7 +57,7 @@ ONE_LANE = Shape(1, 1, 36, 40, 17, 1, 19)
 @given(shape=shapes, seed=st.integers(0, 1000))
 @example(shape=replace(ONE_LANE, distances=False, documents=False), seed=732)
 def test_float32_results_and_gradients_equal_the_definition(shape: Shape, seed: int) -> None:
-    """In the example the gradient of the content bias is a sum that cancels: its terms come to 144,000 times as much."""
+    """In the example the gradient of the content bias cancels: its terms come to 144,000 times as much."""
     problem = make_problem(shape, seed)
     assert_solved(problem, solved(problem, torch.float32), solved(problem, torch.float64, plainest))
 
@@ -72,7 +72,7 @@ def test_the_tolerance_finds_an_input_that_is_off_by_a_thousandth(name: str, sha
         for one, each in zip(NAMES[1:], problem.inputs, strict=True)
     ]
     found = solved(replace(problem, inputs=tuple(inputs)), torch.float32)
-    with pytest.raises(AssertionError, match="of what rounding allows"):
+    with pytest.raises(AssertionError, match="what rounding allows"):
         assert_solved(problem, found, exact)
 
 
