@@ -1,17 +1,23 @@
-"""What all tests need: a quiet environment and one local Ray for those that use it."""
+"""What all tests need: a quiet environment, fixed examples and seeds, and one local Ray for those that use it."""
 
 import os
+import random
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 
 # No limit on an example's wall clock: it says how busy the machine is. Tests of speed measure CPU time.
-settings.register_profile("permcode", deadline=None)
-settings.load_profile("permcode")
+settings.register_profile("seeded", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("seeded")
+_EXPLORED_TIMES = 10
+"""How many times the examples of `make test` the explore profile draws, whatever a test's own settings say."""
 
 # Before anything imports Ray, MLflow or tokenizers: they read these once.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,6 +35,33 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--hypothesis-profile explore` runs the property tests alone; otherwise draws depend on a test's source alone."""
+    if config.getoption("hypothesis_profile") != "explore":
+        # Hypothesis also draws constants of whatever modules are loaded: not the same in each of xdist's processes.
+        nothing = providers.Constants()
+        providers._get_local_constants = lambda: nothing
+        return
+    drawing = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
+    items[:] = drawing
+    for test in {item.obj for item in drawing}:  # type: ignore[attr-defined]
+        used = test._hypothesis_internal_use_settings
+        test._hypothesis_internal_use_settings = settings(
+            used, max_examples=_EXPLORED_TIMES * used.max_examples
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Generators that a test does not seed itself begin alike, whatever ran before it."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")
