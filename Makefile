@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench bench-model bench-prep bench-loader clean install
+.PHONY: help demo test test-slow test-explore check bench bench-model bench-prep bench-loader clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -29,6 +29,9 @@ test: $(STAMP) ## the test suite but what is slow or needs a GPU (two files at a
 
 test-slow: $(STAMP) ## the slow tests that `make test` leaves out
 	$(BIN)/python -m pytest -m slow
+
+test-explore: $(STAMP) ## the property tests alone, with ten times as many examples, drawn anew; a failure says how to repeat it
+	$(BIN)/python -m pytest -m 'not gpu' -n 2 --timeout 3600 --hypothesis-profile explore
 
 check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check .

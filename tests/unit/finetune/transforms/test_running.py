@@ -44,7 +44,7 @@ def test_random_functions_do_the_same(code: str, seed: int, a: int, b: int) -> N
 def test_random_functions_are_changed_by_every_transform() -> None:
     changed = dict.fromkeys(TRANSFORMS, 0)
 
-    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(code=functions)
     def count(code: str) -> None:
         for kind in TRANSFORMS:
