@@ -52,6 +52,8 @@ class DirectoryConfig(Config):
     # Makes the whole tree one repository of that name.
     repository: str | None = None
     exclude: tuple[str, ...] = ()
+    # Reads also other projects' code and what builds leave behind (`vendored.py`): node_modules, third_party, build ...
+    keep_vendored: bool = False
     max_total_bytes: _Budget = None
 
 
@@ -65,6 +67,8 @@ class GitConfig(Config):
     # The repository's name, if there is one only; else its folder's name without `.git`.
     repository: str | None = None
     exclude: tuple[str, ...] = ()
+    # As of a directory.
+    keep_vendored: bool = False
 
     @field_validator("revision")
     @classmethod

@@ -14,10 +14,13 @@ from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadabl
 from data_prep.sources.patience import patiently
 from data_prep.sources.remote import filesystem, is_remote, local_path, retried
 from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
+from data_prep.sources.vendored import FOLDERS, vendored_by
 
 
 def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
     """Everything below the folder but `.git`, `.hg` and `.svn`; hidden folders are entered, links never.
+
+    What is vendored is a row, too, file by file, unless `keep_vendored`. Only parts of a path below the folder count.
 
     UserError when the folder is not there, cannot be listed, or offers no file that may be opened.
     """
@@ -35,6 +38,7 @@ class _Names:
     def __init__(self, config: DirectoryConfig) -> None:
         self._whole = config.repository
         self._suffixes = config.suffixes
+        self._keeps_vendored = config.keep_vendored
         root = config.path if is_remote(config.path) else os.path.realpath(local_path(config.path))
         self._root_name = printable(name_of(root)) or "root"
 
@@ -46,6 +50,10 @@ class _Names:
             repository, path = self._whole or self._root_name, relative
         else:
             repository, path = first, rest
+        if rejection is None and not self._keeps_vendored:
+            # The root may as well be one repository, with node_modules directly below it.
+            what = f"{first}/" if slash and first in FOLDERS else vendored_by(path)
+            rejection = None if what is None else Rejection("vendored", None, what)
         if rejection is None and self._suffixes is not None and not relative.endswith(self._suffixes):
             rejection = Rejection("suffix")
         return ListedFile(printable(repository), printable(path), "", place, num_bytes, mark, None, rejection)

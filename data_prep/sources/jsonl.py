@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -23,6 +23,7 @@ from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 _BOM = b"\xef\xbb\xbf"
 # Where a column that the user names must be met with, within the first UNIT_BYTES.
 _LOOKED_AT_LINES = 1000
+_ONE_ARRAY = "one JSON array, not one JSON object per line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,20 @@ class Line:
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes.
 
-    Also if a file has none of a column that the user names: its beginning is read for that, often one record.
+    Also if a file has none of a column that the user names: its beginning is read for that, often one record; and if
+    all files are JSON arrays. Of several files, one that is an array is one row.
     """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     files = find_files(config.urls)
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
+    files = [_refused_if_array(file) for file in files]
+    if all(file.rejection is not None and file.rejection.detail == _ONE_ARRAY for file in files):
+        raise UserError(
+            f"source {source}: {files[0].label} is {_ONE_ARRAY}: "
+            "write each of its objects on a line of its own (jq -c '.[]' FILE)"
+        )
     for number, file in enumerate(files):
         if config.columns is not None and file.rejection is None:
             refuse_missing_columns(_first_records(file), config.columns, f"source {source}: {file.label}")
@@ -57,6 +65,42 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
             units.append(WorkUnit(source, f"{number} {file.label} {part}", share, fingerprint(key), reader))
         groups.append(units)
     return join_small(groups)
+
+
+def _refused_if_array(file: SourceFile) -> SourceFile:
+    if file.rejection is not None or not _is_array(file):
+        return file
+    return replace(file, rejection=Rejection("broken_record", 0.0, _ONE_ARRAY))
+
+
+def _is_array(file: SourceFile) -> bool:
+    """Whether the file is one JSON array, as far as its beginning tells: not where a line is a list or is broken."""
+    try:
+        with file.open(sequential=True) as opened:
+            pieces = _first_bytes(_pieces(opened, _codec(file), ReadLimits()), UNIT_BYTES)
+            first = next(pieces, b"").removeprefix(_BOM).lstrip()
+            if not first.startswith(b"["):
+                return False
+            text = (first + b"".join(pieces)).decode(errors="replace")
+    except (OSError, StreamEnd):
+        return False
+    whole = _json_at(text, 0)
+    if whole is not None:
+        return not text[whole:].strip()
+    element = _json_at(text, len(text) - len(text[1:].lstrip()))
+    if element is None or not text[element:].lstrip().startswith(","):
+        return False
+    # It is cut, here or in itself: the lines of an array are no objects, for commas stand between those.
+    lines = text.split("\n")[1:_LOOKED_AT_LINES]
+    return not any(line.startswith("{") and _json_at(line, 0) == len(line.rstrip()) for line in lines[:-1])
+
+
+def _json_at(text: str, start: int) -> int | None:
+    """Where the JSON value that begins at `start` ends; None if none does."""
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _readers(file: SourceFile, records: RecordReader) -> list[Reader]:

@@ -1,6 +1,7 @@
 """Files that were listed one by one, and reading a run of them."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -52,9 +53,12 @@ def plan_listed(
     files = sorted(listed, key=lambda file: (file.repository, file.path, file.place))
     files = [_excluded(file, exclude) for file in files] if exclude else files
     if all(file.rejection for file in files):
-        num_excluded = sum(file.rejection is not None and file.rejection.rule == "excluded" for file in files)
+        rules = Counter(file.rejection.rule for file in files if file.rejection is not None)
+        told = (
+            f", {rules['vendored']} vendored (`keep_vendored: true` keeps them)" if rules["vendored"] else ""
+        )
         raise UserError(
-            f"no usable file: found {len(files)} files in {where}, {num_excluded} excluded by `exclude`; "
+            f"no usable file: found {len(files)} files in {where}, {rules['excluded']} excluded by `exclude`{told}; "
             "point the source at a corpus"
         )
     files = _told_apart(_within_budget(files, max_total_bytes))

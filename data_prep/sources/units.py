@@ -5,6 +5,7 @@ The rules by which a source hands over a file without its bytes (`RawFile.reject
 | rule            | meaning; value; detail                                                                      |
 | --------------- | ------------------------------------------------------------------------------------------- |
 | `excluded`      | a pattern of the config's `exclude` fits its repository or path; -; the pattern              |
+| `vendored`      | other projects' code or a build's output, unless `keep_vendored`; -; what tells (`vendored`)  |
 | `suffix`        | none of the config's `suffixes`; a licence file is read for its licence all the same        |
 | `budget`        | its repository does not fit into the config's `max_total_bytes`                              |
 | `file_size`     | smaller or larger than the limits; its bytes; a licence file is read as above               |

@@ -108,16 +108,16 @@ def test_the_nearest_licence_file_above_a_file_speaks_for_it(
     tag = "SPDX-License-Identifier: "
     files = {
         "package1/LICENSE": f"{tag}MIT\n",
-        "package1/vendor/g/LICENSE": f"{tag}GPL-3.0-only\n",
-        "package1/vendor/g/deep/g.py": story(20),
-        "package1/vendor/own.py": story(21),
+        "package1/parts/g/LICENSE": f"{tag}GPL-3.0-only\n",
+        "package1/parts/g/deep/g.py": story(20),
+        "package1/parts/own.py": story(21),
         "package1/secret.py": f"# {tag}LicenseRef-Proprietary\n" + story(22),
         "package1/closed/LICENSE": "All rights reserved.\n",
         "package1/closed/closed.py": story(23),
         "package1/docs/NOTICE": "With work of others.\n",
         "package1/docs/conf.py": story(24),
-        "package2/vendor/lib/LICENSE": f"{tag}MIT\n",
-        "package2/vendor/lib/lib.py": story(25),
+        "package2/parts/lib/LICENSE": f"{tag}MIT\n",
+        "package2/parts/lib/lib.py": story(25),
         "package3/lib-1.0.dist-info/licenses/LICENSE": f"{tag}ISC\n",
         "package4/LICENSE": "All rights reserved.\n",
         "package4/COPYING.LIB": f"{tag}Zlib\n",
@@ -128,16 +128,16 @@ def test_the_nearest_licence_file_above_a_file_speaks_for_it(
     run_prep(config, 0, tmp_path / "prep", Reporter())
     rows = rows_by_path(tmp_path / "prep")
     assert {name: rows[name]["licence"] for name in rows if name in files and name.endswith(".py")} == {
-        "package1/vendor/g/deep/g.py": "GPL-3.0-only",
-        "package1/vendor/own.py": "MIT",
+        "package1/parts/g/deep/g.py": "GPL-3.0-only",
+        "package1/parts/own.py": "MIT",
         "package1/secret.py": None,
         "package1/closed/closed.py": None,
         "package1/docs/conf.py": "MIT",
-        "package2/vendor/lib/lib.py": "MIT",
+        "package2/parts/lib/lib.py": "MIT",
     }
     of_modules = [rows[f"package{number}/src/module0.py"]["licence"] for number in range(6)]
     assert of_modules == [None, "MIT", None, "ISC", "Zlib", None]
-    assert rows["package1/vendor/g/deep/g.py"]["rule"] == "licence"
+    assert rows["package1/parts/g/deep/g.py"]["rule"] == "licence"
 
 
 def test_a_licence_that_is_told_and_not_known_is_not_the_repositorys(

@@ -1,0 +1,86 @@
+"""Code that a repository carries but did not write, by its path: other projects' code and what builds leave behind.
+
+The names are those of github-linguist's `lib/linguist/vendor.yml` (9.6.0, commit b45dbe9) that stand for such code.
+Left out are the ones that linguist keeps out of its language statistics although the repository wrote them (tests'
+fixtures, `testdata`, `.github`, `.vscode`, `Vagrantfile`, `Jenkinsfile`, `fabfile.py`, `*.d.ts`, git's own files), and
+ordinary names of one's own code (`cache/`, `env/`, `effects.js`, `controls.js`, `*import.css`). Added are virtual
+environments, folders of Python's and Node's tools, `_vendor`, and `build`, which linguist does not know.
+"""
+
+import re
+
+FOLDERS = frozenset(
+    # Dependencies, as package managers and people call them.
+    "node_modules bower_components jspm_packages web_modules xvba_modules"
+    " vendor vendors Vendor Vendors vendored _vendor _vendored extern external externals Extern External Externals"
+    " third_party third-party thirdparty Third_Party Third-Party ThirdParty Thirdparty"
+    " 3rd_party 3rd-party 3rdparty 3rd_Party 3rd-Party 3rdParty"
+    # Installed Python.
+    " site-packages dist-packages .venv venv virtualenv .virtualenv .tox .nox .eggs __pypackages__"
+    # What builds leave behind.
+    " build dist".split()
+)
+"""A file below a folder of such a name is vendored."""
+
+_IN_REPOSITORIES = frozenset(
+    # Libraries that are copied whole. A repository itself may well be called so.
+    "ace-builds MathJax bootstrap-datepicker admin_media font-awesome fontawesome puphpet .google_apis Sparkle"
+    " extjs tiny_mce Carthage flow-typed Crashlytics.framework Fabric.framework BuddyBuildSDK.framework"
+    " Realm.framework RealmSwift.framework".split()
+)
+# Further down they are often packages of one's own.
+_AT_ROOT = frozenset({"deps", "dependencies", "Dependencies", "debian"})
+_BELOW = {
+    folder: re.compile(below)
+    for folders, below in (
+        ("Godeps", r"_workspace/"),
+        (".yarn", r"(releases|plugins|sdks|versions|unplugged)/"),
+        ("gradle .mvn", r"wrapper/"),
+        ("doc docs", r"_?(build|themes?|static)/"),
+        ("inst", r"extdata/"),
+        ("codemirror codeMirror Codemirror CodeMirror", r"(\d+\.\d+/)?(lib|mode|theme|addon|keymap|demo)/"),
+        ("packages Packages", r"[^/]+\.\d+/"),
+    )
+    for folder in folders.split()
+}
+_FILES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Scripts of build tools of which every repository has its copy.
+        r"configure|config\.(guess|sub)|aclocal\.m4|libtool\.m4|lt(options|sugar|version|~obsolete)\.m4",
+        r"(gradlew|mvnw|activator)(\.bat|\.cmd)?|waf|rebar|erlang\.mk|_esy|run\.n|cpplint\.py|\.indent\.pro",
+        r"dotnet-install\.(ps1|sh)",
+        # Libraries for browsers.
+        r".*[.-]min\.(js|css)",
+        r".*(-vsdoc|\.intellisense)\.js",
+        r"jquery[^.]*\.js|jquery(-ui)?-\d+\.\d+(\.\d+)?\.(js|css)",
+        r"jquery[^.]*\.(ui|effects|fn|fancybox|fileupload|dataTables|validate|unobtrusive)\b.*\.(js|css)",
+        r"(custom\.)?bootstrap[^.]*(\..*)?\.(js|css|less|scss|styl)",
+        r"(foundation|materialize|skeleton|normalize|animate|bulma|font-?awesome)\.(css|less|sass|scss|styl)",
+        r"(foundation|materialize)(\..*)?\.js",
+        r"fontello.*\.css|(octicons|sprockets-octicons)\.s?css",
+        r"(prototype|mootools|angular|react|d3|knockout|modernizr|cordova)([.-]v?\d.*)?(\.(debug|custom).*)?\.js",
+        r"(angular|react|mootools|cordova|yahoo)-[^.]*\.js|(yui|tiny_mce)[^.]*\.js|sh(Brush[^.]*|Core|Legacy)\.js",
+        r"(dojo|MochiKit|ckeditor|Chart|html5shiv|bootbox|fuelux|pdf\.worker|wicket-leaflet|slick\.\w+)\.js",
+        r"([Ll]eaflet\.(draw|draw-src|spin|Coordinates-[\d.]+\.src)|Control\.FullScreen)\.(js|css)",
+        r"[Mm]icrosoft([Mm]vc)?([Aa]jax|[Vv]alidation)(\.debug)?\.js",
+    )
+)
+_ANY_FILE = re.compile("|".join(pattern.pattern for pattern in _FILES))
+
+
+def vendored_by(path: str) -> str | None:
+    """What tells that the file at `path` in its repository is vendored: a folder, with a slash behind it, or the
+    pattern that fits the file's name; None if nothing does."""
+    *folders, name = path.split("/")
+    for depth, folder in enumerate(folders):
+        if folder in FOLDERS or folder in _IN_REPOSITORIES or (depth == 0 and folder in _AT_ROOT):
+            return f"{folder}/"
+        below = _BELOW.get(folder)
+        if below is not None:
+            found = below.match("/".join((*folders[depth + 1 :], "")))
+            if found is not None:
+                return f"{folder}/{found[0]}"
+    if _ANY_FILE.fullmatch(name) is None:
+        return None
+    return next(pattern.pattern for pattern in _FILES if pattern.fullmatch(name))
