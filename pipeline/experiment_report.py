@@ -11,7 +11,7 @@ from cluster.storage import write_bytes
 from finetune.experiment.files import PREDICTIONS_NAME, first_rows
 from finetune.experiment.pictures import PICTURES_NAME
 from finetune.experiment.stage import read_summary
-from pipeline.experiment_table import RobustnessTable, SystemTable
+from pipeline.experiment_table import RobustnessTable, SystemTable, rate_lines
 from pipeline.graph import StageContext
 from pipeline.page import page
 from pipeline.run_folder import REPORT_NAME
@@ -31,6 +31,7 @@ def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
         table=SystemTable.of(summary),
         facts=summary["facts"],
         cut={name: found["cut"] for name, found in summary["systems"].items() if any(found["cut"].values())},
+        rates=rate_lines(summary),
         bars=dict(_bars(summary)),
         robustness=RobustnessTable.of(summary),
         curves=dict(_curves(folder)),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.reporter import duration_text
-from finetune.experiment.results import cut_texts
+from finetune.experiment.results import cut_texts, rates_text
 from finetune.experiment.robustness import robustness_rows
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
@@ -147,6 +147,17 @@ def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
         *(_robustness_lines(robustness) if robustness else []),
         *([f"data: {facts}"] if facts else []),
         *_cut_lines(summary["systems"]),
+        *rate_lines(summary),
+    ]
+
+
+def rate_lines(summary: Mapping[str, Any]) -> list[str]:
+    """A line per system whose learning rate was searched for: what was tried, what came of it, which one was kept."""
+    return [
+        f"learning rate of {name}, by {summary['headline']} on {found['num_valid_items']:,} items of the validation "
+        f"split: {text}"
+        for name, found in summary["systems"].items()
+        if (text := rates_text(found))
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, PositiveInt, model_validator
 
 from cluster.config import Config
-from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for
+from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, learns
 from finetune.experiment.robustness import RobustnessConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig
 from finetune.tasks.cloze import ClozeConfig
@@ -65,8 +65,15 @@ class ExperimentConfig(Config):
         return self
 
     def training_of_system(self, name: str) -> FitConfig:
-        """`training` with what `training_of` changes."""
-        return FitConfig.model_validate(self.training.model_dump() | self.training_of.get(name, {}))
+        """`training` with what `training_of` changes; a system's own `learning_rate` is not searched for."""
+        own = self.training_of.get(name, {})
+        no_search = {"learning_rates": ()} if "learning_rate" in own else {}
+        return FitConfig.model_validate(self.training.model_dump() | no_search | own)
+
+    def rates_to_try(self, name: str, seed: int) -> tuple[float, ...]:
+        """Those of `learning_rates`, by the job that searches: the first seed's of a system that learns."""
+        searches = seed == self.seed and learns(self.systems[name])
+        return self.training_of_system(name).learning_rates if searches else ()
 
     def seeds(self) -> range:
         """Of the systems that learn."""

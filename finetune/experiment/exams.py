@@ -56,6 +56,11 @@ class Exam(Protocol):
         """Of the test split."""
         ...
 
+    @property
+    def num_valid_items(self) -> int:
+        """Of the validation split, that `validate` judges."""
+        ...
+
     def validate(self, system: System) -> float:
         """The headline metric on a part of the validation split."""
         ...
@@ -71,6 +76,7 @@ class WritingExam:
     def __init__(self, task: WritingTask, data: WritingData, valid_items: int) -> None:
         self.task, self.test_items = task, list(data.test)
         self._valid = _spread(data.valid, valid_items)
+        self.num_valid_items = len(self._valid)
         self.num_test_items = len(self.test_items)
 
     def validate(self, system: System) -> float:
@@ -97,6 +103,7 @@ class RankingExam:
     def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
         self.task, self.test_pool = task, data.test
         self._valid = data.valid.of_queries(_spread(range(len(data.valid.queries)), valid_items))
+        self.num_valid_items = len(self._valid.queries)
         self.num_test_items = len(data.test.queries)
 
     def validate(self, system: System) -> float:
@@ -122,6 +129,7 @@ class LabellingExam:
         """`threshold` is a system's that was chosen before; None chooses one where the task has it so."""
         self.task, self.test_items, self._threshold = task, list(data.test), threshold
         self._valid = _spread(data.valid, valid_items)
+        self.num_valid_items = len(self._valid)
         self._tuning = _spread(data.valid, _MOST_TUNED_ON)
         self.num_test_items = len(self.test_items)
 
@@ -157,6 +165,7 @@ class PredictingExam:
     def __init__(self, task: PredictingTask, data: PredictingData, valid_items: int) -> None:
         self.task, self.test_items = task, list(data.test)
         self._valid = _spread(data.valid, valid_items)
+        self.num_valid_items = len(self._valid)
         self.num_test_items = len(self.test_items)
 
     def validate(self, system: System) -> float:

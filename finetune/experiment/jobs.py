@@ -1,12 +1,13 @@
 """One job of an experiment: a system for one seed, trained and judged.
 
-Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains), `best.safetensors`,
-`predictions.jsonl`, `alignments/` (of systems that align), `model/` (what it takes to use the system), and at last
-`result.json`.
+Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains; of several learning rates each in
+`rate-RATE/`), `best.safetensors`, `learning_rates.json` (where several were tried), `predictions.jsonl`, `alignments/`
+(of systems that align), `model/` (what it takes to use the system), and at last `result.json`.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
+from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import BOOTSTRAP_SEED, graded
 from finetune.experiment.robustness import robustness_of
 from finetune.systems.base import Base, System
@@ -103,26 +105,47 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
     What was begun is gone on with, bit for bit. Raises UserError for settings or data that cannot be used.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(job.folder / JOURNAL_NAME) if dist.get_rank() == 0 else None
+    trained = None
+    if learns(place.config.systems[job.system]):
+        trained = _trained(job, place, stop)
+        if trained.end.stopped:
+            return False
+    followed = trained.journal_folder(job.folder) if trained else job.folder
+    with _journal(followed) as journal:
+        return agreed(lambda: _is_judged(job, place, trained, journal, stop))
+
+
+@contextmanager
+def _journal(folder: Path) -> Iterator[Journal | None]:
+    """The first worker's."""
+    journal = Journal(folder / JOURNAL_NAME) if dist.get_rank() == 0 else None
     try:
-        system, end = place.build(job), None
-        if learns(place.config.systems[job.system]):
-            end = _fit(job, place, system, journal, stop)
-            if end.stopped:
-                return False
-        return agreed(lambda: _is_judged(job, place, system, end, journal, stop))
+        yield journal
     finally:
         if journal is not None:
             journal.close()
 
 
-def _fit(job: Job, place: Workplace, system: System, journal: Journal | None, stop: StopRequest) -> FitEnd:
-    assert system.learner is not None
+def _trained(job: Job, place: Workplace, stop: StopRequest) -> Trained:
+    """After the search of the job's learning rate, where there is one and this is the first seed."""
     config = place.config.training_of_system(job.system)
-    fit = Fit(
-        system.learner, config, job.seed, job.folder, lambda: place.exam.validate(system), journal, stop
-    )
-    return fit.run()
+    if rates := place.config.rates_to_try(job.system, job.seed):
+        return search(job.folder, rates, lambda rate, folder: _fit(job, place, rate, folder, stop))
+    rate = config.learning_rate
+    if config.learning_rates:
+        first = Job(job.system, place.config.seed, job.folder.parent / f"seed-{place.config.seed}")
+        rate = agreed(lambda: float(read_result(first)["learning_rate"]))
+    return Trained(_fit(job, place, rate, job.folder, stop), rate)
+
+
+def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopRequest) -> FitEnd:
+    """One training, from fresh or pretrained weights; what `folder` holds of it is gone on with."""
+    system, config = place.build(job), place.config.training_of_system(job.system).with_rate(rate)
+    assert system.learner is not None
+    with _journal(folder) as journal:
+        return Fit(
+            system.learner, config, job.seed, folder, lambda: place.exam.validate(system), journal, stop
+        ).run()
 
 
 def _with_best_weights(job: Job, place: Workplace) -> System:
@@ -135,11 +158,10 @@ def _with_best_weights(job: Job, place: Workplace) -> System:
 
 
 def _is_judged(
-    job: Job, place: Workplace, system: System, end: FitEnd | None, journal: Journal | None, stop: StopRequest
+    job: Job, place: Workplace, trained: Trained | None, journal: Journal | None, stop: StopRequest
 ) -> bool:
     """False when it was stopped; nothing is left of it then."""
-    if end is not None:
-        system = _with_best_weights(job, place)
+    system = _with_best_weights(job, place) if trained else place.build(job)
 
     def watch(what: str, num_items: int) -> Watch:
         return Watch(what, num_items, journal, stop)
@@ -155,7 +177,7 @@ def _is_judged(
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
     _save(job, place, system, answers.threshold)
-    write_json(job.result, _result(job, place, system, answers, end) | {"robustness": robustness})
+    write_json(job.result, _result(job, place, system, answers, trained) | {"robustness": robustness})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return True
 
@@ -175,9 +197,9 @@ def _save(job: Job, place: Workplace, system: System, threshold: float | None) -
 
 
 def _result(
-    job: Job, place: Workplace, system: System, answers: Answers, end: FitEnd | None
+    job: Job, place: Workplace, system: System, answers: Answers, trained: Trained | None
 ) -> dict[str, Any]:
-    module = module_of(system)
+    module, end = module_of(system), trained.end if trained else None
     num_parameters, num_trained = count_parameters(module) if module else (0, 0)
     return {
         "system": job.system,
@@ -189,6 +211,8 @@ def _result(
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,
         "valid": end.best.metric if end and end.best else None,
+        "num_valid_items": place.exam.num_valid_items,
+        **(trained.told() if trained else {}),
         "cut": answers.cut,
         "facts": dict(place.data.facts),
     }

@@ -16,7 +16,10 @@ from finetune.metrics.measured import Measured
 BOOTSTRAP_SEED = 0
 """The same for all systems: comparisons are paired by it."""
 
-_TOLD = ("num_parameters", "num_trained", "steps", "best_step", "valid", "cut", "robustness")
+_TOLD = (
+    "num_parameters", "num_trained", "steps", "best_step", "valid", "num_valid_items", "learning_rate",
+    "learning_rates_tried", "cut", "robustness",
+)  # fmt: skip
 Result = Mapping[str, Any]
 """A job's result.json."""
 
@@ -52,6 +55,18 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
 def cut_texts(cut: Mapping[str, int]) -> list[str]:
     """For people: of what a system was given, how much was longer than it reads or writes."""
     return [f"{count:,} {what.replace('_', ' ')}" for what, count in cut.items() if count]
+
+
+def rates_text(found: Mapping[str, Any]) -> str:
+    """For people: what the search over a system's learning rates found; "" where there was none."""
+    tried = found.get("learning_rates_tried", [])
+    texts = [
+        f"{one['learning_rate']:g} "
+        + ("diverged" if one["valid"] is None else f"{one['valid']:.4g}")
+        + (" (kept)" if one["learning_rate"] == found["learning_rate"] else "")
+        for one in tried
+    ]
+    return ", ".join(texts)
 
 
 def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:

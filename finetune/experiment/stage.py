@@ -15,6 +15,7 @@ from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
 from finetune.experiment.reuse import job_identity, sort_jobs
+from finetune.training.config import rate_name
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
@@ -82,14 +83,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterator[None]:
-    """A bar for every job that learns, which follows its journal while the block runs."""
+    """A bar for every training, which follows its journal while the block runs."""
     with ExitStack() as stack:
-        for name, (system, _, path) in job_paths(config).items():
-            if learns(config.systems[system]) and not (folder / path / RESULT_NAME).exists():
-                num_steps = config.training_of_system(system).steps
-                bar = stack.enter_context(reporter.bar(name, num_steps, "steps"))
-                show = partial(_show, name, bar, num_steps, reporter)
-                stack.enter_context(followed(folder / path / JOURNAL_NAME, show, skip_existing=True))
+        for name, (system, seed, path) in job_paths(config).items():
+            if not learns(config.systems[system]) or (folder / path / RESULT_NAME).exists():
+                continue
+            num_steps = config.training_of_system(system).steps
+            rates = [rate_name(rate) for rate in config.rates_to_try(system, seed)]
+            for title, place in [(f"{name}-{rate}", f"{path}/{rate}") for rate in rates] or [(name, path)]:
+                bar = stack.enter_context(reporter.bar(title, num_steps, "steps"))
+                show = partial(_show, title, bar, num_steps, reporter)
+                stack.enter_context(followed(folder / place / JOURNAL_NAME, show, skip_existing=True))
         yield
 
 

@@ -59,9 +59,11 @@ def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
     training, module = config.training_of_system(name), module_of(system)
     assert module is not None
     num_parameters, num_trained = count_parameters(module)
+    rates = config.rates_to_try(name, config.seed)
     parts = [
         f"{num_parameters:,} parameters, {num_trained:,} trained",
-        f"{training.steps:,} steps of {training.batch_tokens:,} tokens",
+        f"{training.steps:,} steps of {training.batch_tokens:,} tokens"
+        + (f" at each of {len(rates)} learning rates" if rates else ""),
         *(f"{text} cut" for text in cut_texts(cut_of(system))),
     ]
     return "; ".join(parts)

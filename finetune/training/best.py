@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cluster.errors import UserError
 from cluster.storage import write_bytes
 
-_NAME = "best.safetensors"
+BEST_NAME = "best.safetensors"
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ def write_best(folder: Path, best: Best, trained: dict[str, Tensor]) -> None:
     """The trained parameters, float32, in one file that is there whole or not at all."""
     tensors = {name: value.detach().float().contiguous().cpu() for name, value in trained.items()}
     metadata = {"best": json.dumps({"step": best.step, "metric": best.metric})}
-    write_bytes(folder / _NAME, save(tensors, metadata))
+    write_bytes(folder / BEST_NAME, save(tensors, metadata))
 
 
 def read_best(folder: Path) -> Best | None:
     """None before the first evaluation. Raises UserError for a damaged file."""
-    if not (folder / _NAME).exists():
+    if not (folder / BEST_NAME).exists():
         return None
     try:
-        with safe_open(folder / _NAME, framework="pt") as file:
+        with safe_open(folder / BEST_NAME, framework="pt") as file:
             stored = json.loads((file.metadata() or {})["best"])
         return Best(int(stored["step"]), float(stored["metric"]))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / _NAME} is damaged: remove {folder} to train again") from error
+        raise UserError(f"{folder / BEST_NAME} is damaged: remove {folder} to train again") from error
 
 
 def load_best(folder: Path, module: nn.Module) -> None:
@@ -50,21 +50,21 @@ def load_best(folder: Path, module: nn.Module) -> None:
     """
     trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
     try:
-        with safe_open(folder / _NAME, framework="pt") as file, torch.no_grad():
+        with safe_open(folder / BEST_NAME, framework="pt") as file, torch.no_grad():
             if set(file.keys()) != set(trained):
                 raise UserError(
-                    f"{folder / _NAME} holds other parameters than this system has: train it again"
+                    f"{folder / BEST_NAME} holds other parameters than this system has: train it again"
                 )
             for name, parameter in trained.items():
                 value = file.get_tensor(name)
                 if value.shape != parameter.shape:
                     raise UserError(
-                        f"{folder / _NAME}: {name} has the shape {tuple(value.shape)}, the system "
+                        f"{folder / BEST_NAME}: {name} has the shape {tuple(value.shape)}, the system "
                         f"{tuple(parameter.shape)}: train it again"
                     )
                 parameter.copy_(value)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder / _NAME} is damaged: remove {folder} to train again") from error
+        raise UserError(f"{folder / BEST_NAME} is damaged: remove {folder} to train again") from error
 
 
 def is_better(metric: float, best: Best | None) -> bool:

@@ -18,6 +18,10 @@ class FitConfig(Config):
     """Forward passes of a step; a multiple of `num_workers`."""
     learning_rate: PositiveFloat = 1e-3
     """The peak, reached after the warm-up; it then falls linearly to `final_share` of it."""
+    learning_rates: tuple[PositiveFloat, ...] = ()
+    """Where some are given, each is tried in place of `learning_rate`, with the same steps and the first seed. The one
+    with the highest headline metric on the validation split is kept, the first of equals, and used for the other seeds.
+    """
     warmup_steps: NonNegativeInt = 50
     final_share: float = Field(default=0.0, ge=0.0, le=1.0)
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -39,8 +43,20 @@ class FitConfig(Config):
     def _fits_together(self) -> "FitConfig":
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps={self.warmup_steps} must be less than steps={self.steps}")
+        names = [rate_name(rate) for rate in self.learning_rates]
+        if len(set(names)) < len(names):
+            raise ValueError(f"learning_rates={list(self.learning_rates)} names a rate twice")
         if self.micro_batches % self.num_workers:
             raise ValueError(
                 f"micro_batches={self.micro_batches} must be a multiple of num_workers={self.num_workers}"
             )
         return self
+
+    def with_rate(self, learning_rate: float) -> "FitConfig":
+        """The same, but this rate alone."""
+        return self.model_copy(update={"learning_rate": learning_rate, "learning_rates": ()})
+
+
+def rate_name(learning_rate: float) -> str:
+    """Of the folder below a job's in which this rate is tried."""
+    return f"rate-{learning_rate:g}"

@@ -30,6 +30,10 @@ from pretrain.randomness import seed_dropout
 _MAX_SKIPPED = 5
 
 
+class Diverged(UserError):
+    """Losses or gradients that stay not finite: the learning rate is too high."""
+
+
 @dataclass(frozen=True)
 class FitEnd:
     """How training ended. `stopped`: somebody asked for it, and the same command goes on."""
@@ -64,7 +68,8 @@ class Fit:
     def run(self) -> FitEnd:
         """Train, from the newest valid commit on, and leave the best weights; see `best.load_best`.
 
-        Raises UserError when losses stay not finite, or a commit at the end could not be written.
+        Raises Diverged, a UserError, when losses stay not finite, and UserError when a commit at the end could not be
+        written.
         """
         settings = EngineSettings(
             micro_batches=self._config.micro_batches,
@@ -147,7 +152,7 @@ class Fit:
                 name="skipped",
             )
         if state.skipped_in_a_row >= _MAX_SKIPPED:
-            raise UserError(
+            raise Diverged(
                 f"loss or gradient not finite in {_MAX_SKIPPED} steps in a row, up to step {state.step}: use a lower "
                 f"training.learning_rate than {self._config.learning_rate:g}"
             )

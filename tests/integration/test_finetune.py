@@ -79,6 +79,7 @@ systems:
   pretrained: {{kind: permutation_lm, source_tokens: 32, target_tokens: 24}}
   rnn: {{kind: aligned_rnn, source_tokens: 32, target_tokens: 24}}
 training: {{steps: 12, batch_tokens: 256, warmup_steps: 2, evaluate_every_steps: 4, valid_items: 8, precision: fp32}}
+training_of: {{rnn: {{learning_rates: [0.001, 0.004]}}}}
 """
     )
     return ["finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *more]
@@ -113,6 +114,26 @@ def test_the_table_can_be_computed_again_from_the_predictions(experiment: Path) 
         assert found["metrics"]["bleu"]["num_items"] == 12
     against = summary["systems"]["rnn"]["against_baseline"]
     assert against["low"] <= against["difference"] <= against["high"]
+
+
+def test_the_learning_rate_that_did_best_on_the_validation_split_is_kept(experiment: Path) -> None:
+    job = stage(experiment) / "rnn" / "seed-0"
+    found = read_json(stage(experiment) / "result.json")["systems"]
+    assert found["pretrained"]["learning_rate"] == 0.001
+    assert "learning_rates_tried" not in found["pretrained"]
+    tried = {one["learning_rate"]: one["valid"] for one in found["rnn"]["learning_rates_tried"]}
+    valid = {
+        rate: max(
+            record.metrics["valid"]
+            for record in read_journal(job / f"rate-{rate}" / "journal.jsonl")
+            if "valid" in record.metrics
+        )
+        for rate in (0.001, 0.004)
+    }
+    assert tried == valid
+    assert valid[found["rnn"]["learning_rate"]] == max(valid.values())
+    told = f"learning rate of rnn, by bleu on 8 items of the validation split: 0.001 {tried[0.001]:.4g}"
+    assert told in (experiment / "report.html").read_text()
 
 
 def test_the_report_shows_what_the_recurrent_network_looked_at(experiment: Path) -> None:
@@ -166,10 +187,13 @@ def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predict
     model: Path, data: Path, experiment: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"
+    # The rate that the experiment's search kept, by itself: the search changes nothing of a training.
+    kept = read_json(stage(experiment) / "rnn" / "seed-0" / "result.json")["learning_rate"]
+    alone = f"training_of.rnn={{learning_rate: {kept}}}"
     # Every process dies at its tenth step, and Ray Train starts another one, as often as it may; then we do.
     environment = {**os.environ, "PERMCODE_FAULT": "step.recorded:10"}
     for _ in range(5):
-        done = permcode(*command(model, data, out), env=environment)
+        done = permcode(*command(model, data, out, alone), env=environment)
         if done.returncode == 0:
             break
         assert done.returncode == 2, done.stdout + done.stderr

@@ -41,6 +41,21 @@ def test_systems_stand_the_best_first_and_what_was_cut_is_told_once() -> None:
     assert "data: test_leaked 3" in shown
 
 
+def test_the_rates_that_were_tried_are_told_with_what_chose_one() -> None:
+    searched = system(18.0, {}) | {
+        "num_valid_items": 50,
+        "learning_rate": 0.002,
+        "learning_rates_tried": [
+            {"learning_rate": 0.002, "valid": 41.25, "best_step": 5, "steps": 5},
+            {"learning_rate": 0.008, "valid": None, "best_step": 0, "steps": 0},
+        ],
+    }
+    shown = lines({"copy": system(17.0, {}), "searched": searched}, resumed=False)
+    assert [line for line in shown if line.startswith("learning rate")] == [
+        "learning rate of searched, by bleu on 50 items of the validation split: 0.002 41.25 (kept), 0.008 diverged"
+    ]
+
+
 def test_every_result_carries_its_number_of_items() -> None:
     one = system(18.0, {})
     one["metrics"]["pass@1"] = {"value": 2.0, "low": 1.0, "high": 3.0, "num_items": 1_640}

@@ -1,0 +1,102 @@
+"""The search over learning rates of one job: every rate has the same steps, the best on the validation split is kept.
+
+Each rate trains in a folder of its own below the job's. At the end the kept one's journal and best weights are put
+where a job without a search has them, and `learning_rates.json` says what was tried.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.journal import JOURNAL_NAME
+from cluster.storage import read_json, write_bytes, write_json
+from finetune.training.best import BEST_NAME, Best
+from finetune.training.config import rate_name
+from finetune.training.fit import Diverged, FitEnd
+from pretrain.agreement import agreed
+
+_NAME = "learning_rates.json"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One rate; `valid` is its highest headline metric on the validation split, None where training diverged."""
+
+    learning_rate: float
+    valid: float | None
+    best_step: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a job's training ended: under which rate, and which were tried (none without a search)."""
+
+    end: FitEnd
+    learning_rate: float
+    tried: tuple[Tried, ...] = ()
+
+    def journal_folder(self, job: Path) -> Path:
+        """Where the journal lies that the kept training was followed by."""
+        return job / rate_name(self.learning_rate) if self.tried else job
+
+    def told(self) -> dict[str, Any]:
+        """For the job's result.json."""
+        tried = {"learning_rates_tried": [asdict(one) for one in self.tried]} if self.tried else {}
+        return {"learning_rate": self.learning_rate, **tried}
+
+
+def best_of(tried: Sequence[Tried]) -> Tried:
+    """The one to keep, the first of equals. Raises UserError where every rate diverged."""
+    usable = [(one.valid, one) for one in tried if one.valid is not None]
+    if not usable:
+        rates = ", ".join(f"{one.learning_rate:g}" for one in tried)
+        raise UserError(
+            f"training diverged at every one of training.learning_rates ({rates}): use lower ones"
+        )
+    return max(usable, key=lambda both: both[0])[1]
+
+
+def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], FitEnd]) -> Trained:
+    """Train with every rate by `train(rate, its folder)`, which goes on with what a killed search has begun.
+
+    Collective; the first worker writes. Ends early where one of them is stopped. Raises UserError where all diverge.
+    """
+    tried = agreed(lambda: _finished(folder))
+    if tried is None:
+        tried = []
+        for rate in rates:
+            try:
+                end = train(rate, folder / rate_name(rate))
+            except Diverged:
+                tried.append(Tried(rate, None))
+                continue
+            if end.stopped:
+                return Trained(end, rate)
+            best = end.best
+            tried.append(Tried(rate, best.metric if best else None, best.step if best else 0, end.steps))
+        agreed(lambda: _finish(folder, tried))
+    kept = best_of(tried)
+    assert kept.valid is not None
+    end = FitEnd(kept.steps, Best(kept.best_step, kept.valid), stopped=False)
+    return Trained(end, kept.learning_rate, tuple(tried))
+
+
+def _finished(folder: Path) -> list[Tried] | None:
+    path = folder / _NAME
+    return [Tried(**one) for one in read_json(path)["tried"]] if path.is_file() else None
+
+
+def _finish(folder: Path, tried: Sequence[Tried]) -> None:
+    """What was tried is written last, and only then does what made it go; the journals of all rates stay."""
+    kept = folder / rate_name(best_of(tried).learning_rate)
+    for name in (JOURNAL_NAME, BEST_NAME):
+        write_bytes(folder / name, (kept / name).read_bytes())
+    write_json(folder / _NAME, {"tried": [asdict(one) for one in tried]})
+    for one in tried:
+        place = folder / rate_name(one.learning_rate)
+        shutil.rmtree(place / "checkpoints", ignore_errors=True)
+        (place / BEST_NAME).unlink(missing_ok=True)
