@@ -1,74 +1,157 @@
-"""ConbaLayer: a state-space scan with a selective gate, control and feedback weights.
+"""ConbaLayer: a state-space scan with a selective gate, control and feedback weights (seed 002).
 
-For the input x_t of place t:
+For the input x_t of place t, from state_0 = 0, with o for products per element:
 
-    state_t  = A state_{t-1} + B x_t
-    gated_t  = swish(selective_fc(x_t)) * x_t
-    output_t = fc2(C(gated_t * control_weight + state_t * feedback_weight))
+    state_t            = A state_{t-1} + B x_t
+    selective_output_t = swish(selective_fc(x_t)) o x_t
+    adjusted_output_t  = selective_output_t o control_weight
+    final_output_t     = adjusted_output_t + state_t o feedback_weight
 
-In the source that this follows the state before was always missing, so the state was B x_t, and A got no gradient; here
-the recurrence is real.
+`ConbaLayer` is these equations; what its states are is the config's `form`.
 
-**What A can be.** A is kept as V diag(lambda) V^-1 with N complex eigenvalues, so that a step is a product per
-channel and the whole sequence one parallel scan. The state is carried in the basis of eigenvectors,
-s_t = lambda * s_{t-1} + (V^-1 B) x_t, and read as Re(V s_t). V^-1 B and V are the learned matrices `enter` and `leave`.
-With N equal to the width every real matrix that can be diagonalised, and those are dense among all, is covered exactly
-together with its B; with a smaller N A is of rank N. The same form is in Orvieto et al. 2023, "Resurrecting recurrent
-neural networks for long sequences", sections 3.2 to 3.4.
+**`seed`** is the text: A and B are real D x D matrices without bias, as wide as the input, and there is nothing else.
+(In code that goes with the text the state before is always missing, so the state is B x_t, and A gets no gradient.)
 
-**Why it is stable.** |lambda| = max_radius * sigmoid(r) is below 1 for any r, so an input bounded by u gives a state
-bounded by u / (1 - max_radius) at every length.
+What A can be: every real matrix whose operator norm is below `max_radius`, and no other. For W any real D x D matrix
+let [W; I] = [Q; S] R be its QR decomposition with a positive diagonal of R; then A = max_radius Q. Proof: Q'Q + S'S = I
+and S = R^-1 is invertible, so |Qv|^2 = |v|^2 - |Sv|^2 < |v|^2 for v != 0. The other way round, for |K| < 1 there is one
+upper triangular R with a positive diagonal and R R' = (I - K'K)^-1, and W = K R gives Q = K. So W is free and no A is
+reached twice. An A of smaller spectral radius but larger norm, whose states grow before they fade, is not reached.
 
-Shapes: B lanes, T places of the sequence, E width of input and output, D width inside, N channels of the state.
+Why it is stable: |state_t| <= max_radius |state_{t-1}| + |B x_t|, so |state_t| <= max_t |B x_t| / (1 - max_radius).
+
+**`diagonal`** is a layer of its own in the same place (after Orvieto et al. 2023, "Resurrecting recurrent neural
+networks for long sequences", sections 3.2 to 3.4), with N complex channels:
+
+    s_t     = lambda o s_{t-1} + sqrt(1 - |lambda|^2) o (enter x_t)
+    state_t = Re(leave s_t)
+
+`enter` and `leave` are learned complex matrices that know nothing of each other, and only the real part is read: in
+general state_t is no function of state_{t-1} and x_t, so no D x D matrix A gives these states. |lambda| = max_radius *
+sigmoid(r) is below 1 for any r, so a channel is bounded by its largest input / (1 - max_radius). Its output is
+x_t + fc2(C(final_output_t)), and it begins as x_t.
+
+Shapes: B lanes, T places of the sequence, E width of what is pooled, D width inside, N channels of the state.
 """
 
 import math
+from typing import Literal, Self
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cluster.config import Config
-from finetune.layers.scan import linear_scan
+from finetune.layers.scan import linear_scan, matrix_scan
 from pretrain.model.precision import at_least_float32
 
 _FIRST_RADII = (0.5, 0.99)
 """Between these the radii lie at the start, as shares of `max_radius`: memories of two to a hundred places."""
+_FIRST_ANGLES = (0.0, math.pi / 10)
 
 
 class ConbaConfig(Config):
     """The layer's shape; each switch turned off is an ablation."""
 
+    form: Literal["seed", "diagonal"] = "seed"
+    """What the state is."""
     dim: PositiveInt = 128
     """D: width inside; the input is brought to it by a matrix where it is of another."""
     state_dim: PositiveInt | None = None
-    """N: channels of the state; None for `dim`."""
+    """N: channels of the state of form `diagonal`; None for `dim`."""
     max_radius: float = Field(default=0.999, gt=0.0, le=0.9999)
-    """Bound of the spectral radius of A."""
+    """Bound of the norm of A, or of |lambda|."""
     gate: bool = True
-    """Off: gated_t is x_t."""
+    """Off: selective_output_t is x_t."""
     state: bool = True
     """Off: there is no state in the output; the layer looks at every place by itself."""
     recurrence: bool = True
-    """Off: A is 0, so that state_t = B x_t, as in the source's code."""
+    """Off: A is 0."""
     control: bool = True
     """Off: control_weight stays 1."""
     feedback: bool = True
     """Off: feedback_weight stays 1."""
     residual: bool = True
-    """Add the input to the output, and begin with fc2 of zeros: training starts from what the encoder gives."""
+    """Of form `diagonal`: add the input to the output, and begin with fc2 of zeros, so that training starts from what
+    the encoder gives."""
+
+    @model_validator(mode="after")
+    def _sized_by_form(self) -> Self:
+        if self.form == "seed" and self.state_dim is not None:
+            raise ValueError(
+                "state_dim is of form diagonal: in form seed the state is as wide as the input (dim)"
+            )
+        return self
 
 
-class StateSpace(nn.Module):
-    """state_t = A state_{t-1} + B x_t, for D-wide x and state."""
+class SeedStates(nn.Module):
+    """state_t = A state_{t-1} + B x_t with real matrices [D, D]."""
+
+    def __init__(self, dim: int, max_radius: float) -> None:
+        super().__init__()
+        self.max_radius = max_radius
+        self.W_DD = nn.Parameter(torch.empty(dim, dim))
+        self.B = nn.Linear(dim, dim, bias=False)
+        # Turns and fades in planes at right angles; inputs come in scaled so that long memories begin no larger.
+        basis_DD = nn.init.orthogonal_(torch.empty(dim, dim, dtype=torch.float64))
+        radius_D = torch.empty((dim + 1) // 2, dtype=torch.float64).uniform_(*_FIRST_RADII)
+        radius_D = radius_D.repeat_interleave(2)[:dim]
+        angle = torch.empty(dim // 2, dtype=torch.float64).uniform_(*_FIRST_ANGLES)
+        sine = torch.stack([angle.sin(), torch.zeros_like(angle)], dim=1).flatten()[: dim - 1]
+        cosine_D = torch.cat([angle.cos().repeat_interleave(2), angle.new_ones(dim % 2)])
+        turn_DD = torch.diag(cosine_D) + torch.diag(sine, -1) - torch.diag(sine, 1)
+        self.set_transition(max_radius * basis_DD @ (turn_DD * radius_D) @ basis_DD.T)
+        nn.init.normal_(self.B.weight, std=dim**-0.5)
+        scale_D = (1.0 - (max_radius * radius_D).square()).sqrt()
+        with torch.no_grad():
+            self.B.weight.copy_((basis_DD * scale_D) @ (basis_DD.T @ self.B.weight.double()))
+
+    def transition(self) -> Tensor:
+        """A [D, D], in float32 at least."""
+        free_DD = at_least_float32(self.W_DD)
+        identity_DD = torch.eye(len(free_DD), dtype=free_DD.dtype, device=free_DD.device)
+        orthonormal, triangular_DD = torch.linalg.qr(torch.cat([free_DD, identity_DD]))
+        share_DD: Tensor = (
+            orthonormal[: len(free_DD)] * triangular_DD.diagonal().sign()
+        )  # LAPACK's may be negative
+        return self.max_radius * share_DD
+
+    @torch.no_grad()
+    def set_transition(self, matrix_DD: Tensor) -> None:
+        """Let A be this matrix. Raises ValueError when its norm is not below `max_radius`."""
+        share_DD = matrix_DD.detach().double() / self.max_radius
+        missing_DD = torch.eye(len(share_DD), dtype=share_DD.dtype) - share_DD.T @ share_DD
+        factor_DD, failed = torch.linalg.cholesky_ex(torch.linalg.inv(missing_DD).flip(0, 1))
+        if failed or torch.linalg.matrix_norm(share_DD, 2) >= 1.0:
+            raise ValueError(f"the norm of A is not below max_radius={self.max_radius}")
+        self.W_DD.copy_(share_DD @ factor_DD.flip(0, 1))
+
+    def forward(self, x_BTD: Tensor, is_text_BT: Tensor, recurrent: bool = True) -> Tensor:
+        """States [B, T, D] in float32 at least; a place that is no text leaves the state as it is.
+
+        Without `recurrent` A is 0.
+        """
+        input_BTD = at_least_float32(self.B(x_BTD))
+        if not recurrent:
+            return input_BTD
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            # Behind the text what is no text changes nothing.
+            order_BT1 = (~is_text_BT).to(torch.uint8).argsort(dim=1, stable=True)[:, :, None]
+            ordered_BTD = input_BTD.gather(1, order_BT1.expand_as(input_BTD))
+            state_BTD = matrix_scan(self.transition().to(input_BTD.dtype), ordered_BTD)
+            return state_BTD.gather(1, order_BT1.argsort(dim=1).expand_as(state_BTD))
+
+
+class DiagonalStates(nn.Module):
+    """The states of form `diagonal`, for D-wide x."""
 
     def __init__(self, dim: int, state_dim: int, max_radius: float) -> None:
         super().__init__()
         self.max_radius = max_radius
         radius_N = torch.empty(state_dim).uniform_(*_FIRST_RADII)
         self.radius_logit_N = nn.Parameter(torch.logit(radius_N))
-        self.angle_N = nn.Parameter(torch.empty(state_dim).uniform_(0.0, math.pi / 10))
+        self.angle_N = nn.Parameter(torch.empty(state_dim).uniform_(*_FIRST_ANGLES))
         # Real and imaginary parts side by side: optimizers and files know real numbers only.
         self.enter = nn.Linear(dim, 2 * state_dim, bias=False)
         self.leave = nn.Linear(2 * state_dim, dim, bias=False)
@@ -83,8 +166,8 @@ class StateSpace(nn.Module):
     def forward(self, x_BTD: Tensor, is_text_BT: Tensor, recurrent: bool = True) -> Tensor:
         """States [B, T, D] in float32 at least; a place that is no text leaves the state as it is.
 
-        Without `recurrent` A is 0. The input of a channel is scaled by sqrt(1 - |lambda|^2), so that long memories
-        give states no larger than short ones (part of B).
+        Without `recurrent` lambda is 0 but in the scale of the input, which keeps long memories as small as short
+        ones.
         """
         entered = at_least_float32(self.enter(x_BTD))
         with torch.autocast(x_BTD.device.type, enabled=False):
@@ -102,40 +185,67 @@ class StateSpace(nn.Module):
 
 
 class ConbaLayer(nn.Module):
-    """The layer of the module's docstring, over sequences with padding anywhere."""
+    """final_output_t of the module's docstring, over sequences with padding anywhere."""
+
+    def __init__(self, config: ConbaConfig) -> None:
+        super().__init__()
+        dim = config.dim
+        self.config = config
+        self.states: SeedStates | DiagonalStates | None = None
+        if config.state:
+            self.states = (
+                SeedStates(dim, config.max_radius)
+                if config.form == "seed"
+                else DiagonalStates(dim, config.state_dim or dim, config.max_radius)
+            )
+        self.selective_fc = nn.Linear(dim, dim) if config.gate else None
+        self.control_weight_D = _weight(dim, config.control)
+        self.feedback_weight_D = _weight(dim, config.feedback and config.state)
+
+    def forward(self, x_BTD: Tensor, is_text_BT: Tensor) -> Tensor:
+        """Outputs [B, T, D] in float32 at least. `is_text_BT` (bool) is False at padding, which changes no other
+        place; outputs at padding mean nothing."""
+        selective_BTD = x_BTD
+        if self.selective_fc is not None:
+            selective_BTD = functional.silu(self.selective_fc(x_BTD)) * x_BTD
+        output_BTD = at_least_float32(selective_BTD)
+        if self.control_weight_D is not None:
+            output_BTD = output_BTD * self.control_weight_D
+        if self.states is not None:
+            state_BTD = self.states(x_BTD, is_text_BT, self.config.recurrence)
+            if self.feedback_weight_D is not None:
+                state_BTD = state_BTD * self.feedback_weight_D
+            output_BTD = output_BTD + state_BTD
+        return output_BTD
+
+
+class ConbaBlock(nn.Module):
+    """A ConbaLayer for inputs of another width than D, and what form `diagonal` has behind it."""
 
     def __init__(self, config: ConbaConfig, width: int) -> None:
         super().__init__()
         dim = config.dim
-        self.config = config
         self.inward = nn.Identity() if dim == width else nn.Linear(width, dim, bias=False)
-        self.space = StateSpace(dim, config.state_dim or dim, config.max_radius) if config.state else None
-        self.selective_fc = nn.Linear(dim, dim) if config.gate else None
-        self.control_weight_D = _weight(dim, config.control)
-        self.feedback_weight_D = _weight(dim, config.feedback and config.state)
-        self.C = nn.Linear(dim, dim, bias=False)
-        self.fc2 = nn.Linear(dim, width)
-        if config.residual:
-            nn.init.zeros_(self.fc2.weight)
-            nn.init.zeros_(self.fc2.bias)
+        self.layer = ConbaLayer(config)
+        self.outward: nn.Sequential | None = None
+        self.width = dim
+        """Of its outputs."""
+        self.residual = config.form == "diagonal" and config.residual
+        if config.form == "diagonal":
+            self.width = width
+            self.outward = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Linear(dim, width))  # C and fc2
+            if self.residual:
+                for parameter in self.outward[1].parameters():
+                    nn.init.zeros_(parameter)
 
     def forward(self, x_BTE: Tensor, is_text_BT: Tensor) -> Tensor:
-        """Outputs [B, T, E] in float32 at least. `is_text_BT` (bool) is False at padding, which changes no other
-        place; outputs at padding mean nothing."""
-        x_BTD = self.inward(x_BTE.to(self.C.weight.dtype))
-        gated_BTD = x_BTD
-        if self.selective_fc is not None:
-            gated_BTD = functional.silu(self.selective_fc(x_BTD)) * x_BTD
-        mixed_BTD = at_least_float32(gated_BTD)
-        if self.control_weight_D is not None:
-            mixed_BTD = mixed_BTD * self.control_weight_D
-        if self.space is not None:
-            state_BTD = self.space(x_BTD, is_text_BT, self.config.recurrence)
-            if self.feedback_weight_D is not None:
-                state_BTD = state_BTD * self.feedback_weight_D
-            mixed_BTD = mixed_BTD + state_BTD
-        output_BTE = at_least_float32(self.fc2(self.C(mixed_BTD.to(self.C.weight.dtype))))
-        return x_BTE + output_BTE if self.config.residual else output_BTE
+        """Outputs [B, T, `width`] in float32 at least; see `ConbaLayer`."""
+        dtype = next(self.parameters(), x_BTE).dtype
+        output_BTD: Tensor = self.layer(self.inward(x_BTE.to(dtype)), is_text_BT)
+        if self.outward is None:
+            return output_BTD
+        output_BTE = at_least_float32(self.outward(output_BTD.to(dtype)))
+        return x_BTE + output_BTE if self.residual else output_BTE
 
 
 def _weight(dim: int, learned: bool) -> nn.Parameter | None:

@@ -10,24 +10,28 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cluster.config import Config
-from finetune.layers.conba import ConbaConfig, ConbaLayer
+from finetune.layers.conba import ConbaBlock, ConbaConfig
 from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.precision import at_least_float32
 
 
 class PoolingConfig(Config):
     """Which states are pooled, and how."""
 
-    kind: Literal["mean", "max", "attention", "last", "conba"] = "mean"
-    """`attention`: a mean weighted by a learned score of each place. `conba`: the mean of what a ConbaLayer makes of
-    the places, one after the other."""
+    kind: Literal["mean", "max", "attention", "last", "mlp", "conba"] = "mean"
+    """`attention`: a mean weighted by a learned score of each place. `mlp`: the mean of x + W2 gelu(W1 x + b1) + b2.
+    `conba`: the mean of what a ConbaLayer makes of the places, one after the other."""
     layers: Literal["all", "top", "bottom"] = "all"
     """Inputs of all layers side by side, of the topmost one, or of the lowest (the embedded tokens)."""
     places: Literal["tokens", "statements"] = "tokens"
     """What stands in the sequence that is pooled: a token, or the mean of a statement's tokens."""
+    hidden_dim: PositiveInt = 384
+    """Rows of W1, of the kind `mlp`."""
     conba: ConbaConfig = ConbaConfig()
     """Of the kind `conba`."""
 
@@ -38,12 +42,14 @@ class Pooling(nn.Module):
     def __init__(self, config: PoolingConfig, num_layers: int, model_dim: int) -> None:
         super().__init__()
         self.config = config
-        self.width = model_dim * (num_layers if config.layers == "all" else 1)
-        """E, of the vectors it gives."""
-        self.score = nn.Linear(self.width, 1, bias=False) if config.kind == "attention" else None
+        width = model_dim * (num_layers if config.layers == "all" else 1)
+        self.score = nn.Linear(width, 1, bias=False) if config.kind == "attention" else None
         if self.score is not None:
             nn.init.zeros_(self.score.weight)  # begins as the mean
-        self.conba = ConbaLayer(config.conba, self.width) if config.kind == "conba" else None
+        self.mlp = Perceptron(width, config.hidden_dim) if config.kind == "mlp" else None
+        self.conba = ConbaBlock(config.conba, width) if config.kind == "conba" else None
+        self.width = self.conba.width if self.conba is not None else width
+        """E, of the vectors it gives."""
 
     def forward(self, inputs_BLD: Sequence[Tensor], group_BL: Tensor, statement_BL: Tensor) -> Tensor:
         """Vectors [B, E] in float32; zeros for a text without tokens.
@@ -53,6 +59,8 @@ class Pooling(nn.Module):
         states_BTE, is_text_BT = self._chosen(inputs_BLD), group_BL != UNFILLED_GROUP
         if self.config.places == "statements":
             states_BTE, is_text_BT = statement_means(states_BTE, is_text_BT, statement_BL)
+        if self.mlp is not None:
+            states_BTE = self.mlp(states_BTE)
         if self.conba is not None:
             states_BTE = self.conba(states_BTE, is_text_BT)
         match self.config.kind:
@@ -76,6 +84,21 @@ class Pooling(nn.Module):
             case "bottom":
                 chosen = [inputs_BLD[0]]
         return torch.cat([functional.layer_norm(one.float(), one.shape[-1:]) for one in chosen], dim=-1)
+
+
+class Perceptron(nn.Module):
+    """x + W2 gelu(W1 x + b1) + b2, which begins as x."""
+
+    def __init__(self, width: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, hidden_dim), nn.Linear(hidden_dim, width)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        """[B, T, E] in float32; each place by itself."""
+        added_BTE = self.outer(functional.gelu(self.inner(x_BTE.to(self.inner.weight.dtype))))
+        return x_BTE + at_least_float32(added_BTE)
 
 
 def statement_means(states_BLE: Tensor, is_text_BL: Tensor, statement_BL: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
-"""A linear recurrence over a sequence as a parallel scan.
+"""Linear recurrences over a sequence as parallel scans.
 
-Shapes: B lanes, T places of the sequence, N channels of the state.
+Shapes: B lanes, T places of the sequence, N channels of the state, D width of a state that a matrix acts on.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 
 def linear_scan(decay_BTN: Tensor, input_BTN: Tensor) -> Tensor:
@@ -22,6 +23,24 @@ def linear_scan(decay_BTN: Tensor, input_BTN: Tensor) -> Tensor:
         raise ValueError(f"decay has shape {tuple(decay_BTN.shape)}, input {tuple(input_BTN.shape)}")
     states_BTN: Tensor = _LinearScan.apply(decay_BTN, input_BTN)  # type: ignore[no-untyped-call]
     return states_BTN
+
+
+def matrix_scan(matrix_DD: Tensor, input_BTD: Tensor) -> Tensor:
+    """state_t = A state_{t-1} + input_t for all t [B, T, D], from a state of zeros, with one matrix A for all places.
+
+    As `linear_scan`: of two neighbours' inputs u and v one is made, A u + v, whose sequence of half the length has the
+    matrix A A. So all rows meet a matrix twice, whatever the length, and log T matrices are squared.
+    """
+    length = input_BTD.shape[1]
+    if length <= 1:
+        return input_BTD
+    half = length // 2
+    first_BHD, second_BHD = input_BTD[:, 0 : 2 * half : 2], input_BTD[:, 1 : 2 * half : 2]
+    odd_BHD = matrix_scan(matrix_DD @ matrix_DD, functional.linear(first_BHD, matrix_DD) + second_BHD)
+    later = input_BTD[:, 2::2] + functional.linear(odd_BHD[:, : (length - 1) // 2], matrix_DD)
+    even = torch.cat([input_BTD[:, :1], later], dim=1)
+    pairs_BTD = torch.stack([even[:, :half], odd_BHD], dim=2).flatten(1, 2)
+    return torch.cat([pairs_BTD, even[:, half:]], dim=1)
 
 
 class _LinearScan(torch.autograd.Function):

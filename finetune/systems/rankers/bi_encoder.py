@@ -185,6 +185,6 @@ def build(config: BiEncoderConfig, base: Base, data: RankingData, seed: int) -> 
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise UserError(
             f"adaptation=head trains nothing with {config.pooling.kind} pooling, which has no parameters: "
-            "choose pooling kind attention or conba, or adaptation full"
+            "choose pooling kind attention, mlp or conba, or adaptation full"
         )
     return BiEncoder(config, module, cutter, ContrastiveLearner(config, module, cutter, data.train, seed))

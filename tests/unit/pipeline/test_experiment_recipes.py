@@ -7,8 +7,10 @@ import pytest
 from cluster.errors import UserError
 from finetune.experiment.choices import TaskConfig, asks_for, learns
 from finetune.experiment.stage import baseline_of
+from finetune.layers.pooling import Pooling
+from finetune.systems.rankers.bi_encoder import BiEncoderConfig
 from pipeline.experiment_config import load_experiment
-from pipeline.recipe import experiment_recipe_names, run_recipe_names
+from pipeline.recipe import experiment_recipe_names, load_run_config, run_recipe_names
 
 _MODEL = Path("runs/any")
 _ABLATIONS = {"conba_java_cs", "positions_corpus"}
@@ -26,6 +28,23 @@ def test_every_experiments_recipe_is_a_valid_config(name: str) -> None:
     )
     for system in config.systems:
         assert config.training_of_system(system).steps > 0
+
+
+def test_the_conba_ablation_compares_poolings_of_as_many_parameters() -> None:
+    systems = load_experiment("conba_java_cs", _MODEL, []).systems
+    model = load_run_config("java_cs").pretrain.model
+
+    def count(name: str) -> int:
+        system = systems[name]
+        assert isinstance(system, BiEncoderConfig)
+        head = Pooling(system.pooling, model.num_layers, model.model_dim)
+        return sum(one.numel() for one in head.parameters())
+
+    assert (
+        count("seed") == 3 * 256**2 + 3 * 256
+    )  # A, B and selective_fc, its bias and both weights: the text's
+    for name in ("diagonal", "mlp"):
+        assert abs(count(name) / count("seed") - 1) < 0.002
 
 
 def test_every_kind_of_task_has_a_recipe() -> None:

@@ -50,9 +50,17 @@ def nothing(done: int) -> None:
         (SINGLE, {}),
         (SINGLE, {"pooling": PoolingConfig(kind="conba", conba=ConbaConfig(dim=32)), "label_smoothing": 0.1}),
         (PAIRS, {"reading": "apart"}),
+        (
+            PAIRS,
+            {"reading": "apart", "pooling": PoolingConfig(kind="conba", conba=ConbaConfig(form="diagonal"))},
+        ),
         (PAIRS, {"reading": "together", "pooling": PoolingConfig(kind="attention")}),
+        (
+            PAIRS,
+            {"reading": "together", "pooling": PoolingConfig(kind="conba", conba=ConbaConfig(form="seed"))},
+        ),
     ],
-    ids=["one text", "conba", "two apart", "two together"],
+    ids=["one text", "conba", "two apart", "two apart conba", "two together", "two together conba"],
 )
 def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], changed: dict[str, Any]) -> None:
     config = ClassifierConfig.model_validate({"dropout": 0.0, "hidden_dim": 32, "text_tokens": 16} | changed)

@@ -18,12 +18,14 @@ from pretrain.model.places import UNFILLED_GROUP
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 
-KINDS = ["mean", "max", "attention", "last", "conba"]
+KINDS = ["mean", "max", "attention", "last", "mlp", "conba seed", "conba diagonal"]
 
 
 def pooling(kind: str, **changed: object) -> Pooling:
     torch.manual_seed(0)
-    config = PoolingConfig.model_validate({"kind": kind, "conba": ConbaConfig(dim=5)} | changed)
+    kind, _, form = kind.partition(" ")
+    conba = ConbaConfig.model_validate({"form": form or "seed", "dim": 5})
+    config = PoolingConfig.model_validate({"kind": kind, "conba": conba} | changed)
     head = Pooling(config, num_layers=2, model_dim=4)
     for name, parameter in head.named_parameters():
         if not name.endswith(("radius_logit_N", "angle_N")):
@@ -68,6 +70,23 @@ def test_each_kind_by_hand() -> None:
     assert score is not None
     weight = torch.softmax(score(states[:2])[:, 0], dim=0)
     torch.testing.assert_close(pooled("attention"), weight @ states[:2])
+    mlp = pooling("mlp", layers="top").mlp
+    assert mlp is not None
+    hidden = torch.nn.functional.gelu(states[:2] @ mlp.inner.weight.T + mlp.inner.bias)
+    added = hidden @ mlp.outer.weight.T + mlp.outer.bias
+    torch.testing.assert_close(pooled("mlp"), (states[:2] + added).mean(dim=0))
+
+
+def test_a_new_mlp_pooling_is_the_mean_and_the_seeds_layer_alone_changes_the_width() -> None:
+    torch.manual_seed(0)
+    inputs, group_BL = [torch.randn(1, 3, 4)], torch.zeros(1, 3, dtype=torch.int64)
+    heads = [Pooling(PoolingConfig.model_validate({"kind": kind}), 1, 4) for kind in ("mean", "mlp")]
+    one, other = (head(inputs, group_BL, group_BL) for head in heads)
+    assert torch.equal(one, other)
+    for form, width in (("seed", 5), ("diagonal", 8)):
+        head = pooling(f"conba {form}")
+        assert head.width == width
+        assert head([torch.randn(1, 3, 4)] * 2, group_BL, group_BL).shape == (1, width)
 
 
 def test_statement_means_are_those_of_a_loop() -> None:
