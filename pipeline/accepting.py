@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.storage import fsync_folder
-from pipeline.config import PlaceConfig
 from pipeline.graph import Stage, Step, stage_folders
+from pipeline.run_sections import PlaceConfig
 from pipeline.stage_record import RECORD_NAME
 from pretrain.checkpoint.compatibility import Rule, rule_of
 from pretrain.weights import CONFIG_NAME

@@ -12,12 +12,12 @@ from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.usable import columns_of
-from pipeline.config import PlaceConfig
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint
 from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.registry import Candidate, register
+from pipeline.run_sections import PlaceConfig
 
 _NOTE_NAME = ".registered.json"
 _NUM_SAMPLES = 20

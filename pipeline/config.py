@@ -5,11 +5,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from cluster.config import Config
-from cluster.ray_session import RayConfig
 from data_prep.config import PrepConfig
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.positions import needed_positions
+from pipeline.run_sections import PlaceConfig
 from pretrain.config import PretrainConfig
 from pretrain.model.config import AbsoluteLearnedPositions
 
@@ -19,22 +18,6 @@ KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "tracking"})
 
 OTHER_STAGES = ("prep", "pretrain", "report")
 """Of a run, beside its tasks."""
-
-
-class TrackingConfig(Config):
-    """`store`: an MLflow tracking URI (`http://HOST:5000`); null is an SQLite file in the output folder."""
-
-    store: str | None = None
-    experiment: str = "permcode"
-    register_models: bool = True
-    """Log every task's best system as an MLflow model with its code, and make it the champion if it is."""
-
-
-class PlaceConfig(Config):
-    """Where a run executes and where its numbers are shown."""
-
-    ray: RayConfig = Field(default_factory=RayConfig)
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
 
 
 class RunConfig(PlaceConfig):

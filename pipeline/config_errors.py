@@ -1,6 +1,7 @@
 """pydantic's findings in the words of somebody who wrote a recipe."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
@@ -8,11 +9,17 @@ from pydantic import BaseModel, ValidationError
 
 _MAX_SHOWN_CHARS = 60
 _MAX_SHOWN_KEYS = 12
+_SUGGESTED = 3
+_NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
+_NOT_A_LIST = ("tuple_type", "list_type", "set_type", "frozen_set_type")
+_TAG = "kind"
+"""The key that says which class of a union a mapping is."""
 
 
 def explain(error: ValidationError, config_class: type[BaseModel]) -> str:
     """One line that names every wrong key with its value and what is allowed there."""
-    problems = [_problem(dict(found), config_class) for found in error.errors(include_url=False)]
+    found = [_problem(dict(one), config_class) for one in error.errors(include_url=False)]
+    problems = list(dict.fromkeys(found))
     if len(problems) == 1:
         return f"config: {problems[0]}"
     return f"config: {len(problems)} problems: " + "; ".join(
@@ -20,52 +27,92 @@ def explain(error: ValidationError, config_class: type[BaseModel]) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a problem is: the keys as the user wrote them, and which classes may stand there."""
+
+    keys: list[str]
+    holders: list[type[BaseModel]]
+    """Classes that may hold the last key; of a union only the one whose kind was given."""
+    alternatives: list[type[BaseModel]]
+    """All of that union."""
+    below: list[type[BaseModel]]
+    """What may be the value of the last key."""
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(self.keys) or "the recipe"
+
+
 def _problem(found: dict[str, Any], config_class: type[BaseModel]) -> str:
-    keys, models = _resolve(config_class, found["loc"])
-    dotted = ".".join(keys) or "the recipe"
-    if found["type"] == "extra_forbidden":
-        return f"unknown key {dotted} = {_shown(found['input'])}: {_allowed(keys, models, config_class)}"
+    place = _resolve(config_class, found["loc"])
+    kind, value = found["type"], _shown(found["input"])
+    if kind == "extra_forbidden":
+        return f"unknown key {place.dotted} = {value}: {_allowed(place, config_class)}"
+    if kind == "missing":
+        return f"{place.dotted} is missing: give it a value"
+    if kind == "union_tag_not_found":
+        return f"{place.dotted}.{_TAG} is missing: give one of {', '.join(_kinds(place.below))}"
+    if kind == "union_tag_invalid":
+        return _unknown_kind(place, found["input"])
+    if kind in _NOT_A_MAPPING:
+        return f"{place.dotted} = {value}: {_mapping_wanted(place)}"
+    if kind in _NOT_A_LIST:
+        return f"{place.dotted} = {value}: must be a list, [A, B, ...]"
     message = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "missing":
-        return f"{dotted} is missing: give it a value"
-    text = f"{message[:1].lower()}{message[1:]}"
+    message = f"{message[:1].lower()}{message[1:]}".replace("input should be", "must be")
     # A rule over several keys names them itself; the whole mapping would only hide it.
     return (
-        f"{dotted}: {text}"
+        f"{place.dotted}: {message}"
         if isinstance(found["input"], dict)
-        else f"{dotted} = {_shown(found['input'])}: {text}"
+        else f"{place.dotted} = {value}: {message}"
     )
 
 
-def _resolve(
-    config_class: type[BaseModel], location: Sequence[int | str]
-) -> tuple[list[str], list[type[BaseModel]]]:
-    """The keys as the user wrote them and the classes that may hold the last one.
+def _unknown_kind(place: _Place, value: Any) -> str:
+    kinds, given = _kinds(place.below), value.get(_TAG) if isinstance(value, dict) else value
+    near = get_close_matches(str(given), kinds, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{place.dotted}.{_TAG} = {_shown(given)}: {hint}must be one of {', '.join(kinds)}"
 
-    pydantic puts the tag of a union (`prep.source.directory.path`) into the location; nobody wrote it.
-    """
+
+def _mapping_wanted(place: _Place) -> str:
+    if len(place.below) > 1 and (kinds := _kinds(place.below)):
+        return f"must be keys and values: give {place.dotted}.{_TAG}=KIND with one of {', '.join(kinds)}"
+    names = _listed(list(dict.fromkeys(name for model in place.below for name in model.model_fields)))
+    return f"must be keys and values: {names}" if names else "must be keys and values"
+
+
+def _resolve(config_class: type[BaseModel], location: Sequence[int | str]) -> _Place:
+    """pydantic puts the tag of a union (`prep.source.directory.path`) into the location; nobody wrote it."""
     keys: list[str] = []
     holders: list[type[BaseModel]] = [config_class]
-    below = holders
+    below = alternatives = holders
+    union: list[type[BaseModel]] | None = None
     for position, part in enumerate(location):
         tagged = [model for model in below if part in _tags(model)]
         is_last = position == len(location) - 1
         if tagged and not any(part in model.model_fields for model in below) and not is_last:
-            below = tagged
+            union, below = below, tagged
             continue
-        keys.append(str(part))
-        holders = below
+        if part != "[key]":  # pydantic's mark of a name that may not be one
+            keys.append(str(part))
+        holders, alternatives, union = below, union or below, None
         if not isinstance(part, int):
             fields = [model.model_fields[part] for model in below if part in model.model_fields]
             # Where nobody has such a field, it is a name in a mapping of what stands below.
             if fields:
                 below = [model for field in fields for model in _nested_models(field.annotation)]
-    return keys, holders
+    return _Place(keys, holders, alternatives, below)
 
 
-def _tags(model: type[BaseModel]) -> set[Any]:
-    kind = model.model_fields.get("kind")
-    return set(get_args(kind.annotation)) if kind and get_origin(kind.annotation) is Literal else set()
+def _kinds(models: Iterable[type[BaseModel]]) -> list[str]:
+    return [str(tag) for model in models for tag in _tags(model)]
+
+
+def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    kind = model.model_fields.get(_TAG)
+    return get_args(kind.annotation) if kind and get_origin(kind.annotation) is Literal else ()
 
 
 def _nested_models(annotation: Any) -> Iterable[type[BaseModel]]:
@@ -75,24 +122,37 @@ def _nested_models(annotation: Any) -> Iterable[type[BaseModel]]:
         yield from _nested_models(argument)
 
 
-def _allowed(keys: list[str], models: list[type[BaseModel]], config_class: type[BaseModel]) -> str:
-    siblings = list(dict.fromkeys(name for model in models for name in model.model_fields))
-    prefix = keys[:-1]
-    near = get_close_matches(keys[-1], siblings, n=1, cutoff=0.6)
+def _allowed(place: _Place, config_class: type[BaseModel]) -> str:
+    key, prefix = place.keys[-1], place.keys[:-1]
+    siblings = list(dict.fromkeys(name for model in place.holders for name in model.model_fields))
+    near = get_close_matches(key, siblings, n=1, cutoff=0.6)
     if near:
         return f"did you mean {'.'.join([*prefix, near[0]])}?"
-    elsewhere = [dotted for dotted in _dotted_keys(config_class) if dotted.rsplit(".", 1)[-1] == keys[-1]]
+    others = [model for model in place.alternatives if key in model.model_fields]
+    if others and place.alternatives != place.holders:
+        above, mine = ".".join(prefix), ", ".join(_kinds(place.holders))
+        kinds = _kinds(others)
+        return (
+            f"{above} is of the kind {mine}, which has no such key; {', '.join(kinds)} "
+            f"{'has' if len(kinds) == 1 else 'have'} one: give {above}.{_TAG}={kinds[0]} as well"
+        )
+    elsewhere = [dotted for dotted in _dotted_keys(config_class) if dotted.rsplit(".", 1)[-1] == key]
     if elsewhere:
-        return f"did you mean {' or '.join(elsewhere[:3])}?"
-    shown = ", ".join(siblings[:_MAX_SHOWN_KEYS]) + (", ..." if len(siblings) > _MAX_SHOWN_KEYS else "")
-    return f"allowed here are {shown}" if siblings else "no keys are allowed here"
+        return f"did you mean {' or '.join(list(dict.fromkeys(elsewhere))[:_SUGGESTED])}?"
+    return f"allowed here are {_listed(siblings)}" if siblings else "no keys are allowed here"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN_KEYS]) + (", ..." if len(names) > _MAX_SHOWN_KEYS else "")
 
 
 def _dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterable[str]:
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}"
+        # A name of the user's own stands between a mapping and its values' keys.
+        below = f"{prefix}{name}." + ("NAME." if get_origin(field.annotation) is dict else "")
         for nested in _nested_models(field.annotation):
-            yield from _dotted_keys(nested, f"{prefix}{name}.")
+            yield from _dotted_keys(nested, below)
 
 
 def _shown(value: Any) -> str:

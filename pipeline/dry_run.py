@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config import PlaceConfig, RunConfig
+from pipeline.config import RunConfig
 from pipeline.graph import Stage, plan
 from pipeline.run import needed_stages
 from pipeline.run_folder import check_owner, config_text
+from pipeline.run_sections import PlaceConfig
 from pipeline.stages import build_stages
 
 

@@ -1,6 +1,6 @@
 """An experiment as `permcode finetune --from` is given it: what it starts from, whose corpus it reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,9 @@ from pydantic import model_validator
 from cluster.errors import UserError
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
-from pipeline.config import PlaceConfig, without_null_systems
+from pipeline.config import without_null_systems
 from pipeline.prep_folder import find_prep_folder, prep_read_by
-from pipeline.recipe import load_config
+from pipeline.run_sections import PlaceConfig
 from pretrain.inference.folders import find_model_folder
 
 
@@ -38,11 +38,6 @@ class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
         if isinstance(task, Mapping) and "kind" in task and isinstance(tracking, Mapping):
             return {**values, "tracking": {"experiment": f"permcode-{task['kind']}", **tracking}}
         return values
-
-
-def load_experiment(recipe: str, model: Path, overrides: Sequence[str]) -> ExperimentRunConfig:
-    """The experiment of a recipe, with `model` as what systems start from. Raises UserError as `load_config`."""
-    return load_config(ExperimentRunConfig, recipe, [f"model={model.absolute()}", *overrides])
 
 
 def prep_folder(config: ExperimentRunConfig) -> Path | None:

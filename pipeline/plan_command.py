@@ -50,7 +50,6 @@ def plan(
     permcode plan --recipe large --tokens 30e9 --gpu h100 --gpus 64 pretrain.micro_batch_lanes=8
     """
     with exit_codes(None, only_shows=True):
-        from pipeline.plan_view import Assumptions, plan_lines
         from pipeline.recipe import load_run_config
         from pretrain.plan.hardware import find_gpu
 
@@ -61,6 +60,9 @@ def plan(
         chosen = find_gpu(gpu) if gpu else None
         workers = [] if gpus is None else [f"pretrain.num_workers={gpus}"]
         run = load_run_config(recipe, [*(overrides or []), *workers])
+
+        from pipeline.plan_view import Assumptions, plan_lines
+
         try:
             lines = list(plan_lines(run, chosen, Assumptions(tokens, mfu, price)))
             misfit = _misfit(run, chosen)

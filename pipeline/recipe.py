@@ -4,18 +4,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
 
-from cluster.config import Config
 from cluster.errors import UserError
-from pipeline.config import RunConfig
-from pipeline.config_errors import explain
+
+if TYPE_CHECKING:
+    from cluster.config import Config
+    from pipeline.config import RunConfig
+    from pipeline.experiment_config import ExperimentRunConfig
 
 _SOURCE = ["prep", "source"]
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
 class _Loader(yaml.SafeLoader):
@@ -55,25 +56,83 @@ def experiment_recipe_names() -> list[str]:
     return [name for name in recipe_names() if _is_experiment(_read_recipe(name))]
 
 
-def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """The run that `recipe` and `overrides` describe; see `load_config`."""
-    return load_config(RunConfig, recipe, overrides)
-
-
-def load_config(config_class: type[AnyConfig], recipe: str, overrides: Sequence[str] = ()) -> AnyConfig:
+def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> "RunConfig":
     """The config that `recipe` (a name, or the path of a YAML file) and `overrides` (`a.b=value`) describe.
 
-    The order of overrides counts only among those of the same key. Raises UserError with one line that names
-    everything wrong with them.
+    The order of overrides makes no difference; a key given twice is refused. Raises UserError with one line that names
+    everything wrong with them; what is wrong with tasks and systems may follow only when the rest is right, for their
+    classes take seconds to import.
     """
+    values = _run_values(recipe, overrides)
+
+    from pipeline.config import RunConfig
+
+    return _validated(RunConfig, values)
+
+
+def load_experiment_config(recipe: str, overrides: Sequence[str] = ()) -> "ExperimentRunConfig":
+    """The same for the recipe of an experiment."""
+    values = _experiment_values(recipe, overrides)
+
+    from pipeline.experiment_config import ExperimentRunConfig
+
+    return _validated(ExperimentRunConfig, values)
+
+
+def _run_values(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     values = _read_recipe(recipe)
-    _check_use(recipe, values, config_class)
+    if _is_experiment(values):
+        raise UserError(
+            f"recipe {recipe} is an experiment's: give it to `permcode finetune --from RUN --recipe {recipe} --out DIR`"
+        )
+    _override(values, overrides)
+
+    from pipeline.run_sections import RunSections
+
+    _validated(RunSections, values)
+    return values
+
+
+def _experiment_values(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
+    values = _read_recipe(recipe)
+    if not _is_experiment(values) and {"pretrain", "finetune"} & set(values):
+        raise UserError(
+            f"recipe {recipe} is a whole run's, not an experiment's: leave --from out, or give one of "
+            f"{', '.join(experiment_recipe_names())}"
+        )
+    _override(values, overrides)
+
+    from pipeline.run_sections import ExperimentSections
+
+    _validated(ExperimentSections, values)
+    return values
+
+
+def _override(values: dict[str, Any], overrides: Sequence[str]) -> None:
+    check_given_once(overrides)
     for override in sorted(overrides, key=_precedence):
         apply_override(values, override)
+
+
+def _validated(config_class: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
+    from pydantic import ValidationError
+
+    from pipeline.config_errors import explain
+
     try:
         return config_class.model_validate(values)
     except ValidationError as error:
         raise UserError(explain(error, config_class)) from None
+
+
+def check_given_once(overrides: Sequence[str]) -> None:
+    """UserError for a key that two overrides set: which of them was meant, nobody can say."""
+    first: dict[str, str] = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in first:
+            raise UserError(f"{key} is given twice ({first[key]} and {value}): give it once")
+        first[key] = value
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
@@ -123,20 +182,6 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
 
 def _is_experiment(values: Mapping[str, Any]) -> bool:
     return "task" in values or "systems" in values
-
-
-def _check_use(recipe: str, values: Mapping[str, Any], config_class: type[Config]) -> None:
-    """UserError for an experiment's recipe where a run's is wanted, and the reverse: every key would be wrong."""
-    wants_experiment = "task" in config_class.model_fields
-    if _is_experiment(values) and not wants_experiment:
-        raise UserError(
-            f"recipe {recipe} is an experiment's: give it to `permcode finetune --from RUN --recipe {recipe} --out DIR`"
-        )
-    if wants_experiment and not _is_experiment(values) and {"pretrain", "finetune"} & set(values):
-        raise UserError(
-            f"recipe {recipe} is a whole run's, not an experiment's: leave --from out, or give one of "
-            f"{', '.join(experiment_recipe_names())}"
-        )
 
 
 def _recipe_text(recipe: str) -> str:

@@ -12,12 +12,13 @@ from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
 from pipeline.accepting import config_of, refuse_to_leave_training, take_over
-from pipeline.config import PlaceConfig, RunConfig
+from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
 from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
 from pipeline.mlflow_store import store_uri
 from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, working_folder
+from pipeline.run_sections import PlaceConfig
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.stages import build_stages
 from pipeline.summary import summary_lines

@@ -8,6 +8,7 @@ import typer
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes
+from pipeline.text_files import check_place, refuse_url
 
 Recipe = Annotated[
     str,
@@ -104,14 +105,17 @@ def finetune(
                 raise UserError("--seeds is of an experiment: give the model to finetune with --from RUN")
         _run_until(None, recipe, out, overrides, dry_run)
         return
-    with exit_codes(None if dry_run else out):
+    with exit_codes(None if dry_run else out, only_shows=dry_run):
+        from pipeline.recipe import load_experiment_config
+
+        check_place(out)
+        given = [f"model={model.absolute()}"] + ([] if seeds is None else [f"num_seeds={seeds}"])
+        config = load_experiment_config(recipe, [*given, *(overrides or [])])
+
         from pipeline.accepting import GROWING
         from pipeline.dry_run import stage_lines
         from pipeline.experiment import experiment_stages, run_experiments, survey_lines
-        from pipeline.experiment_config import load_experiment
 
-        given = [] if seeds is None else [f"num_seeds={seeds}"]
-        config = load_experiment(recipe, model, [*(overrides or []), *given])
         if not dry_run:
             run_experiments(config, out, Reporter)
             return
@@ -128,9 +132,12 @@ def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRu
     if not dry_run:
         with exit_codes(out):
             from pipeline.recipe import load_run_config
+
+            config = load_run_config(recipe, overrides or [])
+
             from pipeline.run import check_report_is_possible
 
-            check_report_is_possible(load_run_config(recipe, overrides or []), out)
+            check_report_is_possible(config, out)
     _run_until(["report"], recipe, out, overrides, dry_run)
 
 
@@ -154,12 +161,16 @@ def submit(
     \b
     permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
     """
-    with exit_codes(out):
-        from pipeline.dry_run import submit_dry_run_lines
+    with exit_codes(out, only_shows=dry_run):
         from pipeline.recipe import load_run_config
+
+        refuse_url(out)
+        given = load_run_config(recipe, overrides or [])
+
+        from pipeline.dry_run import submit_dry_run_lines
         from pipeline.submit import config_for_cluster, submit_run
 
-        config = config_for_cluster(load_run_config(recipe, overrides or []))
+        config = config_for_cluster(given)
         reporter = Reporter()
         if dry_run:
             for line in submit_dry_run_lines(config, out, address):
@@ -177,13 +188,16 @@ def _run_until(
     accept: list[str] | None = None,
 ) -> None:
     """`targets` are stages; None is all of the run's tasks."""
-    with exit_codes(out):
+    with exit_codes(out, only_shows=dry_run):
+        from pipeline.recipe import load_run_config
+
+        check_place(out)
+        config = load_run_config(recipe, overrides or [])
+
         from pipeline.accepting import accepted_keys
         from pipeline.dry_run import dry_run_lines
-        from pipeline.recipe import load_run_config
         from pipeline.run import run_pipeline
 
-        config = load_run_config(recipe, overrides or [])
         accepted = accepted_keys(accept or [])
         wanted = list(config.finetune) if targets is None else targets
         if not wanted:

@@ -1,6 +1,7 @@
 """The texts a command is given: files, standard input, arguments. They are bytes; no encoding is asked for."""
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,31 @@ def check_output(path: Path, option: str, *read: Path) -> None:
     """Before anything is computed: UserError for a folder, a place that no file can have, and a file that is read."""
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise UserError(f"{option} {path}: nothing can be written below {nearest}: give another name")
+    check_place(path, option)
     if path.exists() and any(given.exists() and path.samefile(given) for given in read):
         raise UserError(f"{option} {path} is the file that is read: give another name")
+
+
+def check_place(path: Path, option: str = "--out") -> None:
+    """UserError where neither a file nor a folder of that name can be made; folders above it may be missing."""
+    refuse_url(path, option)
+    try:
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:  # a name too long
+        raise UserError(f"{option} {path} cannot be used ({error.strerror}): give another name") from None
+    if not nearest.is_dir():
+        raise UserError(f"{option} {path}: {nearest} is a file: give another name")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"{option} {path}: nothing can be written below {nearest}: give another name")
+
+
+def refuse_url(path: Path, option: str = "--out") -> None:
+    """UserError for a URL, of which `Path` would make a folder with a colon in its name."""
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):
+        raise UserError(
+            f"{option} {path} is a URL: what is written lies on a file system, local or one that all nodes see; "
+            "give a path"
+        )
 
 
 def _not_empty(file: TextFile) -> TextFile:

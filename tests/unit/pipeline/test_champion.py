@@ -11,8 +11,8 @@ from cluster.tracking import Tracking
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.champion import register_best
-from pipeline.config import PlaceConfig
 from pipeline.graph import Stage, Step
+from pipeline.run_sections import PlaceConfig
 
 
 @pytest.mark.filterwarnings(

@@ -9,17 +9,21 @@ from finetune.experiment.choices import TaskConfig, asks_for, learns
 from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
 from finetune.systems.rankers.bi_encoder import BiEncoderConfig
-from pipeline.experiment_config import load_experiment
-from pipeline.recipe import experiment_recipe_names, load_run_config, run_recipe_names
+from pipeline.recipe import (
+    experiment_recipe_names,
+    load_experiment_config,
+    load_run_config,
+    run_recipe_names,
+)
 
-_MODEL = Path("runs/any")
+_MODEL = "model=runs/any"
 _ABLATIONS = {"conba_java_cs", "positions_corpus"}
 """Their systems are compared with each other."""
 
 
 @pytest.mark.parametrize("name", experiment_recipe_names())
 def test_every_experiments_recipe_is_a_valid_config(name: str) -> None:
-    config = load_experiment(name, _MODEL, [])
+    config = load_experiment_config(name, [_MODEL])
     assert baseline_of(config) in config.systems
     assert not learns(config.systems[baseline_of(config)]) or name in _ABLATIONS
     starts = {getattr(system, "start", None) for system in config.systems.values() if learns(system)}
@@ -31,7 +35,7 @@ def test_every_experiments_recipe_is_a_valid_config(name: str) -> None:
 
 
 def test_the_conba_ablation_compares_poolings_of_as_many_parameters() -> None:
-    systems = load_experiment("conba_java_cs", _MODEL, []).systems
+    systems = load_experiment_config("conba_java_cs", [_MODEL]).systems
     model = load_run_config("java_cs").pretrain.model
 
     def count(name: str) -> int:
@@ -49,7 +53,7 @@ def test_the_conba_ablation_compares_poolings_of_as_many_parameters() -> None:
 
 def test_every_kind_of_task_has_a_recipe() -> None:
     kinds = {one.model_fields["kind"].default for one in TaskConfig.__origin__.__args__}  # type: ignore[attr-defined]
-    configs = [load_experiment(name, _MODEL, []) for name in experiment_recipe_names()]
+    configs = [load_experiment_config(name, [_MODEL]) for name in experiment_recipe_names()]
     assert {config.task.kind for config in configs} == kinds
     assert {asks_for(config.task) for config in configs} == {"write", "rank", "label", "predict"}
 
@@ -57,7 +61,7 @@ def test_every_kind_of_task_has_a_recipe() -> None:
 @pytest.mark.parametrize("name", run_recipe_names())
 def test_a_runs_recipe_is_no_experiments(name: str) -> None:
     with pytest.raises(UserError, match=f"^recipe {name} is a whole run's, not an experiment's"):
-        load_experiment(name, _MODEL, [])
+        load_experiment_config(name, [_MODEL])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_paths_are_those_of_where_the_command_is_given(
 ) -> None:
     """Workers start elsewhere, and a system is used from other folders than it was trained from."""
     monkeypatch.chdir(tmp_path)
-    config = load_experiment(recipe, _MODEL, [f"task.{key}=some/where"])
+    config = load_experiment_config(recipe, [_MODEL, f"task.{key}=some/where"])
     found = config.task
     for part in key.split("."):
         found = getattr(found, part)

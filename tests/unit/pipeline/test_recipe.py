@@ -85,7 +85,7 @@ def test_a_key_like_no_other_gets_the_list_of_allowed_ones() -> None:
 
 
 def test_a_wrong_type_names_key_value_and_what_is_allowed() -> None:
-    with pytest.raises(UserError, match=r"pretrain\.num_steps = 'many': input should be a valid integer"):
+    with pytest.raises(UserError, match=r"pretrain\.num_steps = 'many': must be a valid integer"):
         load_run_config("smoke", ["pretrain.num_steps=many"])
 
 
@@ -97,7 +97,7 @@ def test_the_tag_of_a_union_is_not_part_of_the_key() -> None:
 
 
 def test_an_unknown_kind_lists_the_kinds() -> None:
-    with pytest.raises(UserError, match="'installed_python', 'directory'"):
+    with pytest.raises(UserError, match="must be one of installed_python, directory"):
         load_run_config("smoke", ["prep.source.kind=tape"])
 
 
@@ -136,17 +136,6 @@ def test_the_order_of_overrides_of_different_keys_makes_no_difference(
         config = load_run_config("demo", [f"prep.source.{text}".replace(".=", "=") for text in order])
         source = config.prep.source.model_dump(mode="json")
         assert {key: reduce(dict.__getitem__, key.split("."), source) for key in expected} == expected
-
-
-def test_of_one_key_given_twice_the_last_counts() -> None:
-    overrides = [
-        "prep.source.kind=git",
-        "prep.source.path=a",
-        "prep.source.kind=directory",
-        "prep.source.path=b",
-    ]
-    source = load_run_config("demo", overrides).prep.source.model_dump(mode="json")
-    assert (source["kind"], source["path"]) == ("directory", "b")
 
 
 @pytest.mark.parametrize(

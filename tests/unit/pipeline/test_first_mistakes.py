@@ -1,0 +1,150 @@
+"""What people get wrong at first: one line that says what would be right, before anything heavy is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.errors import UserError
+from finetune.experiment.config import ExperimentConfig
+from pipeline.cli import app
+from pipeline.config import RunConfig
+from pipeline.experiment_config import ExperimentRunConfig
+from pipeline.recipe import load_run_config
+from pipeline.run_sections import ExperimentSections, RunSections, TaskSections
+
+_ROOT = Path(__file__).parents[3]
+
+
+def permcode(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*overrides: str, recipe: str = "demo") -> str:
+    with pytest.raises(UserError) as caught:
+        load_run_config(recipe, overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_key_of_another_kind_of_source_says_which_kinds_have_it() -> None:
+    assert refused("prep.source.path=/code") == (
+        "config: unknown key prep.source.path = '/code': prep.source is of the kind installed_python, which has no "
+        "such key; directory, git have one: give prep.source.kind=directory as well"
+    )
+    assert "archives, jsonl, parquet have one: give prep.source.kind=archives" in refused(
+        "prep.source.urls=x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("prep.source.kind=direktory",),
+            "prep.source.kind = 'direktory': did you mean directory? must be one of",
+        ),
+        (
+            ("prep.source={path: /x}",),
+            "prep.source.kind is missing: give one of installed_python, directory, git",
+        ),
+        (
+            ("prep.source=/x",),
+            "prep.source = '/x': must be keys and values: give prep.source.kind=KIND with one of",
+        ),
+        (
+            ("prep.source.kind=mixture", "prep.source.parts.a.path=/x"),
+            "prep.source.parts.a.kind is missing: give one of installed_python, directory, git",
+        ),
+        (
+            ("pretrain.model.positions=rotary",),
+            "give pretrain.model.positions.kind=KIND with one of transformer_xl",
+        ),
+        (("finetune.search.task.kind=text_serch",), "did you mean text_search?"),
+        (
+            ("pretrain.schedule=cosine",),
+            "pretrain.schedule = 'cosine': must be keys and values: kind, peak_learning_rate",
+        ),
+        (("prep.licences.allow=MIT",), "prep.licences.allow = 'MIT': must be a list, [A, B, ...]"),
+        (("pretrain.model.norm=middle",), "pretrain.model.norm = 'middle': must be 'post' or 'pre'"),
+    ],
+)
+def test_unions_and_lists_are_told_without_pydantic_s_words(overrides: tuple[str, ...], message: str) -> None:
+    told = refused(*overrides)
+    assert message in told
+    for word in ("input tag", "discriminator", "instance of", "dictionary", "tuple", "input should"):
+        assert word not in told
+
+
+def test_one_wrong_seed_is_one_problem() -> None:
+    assert refused("seed=-1") == "config: seed = -1: must be greater than or equal to 0"
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    assert (
+        refused("seed=1", "pretrain.num_steps=3", "seed=2") == "seed is given twice (1 and 2): give it once"
+    )
+
+
+def test_the_sections_checked_first_have_the_keys_of_the_whole_config() -> None:
+    assert set(TaskSections.model_fields) == set(ExperimentConfig.model_fields)
+    assert set(RunSections.model_fields) == set(RunConfig.model_fields)
+    assert set(ExperimentSections.model_fields) == set(ExperimentRunConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--recipe", "dmeo", "--out", "o"),
+        ("run", "--recipe", "demo", "--out", "o", "prep.block_token=1"),
+        ("run", "--recipe", "demo", "--out", "o", "finetune.search.training.stps=1"),
+        ("run", "--recipe", "demo", "--out", "s3://bucket/o"),
+        ("finetune", "--recipe", "search_corpus", "--from", "runs/none", "--out", "o", "training.stps=1"),
+        ("finetune", "--recipe", "demo", "--from", "runs/none", "--out", "o"),
+        ("plan", "--recipe", "demo", "pretrain.num_step=1"),
+    ],
+)
+def test_a_typo_is_told_before_anything_heavy_is_imported(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """PyTorch's import is seconds; without it a typo costs 0.3 s of a processor."""
+    program = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(_ROOT)!r})\n"
+        "from pipeline.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(*[name for name in ('torch', 'ray', 'mlflow', 'pyarrow') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "\n"), done.stderr
+    assert done.stderr.startswith("permcode: error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "prep", "pretrain", "finetune"])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_an_output_folder_that_cannot_be_is_refused_dry_or_not(
+    command: str, dry: tuple[str, ...], corpus: Path, tmp_path: Path
+) -> None:
+    recipe = ("--recipe", "smoke", f"prep.source.path={corpus}", *dry)
+    url = permcode(command, "--out", "s3://bucket/runs/x", *recipe)
+    assert (url.exit_code, url.stdout) == (2, "")
+    assert "--out s3:/bucket/runs/x is a URL" in url.stderr
+    (tmp_path / "file").write_text("text")
+    below = permcode(command, "--out", str(tmp_path / "file" / "runs" / "x"), *recipe)
+    assert (below.exit_code, below.stdout) == (2, "")
+    assert f"{tmp_path / 'file'} is a file" in below.stderr
+
+
+def test_submit_and_an_experiment_refuse_a_url_too(tmp_path: Path) -> None:
+    submitted = permcode(
+        "submit", "--recipe", "demo", "--out", "s3://b/x", "--address", "http://h:1", "--dry-run"
+    )
+    tried = permcode(
+        "finetune", "--recipe", "search_corpus", "--from", str(tmp_path), "--out", "gs://b/x", "--dry-run"
+    )
+    for result in (submitted, tried):
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "is a URL" in result.stderr
