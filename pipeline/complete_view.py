@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pretrain.inference.sampling import Sampling
 
 DEFAULT_TEMPERATURE = 0.8
+_SIDE_BY_SIDE = 16
+"""Texts of one prompt that are drawn together."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,44 @@ def write_completions(request: CompleteRequest, output: TextOutput) -> None:
     if output.is_terminal and len(prompts) * request.num == 1 and request.drawing.beam is None:
         _stream(model, request, prompts[0], sampling, output)
         return
+    if request.num > _SIDE_BY_SIDE and request.drawing.beam is None:
+        _write_many(model, request, prompts, sampling, output)
+        return
     texts = []
     for prompt, completions in zip(prompts, _complete(model, request, prompts, sampling), strict=True):
         for number, one in enumerate(completions, start=1):
-            name = [prompt.name] if len(prompts) > 1 else []
-            if len(completions) > 1:
-                name.append(f"{number} of {len(completions)}")
-            texts.append((", ".join(name), prompt.data * request.echo + one.data))
+            name = _name(prompt, len(prompts), number, len(completions))
+            texts.append((name, prompt.data * request.echo + one.data))
     output.write_all(texts)
+
+
+def _write_many(
+    model: "PermutationLM",
+    request: CompleteRequest,
+    prompts: list[TextFile],
+    sampling: "Sampling",
+    output: TextOutput,
+) -> None:
+    """Texts are written as they are drawn, those drawn side by side at once: any number takes the same memory."""
+
+    def drawn(prompt: TextFile, first: int) -> "list[Completion]":
+        num = min(_SIDE_BY_SIDE, request.num - first)
+        return _complete_batch(model, request, [prompt], sampling, num, first)
+
+    # The first of all prompts, before anything is written: a prompt that the model refuses writes nothing.
+    beginnings = [drawn(prompt, 0) for prompt in prompts]
+    for prompt, beginning in zip(prompts, beginnings, strict=True):
+        for first in range(0, request.num, _SIDE_BY_SIDE):
+            for number, one in enumerate(drawn(prompt, first) if first else beginning, start=first + 1):
+                output.header(_name(prompt, len(prompts), number, request.num))
+                output.write(prompt.data * request.echo + one.data)
+            output.flush()
+    output.end_line()
+
+
+def _name(prompt: TextFile, num_prompts: int, number: int, num: int) -> str:
+    parts = [prompt.name] * (num_prompts > 1) + [f"{number} of {num}"] * (num > 1)
+    return ", ".join(parts)
 
 
 def _prompts(request: CompleteRequest) -> list[TextFile]:
@@ -70,20 +102,26 @@ def _complete(
 ) -> "list[list[Completion]]":
     """For each prompt its completions; a beam may find fewer than were asked for."""
     if request.drawing.beam is not None:
-        return [_complete_batch(model, request, [prompt], sampling) for prompt in prompts]
-    found = _complete_batch(model, request, prompts, sampling)
+        return [_complete_batch(model, request, [prompt], sampling, request.num) for prompt in prompts]
+    found = _complete_batch(model, request, prompts, sampling, request.num)
     return [found[first : first + request.num] for first in range(0, len(found), request.num)]
 
 
 def _complete_batch(
-    model: "PermutationLM", request: CompleteRequest, prompts: list[TextFile], sampling: "Sampling"
+    model: "PermutationLM",
+    request: CompleteRequest,
+    prompts: list[TextFile],
+    sampling: "Sampling",
+    num: int,
+    first: int = 0,
 ) -> "list[Completion]":
     return model.complete(
         [prompt.data for prompt in prompts],
         max_new_tokens=request.max_tokens,
         sampling=sampling,
         beam=request.drawing.beam,
-        num_samples=request.num,
+        num_samples=num,
+        first_sample=first,
         stop=[os.fsencode(one) for one in request.stop],
     )
 

@@ -8,6 +8,7 @@ import typer
 
 from cluster.reporter import Reporter
 from pipeline.exit_codes import exit_codes, warn
+from pipeline.text_files import check_place
 
 
 class Format(StrEnum):
@@ -47,6 +48,8 @@ def import_model(
     permcode import --from hf xlnet-base --out models/xlnet-base --memory-tokens 384
     """
     with exit_codes(None):
+        check_place(out)
+
         from pretrain.hf.importing import import_from_hf
 
         imported = import_from_hf(folder, out, memory_tokens)
@@ -83,6 +86,8 @@ def export_model(
     permcode export runs/demo --to hf exported/demo
     """
     with exit_codes(None):
+        check_place(out, "the folder")
+
         from pretrain.hf.exporting import export_to_hf
 
         files = export_to_hf(source, out, on_damaged=warn)

@@ -128,7 +128,9 @@ def infill(
     top_k: TopK = None,
     top_p: TopP = None,
     beam: Beam = None,
-    num: Num = 1,
+    num: Annotated[
+        int, typer.Option("--num", "-n", metavar="N", min=1, max=1024, help="How many fillings to write.")
+    ] = 1,
     seed: Seed = 0,
     order: Annotated[
         Order, typer.Option("--order", help="With --length: which tokens are chosen first.")

@@ -47,6 +47,10 @@ class TextOutput:
         if self.is_terminal or len(texts) > 1:
             self.end_line()
 
+    def flush(self) -> None:
+        """Let a reader see what was written so far."""
+        sys.stdout.flush()
+
     def end_line(self) -> None:
         """Begin a line, unless at the start of one."""
         if not self._at_line_start:

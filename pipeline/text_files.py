@@ -1,8 +1,8 @@
 """The texts a command is given: files, standard input, arguments. They are bytes; no encoding is asked for."""
 
-import os
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,13 @@ def read_text_file(path: Path) -> TextFile:
 
 
 def check_output(path: Path, option: str, *read: Path) -> None:
-    """Before anything is computed: UserError for a folder, a place that no file can have, and a file that is read."""
+    """Before anything is computed: UserError for a folder, a place that no file can have, a folder that is missing,
+    and a file that is read."""
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")
     check_place(path, option)
+    if not path.absolute().parent.exists():
+        raise UserError(f"{option} {path}: there is no folder {path.parent}: make it, or give another name")
     if path.exists() and any(given.exists() and path.samefile(given) for given in read):
         raise UserError(f"{option} {path} is the file that is read: give another name")
 
@@ -47,12 +50,12 @@ def check_place(path: Path, option: str = "--out") -> None:
     refuse_url(path, option)
     try:
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
-    except OSError as error:  # a name too long
-        raise UserError(f"{option} {path} cannot be used ({error.strerror}): give another name") from None
-    if not nearest.is_dir():
-        raise UserError(f"{option} {path}: {nearest} is a file: give another name")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UserError(f"{option} {path}: nothing can be written below {nearest}: give another name")
+        if not nearest.is_dir():
+            raise UserError(f"{option} {path}: {nearest} is a file: give another name")
+        # Rights alone do not tell: root may write into /proc, but nobody can make a file there.
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise UserError(f"{option} {path} cannot be written ({error.strerror}): give another name") from None
 
 
 def refuse_url(path: Path, option: str = "--out") -> None:

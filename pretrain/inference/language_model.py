@@ -107,13 +107,15 @@ class PermutationLM:
         sampling: Sampling = GREEDY,
         beam: int | None = None,
         num_samples: int = 1,
+        first_sample: int = 0,
         stop: str | bytes | Sequence[str | bytes] = (),
         on_text: OnText | None = None,
         max_lanes: int = 16,
     ) -> list[Completion]:
         """Go on from every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
 
-        `num_samples` completions per prompt, those of a prompt in a row; with `beam` the best of a beam that wide,
+        `num_samples` completions per prompt from number `first_sample` on (sample k is the same text whatever else is
+        asked for), those of a prompt in a row; with `beam` the best of a beam that wide,
         each cut at its first stop string, fewer where that makes texts alike (`sampling` and `on_text` play no part).
         At most `max_lanes` completions are decoded side by side, or one beam where that is wider. A stop string is not
         part of the text. Raises UserError for an empty prompt or stop string, and for a prompt that is too long for
@@ -133,8 +135,9 @@ class PermutationLM:
                 for row in found:
                     completions += _distinct(self._completion(one, stops) for one in row)[:num_samples]
                 continue
-            for first_sample in range(0, num_samples, samples_each):
-                samples = range(first_sample, min(first_sample + samples_each, num_samples))
+            end_sample = first_sample + num_samples
+            for sample in range(first_sample, end_sample, samples_each):
+                samples = range(sample, min(sample + samples_each, end_sample))
                 told = _numbered(on_text, len(completions))
                 completions += self._streamed(batch, max_new_tokens, sampling, samples, stops, told)
         return completions

@@ -201,7 +201,7 @@ def test_an_output_that_cannot_be_is_told_before_anything_is_computed(out: Path,
     done = permcode("predict", out, "--input", given, "--output", output)
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
-    assert f"--output {output}: nothing can be written below {given}" in line
+    assert f"--output {output}: {given} is a file" in line
     assert "predict" not in done.stdout
 
 

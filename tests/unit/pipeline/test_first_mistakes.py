@@ -148,3 +148,27 @@ def test_submit_and_an_experiment_refuse_a_url_too(tmp_path: Path) -> None:
     for result in (submitted, tried):
         assert (result.exit_code, result.stdout) == (2, "")
         assert "is a URL" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("/proc/x.html", "--html /proc/x.html cannot be written"),
+        ("{here}/none/x.html", "there is no folder {here}/none: make it"),
+        ("{here}", "is a folder: give the name of a file"),
+    ],
+)
+def test_a_leaderboard_s_page_that_cannot_be_written_is_told_before_the_table(
+    page: str, message: str, tmp_path: Path
+) -> None:
+    result = permcode("leaderboard", str(tmp_path), "--html", page.format(here=tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message.format(here=tmp_path) in result.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_model_is_not_exported_to_where_nothing_can_be(tmp_path: Path) -> None:
+    for place, message in (("/proc/x", "cannot be written"), ("s3://b/x", "is a URL")):
+        result = permcode("export", str(tmp_path), "--to", "hf", place)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in result.stderr

@@ -2,8 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
-from pretrain.inference.language_model import PermutationLM
+import pytest
+
+from pretrain.inference.language_model import Completion, PermutationLM
 from pretrain.inference.sampling import Sampling
 from tests.unit.pipeline.model_commands.command import CODE, SEGMENT, permcode
 
@@ -45,6 +48,38 @@ def test_several_texts_have_a_line_before_each(model: Path, tmp_path: Path) -> N
     text = permcode("complete", model, "def a", "--num", 2, "--max-tokens", 3).stdout
     assert text.startswith("==> 1 of 2 <==\n")
     assert "\n==> 2 of 2 <==\n" in text
+
+
+def test_many_texts_are_written_while_others_are_still_to_be_drawn(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"def {name}")
+    files = ("--file", tmp_path / "a", "--file", tmp_path / "b", "--max-tokens", 3)
+    drawn: list[int] = []
+    complete = PermutationLM.complete
+
+    def counted(self: PermutationLM, *prompts: list[bytes], **options: Any) -> list[Completion]:
+        drawn.append(options["num_samples"])
+        if len(drawn) > 4:
+            raise KeyboardInterrupt
+        return complete(self, *prompts, **options)
+
+    monkeypatch.setattr(PermutationLM, "complete", counted)
+    cut = permcode("complete", model, *files, "--num", 1_000_000)
+    assert drawn == [16] * 5
+    assert cut.exit_code == 130
+    assert cut.stdout.count("==> ") == 48
+    assert f"==> {tmp_path / 'a'}, 48 of 1000000 <==" in cut.stdout
+    monkeypatch.undo()
+    few = permcode("complete", model, *files, "--num", 20).stdout
+    expected = PermutationLM.from_run(model).complete(
+        ["def a", "def b"], max_new_tokens=3, sampling=Sampling(0.8), num_samples=20
+    )
+    texts = [f"==> {tmp_path / name}, {number} of 20 <==\n" for name in ("a", "b") for number in range(1, 21)]
+    assert [few.index(text) for text in texts] == sorted(few.index(text) for text in texts)
+    for text, one in zip(texts, expected, strict=True):
+        assert text + one.text in few
 
 
 def test_a_completion_ends_before_a_stop_text(model: Path) -> None:
