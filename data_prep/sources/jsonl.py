@@ -14,7 +14,7 @@ from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, 
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
-from data_prep.sources.named_columns import refuse_missing_columns
+from data_prep.sources.named_columns import refuse_missing_columns, refuse_without_content
 from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.stream_parts import StreamPart, stream_parts
@@ -38,8 +38,8 @@ class Line:
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes.
 
-    Also if a file has none of a column that the user names: its beginning is read for that, often one record; and if
-    all files are JSON arrays. Of several files, one that is an array is one row.
+    Also if a file has none of a column that the user names, or no file one that holds code: their beginnings are read
+    for that, often one record; and if all files are JSON arrays. Of several files, one that is an array is one row.
     """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
@@ -52,6 +52,9 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
             f"source {source}: {files[0].label} is {_ONE_ARRAY}: "
             "write each of its objects on a line of its own (jq -c '.[]' FILE)"
         )
+    if config.columns is None:
+        beginnings = (record for file in files if file.rejection is None for record in _first_records(file))
+        refuse_without_content(beginnings, mappings, f"source {source}")
     for number, file in enumerate(files):
         if config.columns is not None and file.rejection is None:
             refuse_missing_columns(_first_records(file), config.columns, f"source {source}: {file.label}")

@@ -1,6 +1,6 @@
 """Columns that the user names, looked for in records that have no schema."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from cluster.errors import UserError
@@ -8,6 +8,46 @@ from data_prep.sources.config import ColumnsConfig
 from data_prep.sources.records import column_value
 
 _MAX_SHOWN_COLUMNS = 20
+_USUAL_CONTENTS = (
+    "text",
+    "code",
+    "source",
+    "source_code",
+    "body",
+    "func",
+    "original_string",
+    "whole_func_string",
+)
+
+
+def no_content(wanted: Iterable[str], names: Collection[str]) -> str:
+    """What a file without a column of code is told; `names` are those it has."""
+    usual = next((name for name in _USUAL_CONTENTS if name in names), "NAME")
+    return (
+        f"no column {' or '.join(sorted(wanted))} among {_shown(names)}: say which holds the code with "
+        f"`columns: {{content: {usual}}}` (columns.content={usual}), or give the dataset's `preset`"
+    )
+
+
+def content_columns(mappings: Iterable[ColumnsConfig]) -> set[str]:
+    """Of which a file must have one."""
+    return {name for columns in mappings for name in (columns.content, columns.files) if name is not None}
+
+
+def refuse_without_content(
+    records: Iterable[Mapping[str, Any]], mappings: Iterable[ColumnsConfig], where: str
+) -> None:
+    """UserError, which names `where`, if there are records and none has a column that holds code.
+
+    Takes no more records than it needs.
+    """
+    wanted, seen = content_columns(mappings), set[str]()
+    for record in records:
+        if any(_has(record, name) for name in wanted):
+            return
+        seen.update(map(str, record))
+    if seen:
+        raise UserError(f"{where}: {no_content(wanted, seen)}")
 
 
 def refuse_missing_columns(records: Iterable[Mapping[str, Any]], told: ColumnsConfig, where: str) -> None:
@@ -53,6 +93,6 @@ def _has(record: Mapping[str, Any], column: str) -> bool:
     return True
 
 
-def _shown(columns: set[str]) -> str:
+def _shown(columns: Collection[str]) -> str:
     names = sorted(columns)
     return ", ".join(names[:_MAX_SHOWN_COLUMNS]) + (", ..." if len(names) > _MAX_SHOWN_COLUMNS else "")

@@ -15,6 +15,7 @@ from data_prep.sources.config import ColumnsConfig, ParquetConfig
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
+from data_prep.sources.named_columns import content_columns, no_content
 from data_prep.sources.parquet_footer import check_footer
 from data_prep.sources.parquet_rows import (
     conversion_errors,
@@ -178,10 +179,9 @@ def _needed(names: set[str], mappings: Sequence[ColumnsConfig]) -> tuple[str, ..
     """Top-level columns that a mapping asks for and the file has."""
     wanted = {name for columns in mappings for name in columns.model_dump().values() if name is not None}
     found = {name if name in names else name.split(".")[0] for name in wanted} & names
-    contents = {columns.content.split(".")[0] for columns in mappings} | {c.content for c in mappings}
-    contents |= {columns.files for columns in mappings if columns.files is not None}
-    if not contents & names:
-        raise _NoContent(f"no column {' or '.join(sorted(contents))} among {', '.join(sorted(names))}")
+    contents = content_columns(mappings)
+    if not (contents | {name.split(".")[0] for name in contents}) & names:
+        raise _NoContent(no_content(contents, names))
     return tuple(sorted(found))
 
 

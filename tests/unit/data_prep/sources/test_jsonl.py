@@ -373,3 +373,17 @@ def test_a_first_line_that_is_a_list_or_broken_costs_no_neighbour(tmp_path: Path
     (tmp_path / "a.jsonl").write_bytes(first.encode() + b"\n" + _records(3))
     files = read_all(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
     assert [rule_of(file) for file in files] == ["broken_record", None, None, None]
+
+
+def test_files_without_a_column_of_code_are_told_how_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x = 1", "path": "a.py"}\n' * 3)
+    (tmp_path / "b.jsonl").write_text("no JSON\n")
+    config = JsonlConfig(urls=(str(tmp_path / "*"),))
+    with pytest.raises(
+        UserError, match=r"no column content among path, text: .*`columns: \{content: text\}`"
+    ):
+        plan_units(config)
+    with pytest.raises(UserError, match=r"no column original_string or whole_func_string among path, text"):
+        plan_units(config.model_copy(update={"preset": "codesearchnet"}))
+    (tmp_path / "c.jsonl").write_text('{"content": "x = 1"}\n')
+    assert len(plan_units(config)) > 0

@@ -213,3 +213,11 @@ def test_every_column_that_is_named_must_be_there(tmp_path: Path) -> None:
     columns = ColumnsConfig(content="content", path="pathh", stars="n")
     with pytest.raises(UserError, match="no column n and pathh among content, path"):
         plan_units(ParquetConfig(urls=(str(tmp_path / "a.parquet"),), columns=columns))
+
+
+def test_a_file_without_a_column_of_code_is_told_how_to_name_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"code": ["x = 1\n"], "path": ["a.py"]}), tmp_path / "a.parquet")
+    with pytest.raises(
+        UserError, match=r"no column content among code, path: .*`columns: \{content: code\}`"
+    ):
+        plan_units(_config(tmp_path / "a.parquet"))
