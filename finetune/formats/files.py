@@ -5,12 +5,21 @@ from pathlib import Path
 
 from cluster.errors import UserError, first_line
 from cluster.storage import sha256_file
+from data_prep.sources.decompress import CODECS, StreamEnd, unpacked_pieces
+from data_prep.sources.limits import ReadLimits
 
 
 def read_bytes(path: Path) -> bytes:
-    """UserError when the file is missing, is a folder or cannot be read."""
+    """What the file holds, unpacked where its name ends as packed sources' do (.gz, .zst, .bz2, .xz).
+
+    UserError when the file is missing, is a folder, cannot be read or unpacked.
+    """
+    codec = CODECS.get(path.suffix)
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read() if codec is None else b"".join(unpacked_pieces(file, codec, ReadLimits()))
+    except StreamEnd as end:
+        raise UserError(f"task file {path} cannot be unpacked ({end.reason}): pack it again") from None
     except FileNotFoundError:
         raise UserError(f"task file {path} does not exist: check the task's folder and file names") from None
     except (OSError, ValueError) as error:

@@ -1,11 +1,16 @@
 """Readers of task files."""
 
+import bz2
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +97,28 @@ def test_the_formats_give_the_same_records(tmp_path: Path) -> None:
             read_records(path, ["nl", "docstring"])
         with pytest.raises(UserError, match="record 1: field 'more' must be a text"):
             read_text_pairs(path, "nl", "more")
+
+
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+
+@pytest.mark.parametrize("ending", _PACK)
+def test_packed_files_are_read_as_sources_are(tmp_path: Path, ending: str) -> None:
+    pack = _PACK[ending]
+    for plain in _formats(tmp_path):
+        packed = _write(tmp_path / f"{plain.name}{ending}", pack(plain.read_bytes()))
+        assert read_records(packed, ["nl", "more"]) == read_records(plain, ["nl", "more"])
+    lines = _write(tmp_path / f"lines{ending}", pack(b"a\n\nb\n"))
+    assert read_lines(lines) == ["a", "", "b"]
+    assert fingerprints([lines]) == {str(lines): sha256_file(lines)}
+    for damaged in (lines.read_bytes()[:-3], b"not packed at all"):
+        with pytest.raises(UserError, match=r"task file .* cannot be unpacked \(.*\): pack it again"):
+            read_lines(_write(lines, damaged))
 
 
 @pytest.mark.parametrize(
