@@ -7,20 +7,26 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from finetune.experiment.exams import Row
-from finetune.experiment.files import RESULT_NAME, write_rows
+from finetune.experiment.files import write_rows
 from finetune.experiment.results import graded, summary_of
 from finetune.experiment.stage import read_summary
 from finetune.experiment.usable import UsableSystem
 from finetune.systems.saved import read_saved
 from pipeline.experiment_table import summary_lines
 from pipeline.finetuned import Judge, decoding_in, model_folder, source_of, training_of
+from pipeline.task_folder import finished_tasks, several_tasks, task_folder
 from pipeline.text_files import check_output
 
 _OF_TRAINING = ("num_parameters", "num_trained", "steps", "best_step")
 
 
 def evaluate_all(
-    place: Path, overrides: Sequence[str], prep: Path | None, output: Path | None, reporter: Reporter
+    place: Path,
+    task: str | None,
+    overrides: Sequence[str],
+    prep: Path | None,
+    output: Path | None,
+    reporter: Reporter,
 ) -> None:
     """Judge all systems of the experiment `place` on its test split, or on another one that `overrides` name.
 
@@ -30,7 +36,7 @@ def evaluate_all(
     """
     if output is not None:
         check_output(output, "--output")
-    experiment = find_experiment(place)
+    experiment = find_experiment(task_folder(place, task))
     trained = read_summary(experiment)
     decoding, of_task = decoding_in(overrides)
     decoding_of = _decoding_of(
@@ -66,17 +72,13 @@ def evaluate_all(
 
 def find_experiment(place: Path) -> Path:
     """The finished experiment that `place` is, or holds. Raises UserError when there is none, or several."""
-    found = [
-        path.parent
-        for path in (place / RESULT_NAME, *sorted(place.glob(f"*/{RESULT_NAME}")))
-        if path.is_file() and "systems" in read_summary(path.parent)
-    ]
+    found = finished_tasks(place)
     if not found:
         raise UserError(
             f"{place} holds no finished experiment: give the folder of a finished `permcode finetune --from ...`"
         )
     if len(found) > 1:
-        raise UserError(f"{place} holds several experiments: give one of {', '.join(map(str, found))}")
+        raise several_tasks(place, found)
     return found[0]
 
 

@@ -25,31 +25,32 @@ from pipeline.config_errors import explain
 from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.experiment_table import metric_text
 from pipeline.graph import stage_folder
-from pipeline.recipe import apply_override
+from pipeline.recipe import apply_override, check_given_once
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import read_record
+from pipeline.task_folder import finished_tasks, several_tasks, task_folder
 from pipeline.text_files import check_output
 
 
-def find_system(path: Path) -> Path:
+def find_system(path: Path, task: str | None = None) -> Path:
     """The system that `path` stands for: a system's folder, or the best one of an experiment or of a run's task.
 
-    Raises UserError when there is none.
+    `task` says which of a run's tasks, by name or kind. Raises UserError when there is none.
     """
+    path = task_folder(path, task)
     for folder in (path, path / "model"):
         if (folder / SYSTEM_NAME).is_file():
             return folder
-    results = [path / RESULT_NAME, *sorted(path.glob(f"*/{RESULT_NAME}"))]
-    best = [best_system(result) for result in results if result.is_file()]
-    found = [folder for folder in best if folder is not None]
+    experiments = {folder: best_system(folder / RESULT_NAME) for folder in finished_tasks(path)}
+    found = {folder: best for folder, best in experiments.items() if best is not None}
     if not found:
         raise UserError(
             f"{path} holds no finetuned system: give the folder of a finished `permcode finetune --from ...`, or of "
             "one system's model"
         )
     if len(found) > 1:
-        raise UserError(f"{path} holds several experiments: give one of {', '.join(map(str, found))}")
-    return found[0]
+        raise several_tasks(path, list(found))
+    return next(iter(found.values()))
 
 
 def best_system(result: Path) -> Path | None:
@@ -73,7 +74,9 @@ def model_folder(experiment: Path, name: str, seed: int) -> Path:
     return experiment / name / f"seed-{seed}" / "model"
 
 
-def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], reporter: Reporter) -> None:
+def predict(
+    system: Path, task: str | None, given: Path, output: Path, overrides: Sequence[str], reporter: Reporter
+) -> None:
     """Write the rows of `given` (JSON lines, a JSON array, Parquet), whole, with predictions to `output` as JSON lines.
 
     `overrides` are of decoding alone. Raises UserError for a row without the columns the system reads; `output` is then
@@ -83,7 +86,7 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
     decoding, others = decoding_in(overrides)
     if others:
         raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
-    folder = find_system(system)
+    folder = find_system(system, task)
     usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
@@ -98,7 +101,12 @@ def predict(system: Path, given: Path, output: Path, overrides: Sequence[str], r
 
 
 def evaluate(
-    system: Path, overrides: Sequence[str], prep: Path | None, output: Path | None, reporter: Reporter
+    system: Path,
+    task: str | None,
+    overrides: Sequence[str],
+    prep: Path | None,
+    output: Path | None,
+    reporter: Reporter,
 ) -> None:
     """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name; those that
     begin with `decoding.` make it write in another way.
@@ -109,7 +117,7 @@ def evaluate(
     """
     if output is not None:
         check_output(output, "--output")
-    folder = find_system(system)
+    folder = find_system(system, task)
     decoding, of_task = decoding_in(overrides)
     usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
     judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
@@ -170,6 +178,7 @@ def training_of(folder: Path) -> TrainingData:
 
 def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(settings of decoding, the other overrides)."""
+    check_given_once([override.removeprefix("task.") for override in overrides])
     values: dict[str, Any] = {}
     others = []
     for override in overrides:

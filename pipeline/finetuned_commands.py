@@ -12,9 +12,17 @@ System = Annotated[
     Path,
     typer.Argument(
         metavar="SYSTEM",
-        help="The folder of `permcode finetune --from`, or of a run's task (RUN/NAME-KEY), whose best system is "
-        "meant; or a system's model folder.",
+        help="The folder of `permcode finetune --from`, of a run (with --task), or of a run's task (RUN/NAME-KEY), "
+        "whose best system is meant; or a system's model folder.",
         show_default=False,
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="Which task of a run, by its name or kind; needed where there are several.",
     ),
 ]
 
@@ -35,6 +43,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    task: Task = None,
 ) -> None:
     """A finetuned system's answers to a file of inputs.
 
@@ -42,11 +51,12 @@ def predict(
 
     \b
     permcode predict runs/translate --input functions.jsonl --output translated.jsonl
+    permcode predict runs/demo --task search --input pairs.jsonl --output scored.jsonl
     """
     with exit_codes(None):
         from pipeline.finetuned import predict as predict_rows
 
-        predict_rows(system, given, output, overrides or [], Reporter())
+        predict_rows(system, task, given, output, overrides or [], Reporter())
 
 
 def evaluate(
@@ -77,11 +87,13 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
     ] = None,
+    task: Task = None,
 ) -> None:
     """Judge a finetuned system on its task's test split, or on another file; with --all, all of its experiment.
 
     \b
     permcode evaluate runs/translate
+    permcode evaluate runs/demo --task search
     permcode evaluate runs/translate decoding.beam=8
     permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
     permcode evaluate runs/translate folder=/data/others test=held-out.{side} --all
@@ -91,7 +103,7 @@ def evaluate(
         from pipeline.finetuned import evaluate as evaluate_system
 
         judge = evaluate_all if all_systems else evaluate_system
-        judge(system, overrides or [], prep, output, Reporter())
+        judge(system, task, overrides or [], prep, output, Reporter())
 
 
 def leaderboard(
@@ -120,14 +132,11 @@ def serve(
         str,
         typer.Argument(
             metavar="FOLDER_OR_URI",
-            help="An experiment's folder, or an MLflow tracking URI.",
+            help="The folder of an experiment, a run or a run's task, or an MLflow tracking URI.",
             show_default=False,
         ),
     ],
-    task: Annotated[
-        str | None,
-        typer.Option("--task", metavar="T", help="Which task's champion; needed where there are several."),
-    ] = None,
+    task: Task = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
 ) -> None:
@@ -135,6 +144,7 @@ def serve(
 
     \b
     permcode serve runs/translate --port 5001
+    permcode serve runs/demo --task search
     curl localhost:5001/invocations -H 'Content-Type: application/json' \\
       -d '{"dataframe_records": [{"text": "public int size(){return n;}"}]}'
     """

@@ -9,6 +9,7 @@ import typer
 
 from pipeline.exit_codes import exit_codes
 from pipeline.streaming import TextOutput, ends_quietly
+from pipeline.task_folder import task_folder
 
 Run = Annotated[
     Path,
@@ -16,6 +17,14 @@ Run = Annotated[
         metavar="RUN",
         help="The folder of a run, a stage, a checkpoint or a model.",
         show_default=False,
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="Of a run: the network that its task T adapted, by the task's name or kind.",
     ),
 ]
 Files = Annotated[
@@ -80,6 +89,7 @@ def complete(
     ] = None,
     until_line: Annotated[bool, typer.Option("--until-line", help="End at the end of the line.")] = False,
     echo: Annotated[bool, typer.Option("--echo", help="Write the prompt first.")] = False,
+    task: Task = None,
 ) -> None:
     """Go on from a prompt, from left to right. Only what is new is written.
 
@@ -97,7 +107,9 @@ def complete(
 
         drawing = DrawingOptions(temperature, top_k, top_p, beam, seed)
         stops = [*(stop or []), *(["\n"] if until_line else [])]
-        request = CompleteRequest(run, prompt, file or [], max_tokens, drawing, num, stops, echo)
+        request = CompleteRequest(
+            task_folder(run, task), prompt, file or [], max_tokens, drawing, num, stops, echo
+        )
         write_completions(request, TextOutput())
 
 
@@ -142,6 +154,7 @@ def infill(
         ),
     ] = 1,
     whole: Annotated[bool, typer.Option("--whole", help="Write the whole file, filled.")] = False,
+    task: Task = None,
 ) -> None:
     """What belongs into a hole of a file, given the text on both sides of it.
 
@@ -157,7 +170,9 @@ def infill(
         from pipeline.infill_view import InfillRequest, write_fillings
 
         drawing = DrawingOptions(temperature, top_k, top_p, beam, seed)
-        request = InfillRequest(run, file, at, length, max_tokens, drawing, num, order.value, at_once, whole)
+        request = InfillRequest(
+            task_folder(run, task), file, at, length, max_tokens, drawing, num, order.value, at_once, whole
+        )
         write_fillings(request, TextOutput())
 
 
@@ -182,6 +197,7 @@ def score(
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Also every token's bits.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per file.")] = False,
+    task: Task = None,
 ) -> None:
     """The exact log-likelihood of files from left to right, or of parts of one together given the rest.
 
@@ -196,7 +212,11 @@ def score(
     with exit_codes(None, only_shows=True), ends_quietly():
         from pipeline.score_view import ScoreRequest, score_lines
 
-        _print(score_lines(ScoreRequest(run, files, lines or [], bytes_ or [], per_token, as_json)))
+        _print(
+            score_lines(
+                ScoreRequest(task_folder(run, task), files, lines or [], bytes_ or [], per_token, as_json)
+            )
+        )
 
 
 def embed(
@@ -208,16 +228,18 @@ def embed(
             "--out", "-o", metavar="FILE", help="Write here instead: .npz (path, vector) or .jsonl."
         ),
     ] = None,
+    task: Task = None,
 ) -> None:
     """A vector of length one per file, for search: similar files have a large inner product.
 
     \b
     permcode embed runs/demo src/*.py --out vectors.npz
+    permcode embed runs/demo --task search src/*.py --out vectors.npz
     """
     with exit_codes(None, only_shows=True), ends_quietly():
         from pipeline.embed_view import embedding_lines
 
-        _print(embedding_lines(run, files, out))
+        _print(embedding_lines(task_folder(run, task), files, out))
 
 
 def _print(lines: Iterable[str]) -> None:

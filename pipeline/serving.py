@@ -2,23 +2,43 @@
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 from cluster.errors import UserError, first_line
 from pipeline.mlflow_store import is_server, store_uri
 from pipeline.registry import CHAMPION
+from pipeline.task_folder import finished_tasks, kind_of, task_folder
 
 _PREFIX = "permcode-"
+_ANNOUNCER = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+import os, sys, time
+from urllib.request import ProxyHandler, build_opener
+address, name = sys.argv[1:]
+server, opener = os.getppid(), build_opener(ProxyHandler({}))
+while os.getppid() == server:
+    try:
+        opener.open(address + "/ping", timeout=5).close()
+    except OSError:
+        time.sleep(0.2)
+        continue
+    print(f"{name}: POST {address}/invocations", file=sys.stderr, flush=True)
+    break
+"""
 
 
 def serve(place: str, task: str | None, host: str, port: int) -> None:
-    """Become the server of a task's champion. `place` is an experiment's folder or a tracking URI.
+    """Become the server of a task's champion. `place` is the folder of an experiment, a run or a run's task, or a
+    tracking URI.
 
-    `task` may be left out where there is one only. Does not return. Raises UserError when there is no such champion.
+    `task`, a kind or in a folder also a name, may be left out where there is one only. The address is printed when the
+    server answers. Does not return. Raises UserError when there is no such champion.
     """
     _check_port(host, port)
-    store = _store_of(place)
+    store, task = (place, task) if "://" in place else _store_and_kind(Path(place), task)
     name = _registered_name(store, task)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store}
     command = [
@@ -29,7 +49,8 @@ def serve(place: str, task: str | None, host: str, port: int) -> None:
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     )
-    print(f"{name}: POST http://{host}:{port}/invocations", file=sys.stderr, flush=True)
+    print(f"{name}: starting, which takes some seconds", file=sys.stderr, flush=True)
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}", name)
     os.execve(sys.executable, command, environment)
 
 
@@ -42,14 +63,26 @@ def _check_port(host: str, port: int) -> None:
         ) from None
 
 
-def _store_of(place: str) -> str:
-    if "://" in place:
-        return place
-    if not (Path(place) / "mlflow.db").is_file():
+def announce(address: str, name: str) -> "subprocess.Popen[bytes]":
+    """Let a process of its own print where to send rows, once the server answers; it ends with this one.
+
+    This process becomes the server, which says nothing of the kind.
+    """
+    return subprocess.Popen([sys.executable, "-S", "-c", _ANNOUNCER, address, name], stdin=subprocess.DEVNULL)
+
+
+def _store_and_kind(place: Path, task: str | None) -> tuple[str, str | None]:
+    """The store of a run's or an experiment's folder, or of that of its task, and the kind of task that is meant."""
+    folder = next((one for one in (place, place.absolute().parent) if (one / "mlflow.db").is_file()), None)
+    if folder is None:
         raise UserError(
-            f"{place} holds no mlflow.db: give the folder of `permcode finetune --from`, or a tracking URI"
+            f"{place} holds no mlflow.db: give the folder of a run or of `permcode finetune --from`, or a tracking URI"
         )
-    return store_uri(Path(place), None)
+    store = store_uri(folder, None)
+    if task is not None:
+        # A store's folder need not be that of an experiment.
+        return store, kind_of(task_folder(place, task)) if finished_tasks(place) else task
+    return store, None if folder == place else kind_of(place)
 
 
 def _registered_name(store: str, task: str | None) -> str:

@@ -265,3 +265,44 @@ def test_rows_that_cannot_be_read_are_told_in_one_line(
     (line,) = done.stderr.splitlines()
     assert told in line
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_task_of_a_folder_is_named_by_its_name_or_kind(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(out, run)
+    (run / "text_search-0").rename(run / "find-0123456789ab")
+    shutil.copytree(run / "find-0123456789ab", run / "other-0123456789ab")
+    summary = {
+        "stage": "find",
+        "key": "0",
+        "version": 1,
+        "config": {"task": _TASK},
+        "inputs": {},
+        "signature": "",
+    }
+    record = {**summary, "files": {}, "summary": {}, "wall_s": 1.0, "format": 1, "finished_at": ""}
+    (run / "find-0123456789ab" / "STAGE.json").write_text(json.dumps(record))
+    given, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_text(json.dumps({"query": "a", "candidate": "b"}) + "\n")
+
+    for name in ("find", "text_search"):
+        assert permcode("evaluate", run, "--task", name).exit_code == 0
+        assert permcode("evaluate", run, "--task", name, "--all").exit_code == 0
+        assert permcode("predict", run, "--task", name, "-i", given, "-o", output).exit_code == 0
+    lines = {
+        "evaluate": permcode("evaluate", run),
+        "all": permcode("evaluate", run, "--all"),
+        "predict": permcode("predict", run, "-i", given, "-o", output),
+    }
+    for done in lines.values():
+        assert done.exit_code == 2
+        assert "holds several tasks: say which with --task, one of find, other" in done.stderr
+    nothing = permcode("complete", run, "--task", "serach", "def")
+    assert nothing.exit_code == 2
+    assert "has no finished task 'serach': there are find, other" in nothing.stderr
+
+
+def test_a_key_of_evaluate_given_twice_is_refused(out: Path) -> None:
+    done = permcode("evaluate", out, "max_test=3", "task.max_test=4")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "max_test is given twice (3 and 4)" in done.stderr

@@ -1,7 +1,10 @@
 """What people get wrong at first: one line that says what would be right, before anything heavy is imported."""
 
+import socket
 import subprocess
 import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from pipeline.config import RunConfig
 from pipeline.experiment_config import ExperimentRunConfig
 from pipeline.recipe import load_run_config
 from pipeline.run_sections import ExperimentSections, RunSections, TaskSections
+from pipeline.serving import announce
 
 _ROOT = Path(__file__).parents[3]
 
@@ -172,3 +176,25 @@ def test_a_model_is_not_exported_to_where_nothing_can_be(tmp_path: Path) -> None
         result = permcode("export", str(tmp_path), "--to", "hf", place)
         assert (result.exit_code, result.stdout) == (2, "")
         assert message in result.stderr
+
+
+def test_serve_tells_its_address_only_when_it_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    watching = announce(address, "permcode-t")
+    time.sleep(1.0)  # long enough for several tries
+    assert watching.poll() is None
+    assert "POST" not in capfd.readouterr().err
+    with HTTPServer(("127.0.0.1", port), _Ping) as server:
+        server.timeout = 60
+        server.handle_request()
+        assert watching.wait(timeout=60) == 0
+    assert capfd.readouterr().err.endswith(f"permcode-t: POST {address}/invocations\n")
+
+
+class _Ping(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
