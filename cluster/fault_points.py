@@ -18,6 +18,13 @@ FAULT_POINTS = (
     "file.synced",
     "file.renamed",
     "file.durable",
+    # MLflow's SQLite file is made, migrated or set aside (cluster/sqlite_store.py); a point before each statement.
+    "store.set_aside",
+    "store.copied",
+    "store.statement",
+    "store.migrated",
+    "store.synced",
+    "store.renamed",
     # An attempt takes a run up (pretrain/attempt.py, pretrain/start.py).
     "attempt.recorded",
     "start.agreed",

@@ -42,7 +42,7 @@ class JournalFeed:
         if self._stored_steps is None:
             self._stored_steps = stored_steps(self._client, self._run_id)
         stored = self._stored_steps
-        unsent = [point for point in self._unsent if point.step > stored.get(_name(point), -1)]
+        unsent = [point for point in self._unsent if point.step > stored.get(metric_key(point.name), -1)]
         # Accepted changes make steps come again with other values; of those not sent yet the later value holds.
         self._unsent = list({(point.name, point.step): point for point in unsent}.values())
         try:
@@ -59,7 +59,9 @@ class JournalFeed:
         num_sent = 0
         while self._unsent:
             batch = [
-                Metric(_name(point), point.value, timestamp=round(point.time_s * 1000), step=point.step)
+                Metric(
+                    metric_key(point.name), point.value, timestamp=round(point.time_s * 1000), step=point.step
+                )
                 for point in self._unsent[:_BATCH_METRICS]
             ]
             self._client.log_batch(self._run_id, metrics=batch)
@@ -74,6 +76,6 @@ def stored_steps(client: Any, run_id: str) -> dict[str, int]:
     return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
-def _name(point: Point) -> str:
-    """One refused name would keep back everything behind it."""
-    return _REFUSED.sub("_", point.name)
+def metric_key(name: str) -> str:
+    """A metric's name as MLflow takes it; one refused name would keep back everything behind it."""
+    return _REFUSED.sub("_", name)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from cluster.errors import UserError, first_line
 from cluster.journal import metric_name
 from cluster.journal_feed import JournalFeed, stored_steps
+from cluster.sqlite_store import make_ready, sqlite_file
 
 KEY_TAG = "permcode.key"
 _PARENT_TAG = "mlflow.parentRunId"
@@ -33,13 +34,19 @@ class Tracking:
     Only the process the user started writes here; nothing global of MLflow is set.
     """
 
-    def __init__(self, store_uri: str, artifact_root: Path | None, experiment: str = "permcode") -> None:
+    def __init__(
+        self,
+        store_uri: str,
+        artifact_root: Path | None,
+        experiment: str = "permcode",
+        owns_store: bool = False,
+    ) -> None:
         """Open or create the store.
 
-        `artifact_root` None leaves the place of artifacts to a tracking server. UserError when the store
-        cannot be used.
+        `artifact_root` None leaves the place of artifacts to a tracking server. `owns_store`: an SQLite file that
+        nobody else writes to, which may be migrated. UserError when the store cannot be used.
         """
-        self._client = _open_client(store_uri)
+        self._client = _open_client(store_uri, owns_store)
         self._experiment_id = self._find_experiment(store_uri, artifact_root, experiment)
 
     def parent_run(self, name: str, key: str, params: Mapping[str, Any], known_id: str | None = None) -> str:
@@ -190,7 +197,7 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _open_client(store_uri: str) -> Any:
+def _open_client(store_uri: str, owns_store: bool) -> Any:
     """An MlflowClient whose database is set up, without MLflow's chatter on the terminal."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # MLflow itself tries for minutes; whoever feeds it knows better when to try again.
@@ -199,20 +206,20 @@ def _open_client(store_uri: str) -> Any:
     with warnings.catch_warnings():
         # MLflow's own use of SQLAlchemy; nobody who reads our terminal can mend it.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return _set_up_client(store_uri)
+        return _set_up_client(store_uri, owns_store)
 
 
-def _set_up_client(store_uri: str) -> Any:
+def _set_up_client(store_uri: str, owns_store: bool) -> Any:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    if store_uri.startswith("sqlite:///"):
-        Path(store_uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
+        if (path := sqlite_file(store_uri)) is not None:
+            make_ready(path, owns_store)
         client = MlflowClient(tracking_uri=store_uri)
         client.search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError) as error:

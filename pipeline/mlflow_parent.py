@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError
+from cluster.sqlite_store import sqlite_file
 from cluster.storage import exclusive_lock, fingerprint, is_locked
 from pipeline.mlflow_note import MlflowNote, read_note, write_note
 from pipeline.mlflow_stage import StageInMlflow
-from pipeline.mlflow_store import artifact_root, store_uri
+from pipeline.mlflow_store import artifact_root, own_file, store_uri
 from pipeline.run_folder import CONFIG_NAME, LOCK_NAME, REPORT_NAME
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ class ParentInMlflow:
         from cluster.tracking import Tracking
 
         if self._tracking is None:
-            tracking = Tracking(self.store, artifact_root(self._out, self.store), self._experiment)
+            tracking = Tracking(
+                self.store,
+                artifact_root(self._out, self.store),
+                self._experiment,
+                owns_store=sqlite_file(self.store) == own_file(self._out),
+            )
             note = read_note(self._out, self.store)
             _end_dead(tracking, note)
             name = self._out.resolve().name
@@ -100,7 +106,9 @@ def end_dead_runs(out: Path) -> int:
     Does nothing while somebody works in `out`. Raises what the store raises.
     """
     note, lock = read_note(out), out / LOCK_NAME
-    if not note.is_open or is_locked(lock):
+    file = sqlite_file(note.store)
+    # A store that is gone is made by the next command, not by one that looks.
+    if not note.is_open or is_locked(lock) or (file is not None and not file.is_file()):
         return 0
     from cluster.tracking import Tracking
 

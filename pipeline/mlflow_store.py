@@ -2,13 +2,20 @@
 
 from pathlib import Path
 
+from cluster.sqlite_store import sqlite_file
+
 _SERVER_SCHEMES = ("http://", "https://", "databricks")
-_SQLITE_SCHEME = "sqlite:///"
+_FILE_NAME = "mlflow.db"
 
 
 def store_uri(out: Path, configured: str | None) -> str:
     """The MLflow store of a run: the configured one, or the SQLite file in its folder."""
-    return configured or f"{_SQLITE_SCHEME}{out.resolve()}/mlflow.db"
+    return configured or f"sqlite:///{own_file(out)}"
+
+
+def own_file(out: Path) -> Path:
+    """The SQLite file of a run that keeps its own store."""
+    return out.resolve() / _FILE_NAME
 
 
 def is_server(store: str) -> bool:
@@ -23,8 +30,6 @@ def artifact_root(out: Path, store: str) -> Path | None:
     """
     if is_server(store):
         return None
-    file_name = (
-        store.removeprefix(_SQLITE_SCHEME).partition("?")[0] if store.startswith(_SQLITE_SCHEME) else ""
-    )
-    folder = Path(file_name).resolve().parent if file_name else out.resolve()
+    file = sqlite_file(store)
+    folder = out.resolve() if file is None else file.resolve().parent
     return folder / "mlartifacts"

@@ -1,5 +1,6 @@
 """A process that feeds a journal to MLflow until somebody kills it."""
 
+import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -14,3 +15,9 @@ def feed_on(store: str, run_id: str, journal: str, ready: Connection) -> None:
     ready.send("feeding")
     while True:
         feed.pump()
+
+
+def make_store(path: str, fault: str) -> None:
+    """Open a store as a run's own; die at `fault` (see `cluster.fault_points`), if one is given."""
+    os.environ["PERMCODE_FAULT"] = fault
+    Tracking(f"sqlite:///{path}", Path(path).parent, owns_store=True)
