@@ -9,7 +9,7 @@ its name.
 import os
 import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,16 @@ def sqlite_file(store_uri: str) -> Path | None:
 def make_ready(path: Path, is_own: bool) -> None:
     """Make `path` a store of the installed MLflow's schema; a store that is one already is not touched.
 
-    A missing or empty file is made. Where the caller alone uses the store (`is_own`), one without a run is made again
-    if its migration was not finished, and one of an older schema is migrated as a copy. Raises BrokenStoreError for a
-    damaged store or one whose migration fails, UserError for another that the installed MLflow cannot use.
+    A missing or empty file is made. Where the caller alone writes to the store (`is_own`: it holds a lock that says
+    so), one without a run is made again if its migration was not finished, and one of an older schema is migrated as a
+    copy. Raises BrokenStoreError for a damaged store or one whose migration fails, UserError for another that the
+    installed MLflow cannot use.
     """
     if _is_file_with_content(path) and _is_current(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(path.with_name(f".{path.name}.lock"), wait_s=_LOCK_WAIT_S):
+    lock = path.with_name(f".{path.name}.lock")
+    with nullcontext() if is_own else exclusive_lock(lock, wait_s=_LOCK_WAIT_S):
         for leftover in path.parent.glob(f".{path.name}.*.tmp*"):
             leftover.unlink()
         if not _is_file_with_content(path):
@@ -98,7 +100,7 @@ def _is_current(path: Path) -> bool:
     """
     from mlflow.store.db.utils import _get_latest_schema_revision
 
-    return _revision(path) == _get_latest_schema_revision()
+    return _revision(path) == str(_get_latest_schema_revision())
 
 
 def _revision(path: Path) -> str | None:
@@ -119,7 +121,7 @@ def _is_known(revision: str) -> bool:
     from mlflow.store.db.utils import _get_alembic_config
 
     try:
-        return ScriptDirectory.from_config(_get_alembic_config("")).get_revision(revision) is not None
+        return bool(ScriptDirectory.from_config(_get_alembic_config("")).get_revision(revision))
     except CommandError:
         return False
 

@@ -16,7 +16,7 @@ from cluster.sqlite_store import make_ready, sqlite_file
 
 KEY_TAG = "permcode.key"
 _PARENT_TAG = "mlflow.parentRunId"
-_CHANGED_TAG = "permcode.changed."
+CHANGED_TAG = "permcode.changed."
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _BATCH_METRICS = 1000
@@ -179,7 +179,7 @@ class Tracking:
         flat = flat_params(params)
         for name in known.keys() & flat.keys():
             if known[name] != flat[name]:
-                self._client.set_tag(run_id, f"{_CHANGED_TAG}{name}"[:_PARAM_NAME_CHARS], flat[name])
+                self._client.set_tag(run_id, f"{CHANGED_TAG}{name}"[:_PARAM_NAME_CHARS], flat[name])
         new = [Param(name, value) for name, value in flat.items() if name not in known]
         for start in range(0, len(new), _BATCH_PARAMS):
             self._client.log_batch(run_id, params=new[start : start + _BATCH_PARAMS])

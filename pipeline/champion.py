@@ -15,11 +15,11 @@ from finetune.experiment.usable import columns_of
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint
+from pipeline.mlflow_check import REGISTERED_NAME
 from pipeline.mlflow_store import artifact_root, store_uri
 from pipeline.registry import Candidate, register
 from pipeline.run_sections import PlaceConfig
 
-_NOTE_NAME = ".registered.json"
 _NUM_SAMPLES = 20
 
 
@@ -37,7 +37,7 @@ def register_best(
     Where nothing was trained, or `tracking.register_models` is off, nothing is registered. A store that is down costs
     a warning.
     """
-    note, store = step.folder / _NOTE_NAME, store_uri(out, place.tracking.store)
+    note, store = step.folder / REGISTERED_NAME, store_uri(out, place.tracking.store)
     registers = place.tracking.register_models
     if _is_registered(note, store, step.key, registers):
         return

@@ -17,7 +17,9 @@ from pipeline.experiment_config import ExperimentRunConfig, prep_folder
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, plan
+from pipeline.mlflow_check import seal_store
 from pipeline.mlflow_note import read_note, write_note
+from pipeline.mlflow_store import store_uri
 from pipeline.run import run_stages
 from pipeline.task_stage import StartingPoint, data_hashes, task_stage
 from pretrain.checkpoint.listing import COMMIT_NAME
@@ -49,6 +51,7 @@ def run_experiments(
 
     steps = run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
     register_best(config, config, prep_folder(config), out, steps[0], Reporter())
+    seal_store(out, store_uri(out, config.tracking.store))
 
 
 def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:

@@ -28,6 +28,9 @@ class MlflowNote:
     is_superseded: bool = False
     """Whether the folder is another experiment's since: its numbers go to a run of their own."""
 
+    seal: str = ""
+    """Of the store's file when the last command ended: its change counter and its SHA-256."""
+
     def with_run(self, run_id: str) -> "MlflowNote":
         """The note while somebody writes to `run_id`."""
         others = [known for known in self.runs if known != run_id]

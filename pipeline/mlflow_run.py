@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
+from cluster.sqlite_store import BrokenStoreError, sqlite_file
 from pipeline.graph import Step
+from pipeline.mlflow_check import remake_store
 from pipeline.mlflow_note import read_note
 from pipeline.mlflow_parent import ParentInMlflow
 from pipeline.mlflow_stage import StageInMlflow
-from pipeline.mlflow_store import is_server
+from pipeline.mlflow_store import is_server, own_file
 from pipeline.stage_record import StageRecord
 
 if TYPE_CHECKING:
@@ -131,7 +133,13 @@ def open_mlflow(
     parent = ParentInMlflow(config, params, out)
     if not is_server(parent.store):
         try:
-            parent.connect()
+            try:
+                parent.connect()
+            except BrokenStoreError as error:
+                if sqlite_file(parent.store) != own_file(out):
+                    raise
+                remake_store(out, parent.store, f"cannot be used ({error})", reporter)
+                parent.connect()
         except UserError:
             raise
         except Exception as error:

@@ -57,7 +57,7 @@ class StageInMlflow:
     def _child_runs(self, tracking: "Tracking", parent_id: str) -> dict[str, str]:
         """The stage's runs go with its folder, whose key changes when a changed setting is accepted."""
         stage, key, note = self.step.stage, self.step.key, self.step.folder / _NOTE_NAME
-        known = _known_runs(note, parent_id)
+        known = known_runs(self.step.folder, parent_id)
         stage_id = tracking.child_run(parent_id, stage.name, key, stage.config, known.get(""))
         ids = {"": stage_id}
         for arm in filter(None, stage.journals):
@@ -93,8 +93,9 @@ def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
 
 
-def _known_runs(note: Path, parent_id: str) -> dict[str, str]:
-    """Run ids by arm, as an earlier command noted them; an unreadable note costs a look by key."""
+def known_runs(folder: Path, parent_id: str) -> dict[str, str]:
+    """Run ids by arm, as an earlier command noted them in a stage's folder; an unreadable note costs a look by key."""
+    note = folder / _NOTE_NAME
     try:
         values = read_json(note) if note.is_file() else {}
         return dict(values["runs"]) if values.get("parent") == parent_id else {}

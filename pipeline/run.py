@@ -15,6 +15,7 @@ from pipeline.accepting import config_of, refuse_to_leave_training, take_over
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
 from pipeline.interrupts import interrupt_on_sigterm
+from pipeline.mlflow_check import check_store, seal_store
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
 from pipeline.mlflow_store import store_uri
 from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, working_folder
@@ -50,6 +51,7 @@ def run_pipeline(
 
     stages = needed_stages(build_stages(config, accepted), targets)
     _register(config, out, run_stages(stages, config, out, make_reporter, accepted, keep_training))
+    seal_store(out, store_uri(out, config.tracking.store))
 
 
 def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
@@ -82,6 +84,7 @@ def run_stages(
         refuse_damage(steps)
         refuse_to_leave_training(steps)
         reporter = make_reporter(out / LOG_NAME)
+        check_store(out, store, steps, reporter)
         if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):
             _execute(steps, config, out, reporter)
         else:

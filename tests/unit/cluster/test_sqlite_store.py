@@ -80,7 +80,7 @@ def test_a_store_killed_again_and_again_while_it_is_made_is_whole_in_the_end(
     assert exit_code(processes, path, "store.renamed:1") == -signal.SIGKILL
     assert exit_code(processes, path, "") == 0
     assert schema(path) == schema(tmp_path / "whole/mlflow.db")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".mlflow.db.lock", "mlflow.db", "whole"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow.db", "whole"]
 
 
 def test_migrating_a_store_of_an_older_mlflow_is_atomic_and_keeps_its_runs(

@@ -1,24 +1,18 @@
 """A run with toy stages: skips, resumes, fails and reports to MLflow as promised."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import mlflow.store.db.utils as mlflow_tables
 import pytest
-from sqlalchemy import Engine, create_engine
 
 from cluster.errors import UserError
-from cluster.journal import Journal
 from cluster.storage import read_json
 from pipeline import run as run_module
-from pipeline.config import RunConfig
-from pipeline.graph import Stage, StageContext
-from pipeline.mlflow_store import artifact_root, store_uri
+from pipeline.graph import StageContext
+from pipeline.mlflow_store import artifact_root
 from pipeline.recipe import load_run_config
-from pipeline.run import check_report_is_possible, needed_stages, run_pipeline
-from tests.unit.pipeline.recording_reporter import RecordingReporter
+from pipeline.run import check_report_is_possible, needed_stages
+from tests.unit.pipeline.toy_run import ToyRun
 
 # MLflow's own SQLAlchemy models and its SQLite pools, not ours.
 pytestmark = [
@@ -26,104 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-class ToyRun:
-    """Two stages without Ray; the second one may fail. `said` is what the last command said."""
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.config: RunConfig = load_run_config("smoke")
-        self.ran: list[str] = []
-        self.failure: BaseException | None = None
-        self.said: list[str] = []
-        self.warned: list[str] = []
-
-    def stages(self, _config: RunConfig, _accepted: frozenset[str] = frozenset()) -> list[Stage]:
-        journals = {"": "journal.jsonl", "arm": "arm/journal.jsonl"}
-        return [
-            Stage("first", {}, self._first, needs_ray=False),
-            Stage(
-                "second",
-                {},
-                self._second,
-                ("first",),
-                needs_ray=False,
-                journals=journals,
-                artifacts=("model", "one/facts.json", "two/facts.json"),
-            ),
-        ]
-
-    def command(self, target: str = "second") -> None:
-        made: list[RecordingReporter] = []
-
-        def make_reporter(path: Path) -> RecordingReporter:
-            made.append(RecordingReporter(path))
-            return made[-1]
-
-        try:
-            run_pipeline(self.config, self.out, [target], make_reporter)
-        finally:
-            self.said = [line for reporter in made for line in reporter.lines]
-            self.warned = [line for reporter in made for line in reporter.warnings]
-
-    def runs(self) -> dict[str, Any]:
-        """MLflow's runs by name."""
-        from mlflow import MlflowClient
-
-        client = MlflowClient(store_uri(self.out, None))
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-        return {found.info.run_name: found for found in client.search_runs(experiments)}
-
-    def _first(self, context: StageContext) -> dict[str, Any]:
-        self.ran.append("first")
-        (context.folder / "data").write_text("data")
-        return {"num_files": 3, "names": ["a"], "nested": {"is_good": True}}
-
-    def _second(self, context: StageContext) -> dict[str, Any]:
-        self.ran.append("second")
-        assert (context.inputs["first"] / "data").read_text() == "data"
-        for name in ("journal.jsonl", "arm/journal.jsonl"):
-            journal = Journal(context.folder / name)
-            for step in range(1, 6):
-                journal.step(step, {"loss": 1.0 / step})
-            journal.close()
-        if self.failure is not None:
-            raise self.failure
-        (context.folder / "model").mkdir(exist_ok=True)
-        (context.folder / "model" / "weights").write_bytes(b"12")
-        for name in ("one", "two"):
-            (context.folder / name).mkdir(exist_ok=True)
-            (context.folder / name / "facts.json").write_text(name)
-        return {"arm": {"accuracy": 0.5}, "gain": 0.25}
-
-
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of an MLflow store with all its tables and nothing in them."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    engine = create_engine(f"sqlite:///{path}")
-    mlflow_tables._initialize_tables(engine)
-    engine.dispose()
-    return path
-
-
-@pytest.fixture(autouse=True)
-def tables_are_copied(empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow makes a store's tables by fifty migrations, 1.5 s of them; here they are made once and copied."""
-
-    def copy_tables(engine: Engine) -> None:
-        with closing(sqlite3.connect(empty_store)) as empty, engine.connect() as connection:
-            empty.backup(connection.connection.dbapi_connection)
-
-    monkeypatch.setattr(mlflow_tables, "_initialize_tables", copy_tables)
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyRun:
-    toy = ToyRun(tmp_path / "out")
-    monkeypatch.setattr(run_module, "build_stages", toy.stages)
-    return toy
 
 
 def test_a_run_is_done_once_and_then_skipped(toy: ToyRun) -> None:
@@ -219,11 +115,12 @@ def test_the_rest_of_a_run_is_handed_in_beside_its_first_part(toy: ToyRun) -> No
 
 def test_a_damaged_note_of_what_was_handed_in_costs_a_second_look_only(toy: ToyRun) -> None:
     toy.command()
-    mark = (toy.out / ".tracked.json").read_text()
+    note = toy.out / ".tracked.json"
+    known = {**read_json(note), "seal": ""}
     for damaged in ("{", "[]", '{"stages": []}'):
-        (toy.out / ".tracked.json").write_text(damaged)
+        note.write_text(damaged)
         toy.command()
-        assert (toy.out / ".tracked.json").read_text() == mark
+        assert {**read_json(note), "seal": ""} == known
     assert toy.ran == ["first", "second"]
 
 
