@@ -1,7 +1,11 @@
 """The append-only truth of a training run: one JSON line per step or event.
 
 Anybody may read while one writes. Each line is one `write` on an O_APPEND descriptor, so lines of several
-writers never mix; a line torn by a kill is skipped by readers, and the next writer starts a fresh line.
+writers never mix; a line torn by a kill is skipped by readers, and the next writer marks it and starts a fresh line.
+
+Every line ends with `"check"`: the CRC-32 of the record, begun with the check of the writer's line before (for its
+first line, of the last one in the file). So every reader finds a line that was changed, removed or moved. Lines missing
+at the end can only be seen from what was written after them: commits and STAGE.json.
 """
 
 import errno
@@ -10,17 +14,28 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from cluster.errors import UserError
 from cluster.storage import write_bytes
 
 JOURNAL_NAME = "journal.jsonl"
 """Of the journal in the folder of what is trained."""
 Level = Literal["info", "warning"]
 _HEAD_BYTES = 256
+_CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}$')
+_FIRST_CHECK = 0
+_TORN = b"\x18"
+"""Ends a line that a kill tore; JSON has it nowhere."""
+_RECENT_LINES = 4096
+"""Behind any of these may the next line stand: a killed attempt's writer may live on beside a new one for a moment."""
+_TAIL_BYTES = 1 << 20
+"""More than any line has."""
 _SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}
 
 
@@ -56,7 +71,8 @@ class Journal:
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._waiting = b""
         self._lock = threading.Lock()
-        self._end_torn_line()
+        self._check = self._end_torn_line()
+        """Of the line before the next one."""
 
     def step(self, step: int, metrics: Mapping[str, float], facts: Mapping[str, Any] | None = None) -> None:
         """Record the metrics of one optimizer step (or of an evaluation after it)."""
@@ -88,14 +104,22 @@ class Journal:
             self._descriptor = -1
 
     def _append(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         with self._lock:
-            self._waiting = _write_what_fits(self._descriptor, self._waiting + line.encode())
+            line, self._check = _checked_line(text, self._check)
+            self._waiting = _write_what_fits(self._descriptor, self._waiting + line)
 
-    def _end_torn_line(self) -> None:
+    def _end_torn_line(self) -> int:
+        """Make the file end with a line's end; returns the check of its last whole line."""
         size_bytes = os.fstat(self._descriptor).st_size
-        if size_bytes and os.pread(self._descriptor, 1, size_bytes - 1) != b"\n":
-            self._waiting = _write_what_fits(self._descriptor, b"\n")
+        start = max(0, size_bytes - _TAIL_BYTES)
+        whole, _, last = os.pread(self._descriptor, size_bytes - start, start).rpartition(b"\n")
+        if last:
+            is_whole = _CHECK.search(last) is not None  # only its newline is missing
+            self._waiting = _write_what_fits(self._descriptor, b"\n" if is_whole else _TORN + b"\n")
+            whole = last if is_whole else whole
+        lines = (line for line in reversed(whole.split(b"\n")) if line and not line.endswith(_TORN))
+        return next((_stored_check(line) for line in lines), _FIRST_CHECK)
 
 
 class JournalTail:
@@ -109,30 +133,93 @@ class JournalTail:
         self._offset_bytes = 0
         self._head = b""
         """How the file read so far begins; records carry times, so two journals begin differently."""
+        self._checker = _Checker(path)
 
     def new_records(self) -> list[JournalRecord]:
-        """The whole lines written since the last call, in file order."""
+        """The whole lines written since the last call, in file order.
+
+        UserError when a line is not what was written, or one is missing before it.
+        """
         try:
             with self._path.open("rb") as file:
                 # A freed inode may come back with the new file, so the inode alone tells nothing.
                 if file.read(len(self._head)) != self._head or _size_bytes(file) < self._offset_bytes:
                     self._offset_bytes = 0
                     self._head = b""
+                    self._checker = _Checker(self._path)
                 file.seek(self._offset_bytes)
                 data = file.read()
         except FileNotFoundError:
             return []
         # What follows the last newline may still be in the writing.
         whole, newline, _ = data.rpartition(b"\n")
+        records = list(self._checker.records(whole.split(b"\n"))) if newline else []
         read = whole + newline
         if self._offset_bytes == 0:
             self._head = read[:_HEAD_BYTES]
         self._offset_bytes += len(read)
-        return [record for line in whole.split(b"\n") if (record := _parse(line)) is not None]
+        return records
+
+
+class _Checker:
+    """Takes a journal's whole lines in file order and gives the records of those that are what was written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._num_lines = 0
+        self._recent = deque([_FIRST_CHECK], maxlen=_RECENT_LINES)
+        """Checks of the last lines, any of which the next line of a writer may follow."""
+        self._is_checked = False
+        """Whether there was a line with a check: older versions wrote none."""
+
+    def records(self, lines: list[bytes]) -> Iterator[JournalRecord]:
+        """Raises UserError."""
+        for line in lines:
+            self._num_lines += 1
+            if not line or line.endswith(_TORN):
+                continue
+            found = _CHECK.search(line)
+            record = self._unchecked(line) if found is None else self._checked(line, found)
+            if record is not None:
+                yield record
+
+    def _checked(self, line: bytes, found: re.Match[bytes]) -> JournalRecord:
+        text, check = line[: found.start()] + b"}", int(found[1], 16)
+        if zlib.crc32(text, self._recent[-1]) != check and not self._follows_an_earlier_line(text, check):
+            raise self._damaged("it was changed, or lines before it were removed or moved")
+        self._recent.append(check)
+        self._is_checked = True
+        try:
+            return JournalRecord(**json.loads(text))
+        except (ValueError, TypeError):
+            raise self._damaged("this permcode does not know its keys") from None
+
+    def _follows_an_earlier_line(self, text: bytes, check: int) -> bool:
+        """As where two attempts write for a moment."""
+        is_new = check not in self._recent
+        return is_new and any(zlib.crc32(text, before) == check for before in reversed(self._recent))
+
+    def _unchecked(self, line: bytes) -> JournalRecord | None:
+        """Of an older version, which left torn lines as they were."""
+        if self._is_checked:
+            raise self._damaged("it was changed")
+        self._recent.append(_stored_check(line))
+        try:
+            return JournalRecord(**json.loads(line))
+        except ValueError:
+            return None
+        except TypeError:
+            raise self._damaged("it was changed") from None
+
+    def _damaged(self, problem: str) -> UserError:
+        return UserError(
+            f"{self._path} is damaged (line {self._num_lines}: {problem}): restore it from a copy, or move it away to "
+            "go on from the newest checkpoint without the record of what came before"
+        )
 
 
 def read_journal(path: Path) -> list[JournalRecord]:
-    """All whole records of the file in order; a missing file is an empty journal."""
+    """All whole records of the file in order; a missing file is an empty journal. UserError when it is damaged."""
     return JournalTail(path).new_records()
 
 
@@ -157,10 +244,13 @@ def _write_what_fits(descriptor: int, data: bytes) -> bytes:
     return data
 
 
-def _parse(line: bytes) -> JournalRecord | None:
-    """A record, or None for an empty or torn line."""
-    try:
-        record = json.loads(line)
-        return JournalRecord(**record)
-    except (ValueError, TypeError):
-        return None
+def _checked_line(text: bytes, before: int) -> tuple[bytes, int]:
+    """A JSON object as a line behind the one with the check `before`, and the line's own check."""
+    check = zlib.crc32(text, before)
+    return text[:-1] + b',"check":"%08x"}\n' % check, check
+
+
+def _stored_check(line: bytes) -> int:
+    """A line's check, or one in its place for a line of an older version."""
+    found = _CHECK.search(line)
+    return int(found[1], 16) if found else zlib.crc32(line)

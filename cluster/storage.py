@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,9 @@ from cluster.fault_points import fault_point
 
 _HASH_CHUNK_BYTES = 1 << 20
 _LOCK_POLL_S = 0.2
+_CHECKSUM_KEY = "checksum"
+_CHECKSUM_PREFIX = "sha256:"
+"""So that one damaged byte cannot hide both the key and the kind of value it has."""
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
@@ -118,6 +121,36 @@ def read_json(path: Path, advice: str = "remove it and run the same command agai
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged (not JSON): {advice}") from error
+
+
+def document_bytes(values: Mapping[str, Any]) -> bytes:
+    """An indented JSON object that carries the fingerprint of the rest of it as "checksum"."""
+    # What a reader will parse: keys that are numbers become texts, which sort in another order.
+    content = json.loads(json.dumps(dict(values)))
+    whole = content | {_CHECKSUM_KEY: _CHECKSUM_PREFIX + fingerprint(content)}
+    return (json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def write_document(path: Path, values: Mapping[str, Any]) -> None:
+    """Atomic `document_bytes`, for `read_document`."""
+    write_bytes(path, document_bytes(values))
+
+
+def read_document(path: Path, advice: str = "remove it and run the same command again") -> dict[str, Any]:
+    """The object that `write_document` put there, without its checksum.
+
+    UserError, with `advice`, when the file is not what was written. A file without a checksum, of an older permcode or
+    made by hand, is taken as it is.
+    """
+    values = read_json(path, advice)
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is damaged (not a JSON object): {advice}")
+    expected = values.pop(_CHECKSUM_KEY, None)
+    if expected is None and f'"{_CHECKSUM_PREFIX}' not in path.read_text(encoding="utf-8"):
+        return values
+    if expected != _CHECKSUM_PREFIX + fingerprint(values):
+        raise UserError(f"{path} is damaged (its checksum differs): {advice}")
+    return values
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pydantic import ValidationError, model_validator
 
 from cluster.config import Config
 from cluster.errors import UserError
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 
 FORGOTTEN_NAME = "forgotten.json"
 FORGOTTEN_RULE = "forgotten"
@@ -76,7 +76,7 @@ def read_requests(folder: Path) -> tuple[ForgetRequest, ...]:
     if not path.is_file():
         return ()
     try:
-        return _Requests.model_validate(read_json(path)).requests
+        return _Requests.model_validate(read_document(path)).requests
     except ValidationError as error:
         raise UserError(
             f"{path} is damaged ({error.errors()[0]['msg']}): it lists what was forgotten here; restore it from a copy"
@@ -94,4 +94,4 @@ def record_request(folder: Path, request: ForgetRequest) -> tuple[ForgetRequest,
 
 def write_requests(folder: Path, requests: Sequence[ForgetRequest]) -> None:
     """Replace the list of `folder`."""
-    write_json(folder / FORGOTTEN_NAME, _Requests(requests=tuple(requests)).model_dump(exclude_none=True))
+    write_document(folder / FORGOTTEN_NAME, _Requests(requests=tuple(requests)).model_dump(exclude_none=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
-from cluster.storage import read_json, sha256_file, write_json
+from cluster.storage import read_document, sha256_file, write_document
 from cluster.tracking import Tracking
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.choices import asks_for, task_of
@@ -54,7 +54,7 @@ def register_best(
     except Exception as error:  # every store fails in its own way
         reporter.warn(f"the registry took nothing ({first_line(error)}); the same command will try again")
         return
-    write_json(note, {"store": store, "key": step.key, "models": registers})
+    write_document(note, {"store": store, "key": step.key, "models": registers})
     if candidate is not None and registered is not None:
         title = ", now its champion" if registered.is_champion else ", the champion stays"
         name = candidate.folder.parent.parent.name
@@ -62,14 +62,14 @@ def register_best(
 
 
 def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
-    summary = read_json(stage / RESULT_NAME)
+    summary = read_document(stage / RESULT_NAME)
     return Candidate(
         task=config.task.kind,
         asks=asks_for(config.task),
         columns=columns_of(config.task),
         folder=best,
         metric=summary["headline"],
-        headline=read_json(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
+        headline=read_document(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
         data=judged_fingerprint(config.task.model_dump(mode="json"), best.parent / PREDICTIONS_NAME),
     )
 
@@ -78,7 +78,7 @@ def _is_registered(note: Path, store: str, key: str, registers: bool) -> bool:
     """A folder that an experiment with other systems had before has that one's note."""
     if not note.is_file():
         return False
-    noted = read_json(note)
+    noted = read_document(note)
     has_models = bool(noted.get("models", True))
     return noted.get("store") == store and noted.get("key", key) == key and (has_models or not registers)
 

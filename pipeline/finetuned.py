@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from cluster.storage import read_json
+from cluster.storage import read_document
 from finetune.experiment.choices import TaskConfig, task_of
 from finetune.experiment.exams import Answers, exam_of
 from finetune.experiment.files import RESULT_NAME, write_rows
@@ -58,7 +58,7 @@ def best_system(result: Path) -> Path | None:
 
     `result` is a finished experiment's; None where nothing learned. Of several seeds it is the first.
     """
-    summary = read_json(result)
+    summary = read_document(result)
     if not isinstance(summary, dict) or "systems" not in summary:
         return None
     learned = {name: one for name, one in summary["systems"].items() if one["valid"] is not None}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 
 NOTE_NAME = ".tracked.json"
 
@@ -55,7 +55,7 @@ def read_note(out: Path, store: str | None = None) -> MlflowNote:
     empty = MlflowNote(folder, store or "")
     path = out / NOTE_NAME
     try:
-        note = _parsed(read_json(path)) if path.is_file() else None
+        note = _parsed(read_document(path)) if path.is_file() else None
     except UserError:
         return empty
     if note is None or note.out != folder or store not in (None, note.store):
@@ -65,7 +65,7 @@ def read_note(out: Path, store: str | None = None) -> MlflowNote:
 
 def write_note(out: Path, note: MlflowNote) -> None:
     """Keep the note; atomic."""
-    write_json(out / NOTE_NAME, asdict(note))
+    write_document(out / NOTE_NAME, asdict(note))
 
 
 def _parsed(values: Any) -> MlflowNote | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import UserError
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from cluster.system_metrics import SYSTEM_PATTERN
 from pipeline.differences import flatten
 from pipeline.graph import Step
@@ -65,7 +65,7 @@ class StageInMlflow:
             name = f"{stage.name}-{arm}"
             ids[arm] = tracking.child_run(stage_id, name, f"{key}-{arm}", params, known.get(arm))
         if ids != known:
-            write_json(note, {"parent": parent_id, "runs": ids})
+            write_document(note, {"parent": parent_id, "runs": ids})
         return ids
 
     def _open_feeds(self, tracking: "Tracking") -> None:
@@ -97,7 +97,7 @@ def known_runs(folder: Path, parent_id: str) -> dict[str, str]:
     """Run ids by arm, as an earlier command noted them in a stage's folder; an unreadable note costs a look by key."""
     note = folder / _NOTE_NAME
     try:
-        values = read_json(note) if note.is_file() else {}
+        values = read_document(note) if note.is_file() else {}
         return dict(values["runs"]) if values.get("parent") == parent_id else {}
     except (UserError, AttributeError, KeyError, TypeError, ValueError):
         return {}

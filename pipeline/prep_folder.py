@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
-from cluster.storage import read_json
+from cluster.storage import read_document
 from data_prep.manifest import MANIFEST_NAME
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import read_record
@@ -48,7 +48,7 @@ def prep_read_by(pretrain: Path) -> Path | None:
     """The finished prep folder that a run's pretraining reads; None where nothing tells, or it is gone."""
     run = pretrain.resolve().parent
     if (pretrain / PREP_NAME).is_file():
-        name = str(read_json(pretrain / PREP_NAME).get("folder"))
+        name = str(read_document(pretrain / PREP_NAME).get("folder"))
         found = [run / name] if name.startswith("prep-") else []
     else:
         record = read_record(pretrain)

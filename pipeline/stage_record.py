@@ -1,13 +1,15 @@
 """STAGE.json: the mark of a finished stage, and the check that its files are still what they were."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from cluster.errors import UserError
-from cluster.storage import read_json, sha256_file, write_json
+from cluster.storage import read_document, sha256_file, write_document
 
 RECORD_NAME = "STAGE.json"
 FORMAT = 1
@@ -38,9 +40,12 @@ class StageRecord:
     finished_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
 
+_RECORDS = TypeAdapter(StageRecord)
+
+
 def write_record(folder: Path, record: StageRecord) -> None:
     """Declare the stage in `folder` finished: the last thing written there, atomically."""
-    write_json(folder / RECORD_NAME, asdict(record))
+    write_document(folder / RECORD_NAME, asdict(record))
 
 
 def read_record(folder: Path, name: str = RECORD_NAME) -> StageRecord | None:
@@ -48,12 +53,13 @@ def read_record(folder: Path, name: str = RECORD_NAME) -> StageRecord | None:
     path = folder / name
     if not path.is_file():
         return None
-    values = read_json(path)
+    values = read_document(path)
     try:
-        record = StageRecord(**values)
-    except TypeError:
+        StageRecord(**values)  # no other keys
+        record = _RECORDS.validate_python(values)
+    except (TypeError, ValidationError):
         record = None
-    if record is None or record.format != FORMAT:
+    if record is None or record.format != FORMAT or not all(map(_is_described, record.files.values())):
         raise UserError(f"{path} was written by another version of permcode: {_mend(folder)}")
     return record
 
@@ -67,7 +73,10 @@ def hash_outputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def verify_outputs(folder: Path, record: StageRecord) -> None:
-    """Raise UserError naming the first file that is missing or is not what the stage wrote."""
+    """Raise UserError naming the first file that is missing or is not what the stage wrote.
+
+    Contents are compared of the smallest files first, as many as `MAX_REHASHED_BYTES` allow.
+    """
     for name, expected in record.files.items():
         path = folder / name
         if not path.is_file():
@@ -76,9 +85,11 @@ def verify_outputs(folder: Path, record: StageRecord) -> None:
         if num_bytes != expected["bytes"]:
             change = f"{num_bytes} bytes, {expected['bytes']} when stage {record.stage} wrote it"
             raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
-    if sum(expected["bytes"] for expected in record.files.values()) > MAX_REHASHED_BYTES:
-        return
-    for name, expected in record.files.items():
+    hashed_bytes = 0
+    for name, expected in sorted(record.files.items(), key=lambda file: file[1]["bytes"]):
+        hashed_bytes += expected["bytes"]
+        if hashed_bytes > MAX_REHASHED_BYTES:
+            return
         path = folder / name
         if sha256_file(path) != expected["sha256"]:
             change = f"its SHA-256 changed since stage {record.stage} wrote it"
@@ -91,6 +102,10 @@ def output_files(folder: Path) -> Iterator[Path]:
         parts = path.relative_to(folder).parts
         if path.is_file() and path.name != RECORD_NAME and not any(part.startswith(".") for part in parts):
             yield path
+
+
+def _is_described(file: Mapping[str, Any]) -> bool:
+    return isinstance(file.get("bytes"), int) and isinstance(file.get("sha256"), str)
 
 
 def _mend(folder: Path) -> str:

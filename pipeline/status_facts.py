@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cluster.heartbeat import STALE_S, last_beat_s
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.lineage import counting_steps
-from cluster.storage import is_locked, read_json
+from cluster.storage import is_locked, read_document
 from pretrain.goodput.accounts import Goodput
 from pretrain.goodput.ledger import goodput
 
@@ -163,7 +163,7 @@ def _problem(folder: Path) -> str | None:
     """Why the last attempt ended, if it could say so."""
     for name, key in PROBLEM_FILES.items():
         if (folder / name).is_file():
-            return str(read_json(folder / name)[key])
+            return str(read_document(folder / name)[key])
     return None
 
 
@@ -200,8 +200,9 @@ def _commit(events: Sequence[JournalRecord], step: int, now_s: float) -> Commit 
     for record in events:
         if record.name == "commit":
             commits.append(record)
-        elif record.name == "rewind":
-            commits = [one for one in commits if one.facts["step"] <= record.facts["to_step"]]
+        elif record.name in ("rewind", "start"):
+            back_to = record.facts["to_step" if record.name == "rewind" else "step"]
+            commits = [one for one in commits if one.facts["step"] <= back_to]
     if not commits:
         return None
     at = int(commits[-1].facts["step"])

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pipeline.config import RunConfig
 from pipeline.prep_folder import newest_pretraining
 from pipeline.run_folder import CONFIG_NAME
@@ -70,8 +70,10 @@ def _of_newest_commit(folder: Path) -> Shape | None:
     commits = sorted(path.parent for path in folder.glob("checkpoints/step-*/config.json"))
     if not commits:
         return None
-    config: dict[str, Any] = read_json(commits[-1] / "config.json")["pretrain"]
-    return Shape(PretrainConfig.model_validate(config), read_json(commits[-1] / "model.json")["vocab_size"])
+    config: dict[str, Any] = read_document(commits[-1] / "config.json")["pretrain"]
+    return Shape(
+        PretrainConfig.model_validate(config), read_document(commits[-1] / "model.json")["vocab_size"]
+    )
 
 
 def _of_run(out: Path) -> Shape:

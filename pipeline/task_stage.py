@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
-from cluster.storage import fingerprint, read_json, sha256_file
+from cluster.storage import fingerprint, read_document, sha256_file
 from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
@@ -84,6 +84,6 @@ def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dic
     """Metrics by job, as MLflow shows them on the job's own run."""
     numbers = {}
     for name, (_, _, path) in job_paths(config).items():
-        metrics = read_json(folder / path / RESULT_NAME)["metrics"]
+        metrics = read_document(folder / path / RESULT_NAME)["metrics"]
         numbers[name] = {metric: found["value"] for metric, found in metrics.items()}
     return numbers

@@ -2,18 +2,23 @@
 
 import math
 from itertools import islice
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 
 from cluster.errors import UserError
-from cluster.storage import write_json
+from cluster.journal import read_journal
+from cluster.storage import write_document
 from pretrain.agreement import agreed
 from pretrain.attempt import Attempt, attempt
+from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
 from pretrain.finish import evaluated
+from pretrain.health.divergence import EVENT_NAME, losses_text, rising_from, step_to_go_back_to, way_out
 from pretrain.health.rewinding import rewind
 from pretrain.health.spikes import Spike
+from pretrain.ledger.lineage import lineage_of
 from pretrain.run import RESULT_NAME, Run
 from pretrain.start import start
 from pretrain.step import StepResult, TrainState, train_step
@@ -52,7 +57,9 @@ def _run(state: TrainState, this: Attempt) -> None:
         spike = state.spikes.see(result.step, result.loss) if result.applied else None
         if spike is not None and _answered_by_rewind(state, spike, this):
             return
-        _refuse_many_skips(state, result, this)
+        _see_skipped(state, result, this)
+        if state.skipped:
+            continue  # what made them not finite must not be what a start goes on from
         if result.stop_asked and state.step < state.config.num_steps:
             _stop(state, this)
             return
@@ -94,32 +101,76 @@ def _answered_by_rewind(state: TrainState, spike: Spike, this: Attempt) -> bool:
     return rewind(state, spike, text, this)
 
 
-def _refuse_many_skips(state: TrainState, result: StepResult, this: Attempt) -> None:
-    """A step that was not applied is told with what was in it; too many in a row end the run."""
+def _see_skipped(state: TrainState, result: StepResult, this: Attempt) -> None:
+    """Tell of a step that was not applied; too many in a row end the run."""
     if result.applied:
-        state.skipped_in_a_row = 0
+        if len(state.skipped) == 1:
+            _suspect_data(state, state.skipped[0], this)
+        state.skipped = []
         return
-    state.skipped_in_a_row += 1
-    cause = "gradient" if math.isfinite(result.loss) else "loss"
-    documents = _documents(state, result.cursor)
-    text = (
-        f"step {result.step} was not applied: its {cause} is not finite; first document in it: {documents[0]}"
-    )
+    state.skipped.append(result)
     this.recorder.event(
-        text,
+        f"step {result.step} was not applied: its {_cause(result)} is not finite",
         "warning",
         name="skipped",
         step=result.step,
         cursor=result.cursor,
-        cause=cause,
+        cause=_cause(result),
+        documents=_documents(state, result.cursor),
+    )
+    if len(state.skipped) >= state.config.health.max_skipped_steps:
+        _give_up(state, this)
+
+
+def _cause(result: StepResult) -> str:
+    return "gradient" if math.isfinite(result.loss) else "loss"
+
+
+def _suspect_data(state: TrainState, skipped: StepResult, this: Attempt) -> None:
+    """The steps around it are finite, so it is not the weights."""
+    documents = _documents(state, skipped.cursor)
+    this.recorder.event(
+        f"step {skipped.step} alone was not finite, so what it read may be the cause; first document in it: "
+        f"{documents[0]}",
+        "warning",
+        name="suspect_data",
+        step=skipped.step,
+        cursor=skipped.cursor,
         documents=documents,
     )
-    if state.skipped_in_a_row >= state.config.health.max_skipped_steps:
-        raise UserError(
-            f"{cause} not finite in {state.skipped_in_a_row} steps in a row, up to step {result.step} (document "
-            f"{documents[0]} and others, see {this.run.journal}): lower pretrain.schedule.peak_learning_rate and give "
-            "the same command with --accept schedule.peak_learning_rate, or use another --out"
+
+
+def _give_up(state: TrainState, this: Attempt) -> NoReturn:
+    """Write down which commit the next start goes back to, and say what leads on; collective. Raises UserError."""
+    run, health = this.run, state.config.health
+    this.saver.wait()
+    first = state.skipped[0].step if state.skipped else state.step + 1
+
+    def look() -> tuple[int, str]:
+        steps = lineage_of(read_journal(run.journal)).steps
+        rising = rising_from(steps, first, health)
+        back_to = step_to_go_back_to(run.checkpoints, rising)
+        losses = losses_text(steps, first, rising)
+        text = _what_happened(state, first) + (f" (loss {losses})" if losses else "")
+        return (
+            back_to,
+            f"{text}: {way_out(state.config, run.folder, back_to, len(step_folders(run.checkpoints)))}",
         )
+
+    back_to, text = agreed(look)
+    this.recorder.event(
+        text, "warning", name=EVENT_NAME, first_step=first, last_step=state.step, back_to=back_to
+    )
+    raise UserError(text)
+
+
+def _what_happened(state: TrainState, first_step: int) -> str:
+    if not state.skipped:
+        return f"training diverged: validation is not finite after step {state.step}"
+    return (
+        f"training diverged: the {_cause(state.skipped[-1])} was not finite in {len(state.skipped)} steps in a row, "
+        f"{first_step} to {state.step}, which did not change the weights"
+    )
 
 
 def _documents(state: TrainState, cursor: int) -> list[str]:
@@ -137,13 +188,15 @@ def _stop(state: TrainState, this: Attempt) -> None:
 
 def _end(state: TrainState, this: Attempt) -> None:
     """The last commit, then the figures, and only then the word that the run is finished."""
+    if not math.isfinite(this.bits_per_byte_at(state.step) or 0.0):
+        _give_up(state, this)
     _commit_last(state, this, "end")
     this.watchdog.at(state.step - 1, "evaluate")
     with this.recorder.span("evaluation_s"):
         result = evaluated(this.run, state, this.evaluator, this.watchdog.tick)
     this.recorder.end(f"trained to step {state.step}", name="end", step=state.step)
     if dist.get_rank() == 0:
-        write_json(this.run.folder / RESULT_NAME, result)
+        write_document(this.run.folder / RESULT_NAME, result)
     dist.barrier()
     this.is_over = True
 

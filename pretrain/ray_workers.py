@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
 from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
 from cluster.reporter import Reporter
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.health.stop import STOP_NAME, until_done_or_stopped
 from pretrain.health.watchdog import HANG_NAME
@@ -93,10 +93,10 @@ class Workers:
 
     def _explain(self, error: Exception, logs: Path) -> NoReturn:
         if (self.folder / ERROR_NAME).exists():
-            raise UserError(read_json(self.folder / ERROR_NAME)["message"]) from error
+            raise UserError(read_document(self.folder / ERROR_NAME)["message"]) from error
         if (self.folder / HANG_NAME).exists():
             raise RetryableError(
-                f"{read_json(self.folder / HANG_NAME)['text']}; run the same command again"
+                f"{read_document(self.folder / HANG_NAME)['text']}; run the same command again"
             ) from error
         raise UnfinishedError(
             f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to go on "
@@ -147,7 +147,7 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
             # A worker may see GPUs that the run does not use.
             yield get_device() if settings["backend"] == "nccl" else torch.device("cpu")
         except UserError as error:
-            write_json(folder / ERROR_NAME, {"message": str(error)})
+            write_document(folder / ERROR_NAME, {"message": str(error)})
             raise
 
 

@@ -46,8 +46,8 @@ class Saver:
         )
 
     def is_due(self, step: int) -> bool:
-        """Whether the run's cadence asks for a commit after `step`."""
-        return step % self._every_steps == 0
+        """Whether the run's cadence has asked for a commit since the last one, up to `step`."""
+        return step // self._every_steps > self._saved_step // self._every_steps
 
     def save(self, state: TrainState, reason: str, bits_per_byte: float | None = None) -> None:
         """Begin the commit of the state as it is now; every worker must call it, and none waits for another.
@@ -96,7 +96,6 @@ def _remembered(state: TrainState, bits_per_byte: float | None) -> dict[str, Any
     remembered: dict[str, Any] = {
         "spikes": state.spikes.to_json(),
         "cursors": list(state.cursors.items()),
-        "skipped_in_a_row": state.skipped_in_a_row,
         "rewinds_seen": len(state.rewinds),
     }
     if bits_per_byte is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.follow import followed
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.goodput.ledger import goodput
@@ -19,6 +19,7 @@ from pretrain.run import PREP_NAME, RESULT_NAME, Run
 from pretrain.worker import work
 
 _AFTER_WATCHDOG_S = 60
+_RESULT_ADVICE = "remove it and run the same command again, which evaluates the model again"
 
 
 def run_pretrain(
@@ -40,7 +41,7 @@ def run_pretrain(
     open_prepared(prep_folder)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
-    write_json(folder / PREP_NAME, {"folder": run.prep_folder.name})
+    write_document(folder / PREP_NAME, {"folder": run.prep_folder.name})
     if not (folder / RESULT_NAME).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
             _fit(run, reporter)
@@ -85,7 +86,7 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = read_json(folder / RESULT_NAME)
+    result: dict[str, Any] = read_document(folder / RESULT_NAME, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
     steps = [record for record in records if record.kind == "step"]
     validation = result["validation"]

@@ -11,16 +11,23 @@ from cluster.errors import UserError
 from cluster.fault_points import fault_point
 from cluster.journal import read_journal
 from cluster.lineage import PATIENCE_FACT
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pretrain.agreement import agreed
 from pretrain.attempt import Attempt
 from pretrain.checkpoint.compatibility import check_num_steps, check_resumable
-from pretrain.checkpoint.finding import STATE_NAME, newest_valid, remove_commit, remove_unfinished
+from pretrain.checkpoint.finding import (
+    STATE_NAME,
+    discard_newer,
+    newest_valid,
+    remove_commit,
+    remove_unfinished,
+)
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.reading import open_commit
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
 from pretrain.engine.training_engine import TrainingEngine
+from pretrain.health.divergence import pending_return
 from pretrain.health.rewinds import Rewinds, read_rewinds
 from pretrain.health.spikes import SpikeDetector
 from pretrain.model.transformer import TwoStreamTransformer
@@ -69,13 +76,17 @@ def _look(run: Run, recorder: Recorder) -> Origin:
     rewinds = read_rewinds(run.folder)
     remove_unfinished(run.checkpoints)
     _remove_void(run.checkpoints, rewinds)
+    records = read_journal(run.journal)
+    back_to = pending_return(records)
     commit = newest_valid(
         run.checkpoints,
         lambda damaged: recorder.event(
             str(damaged), "warning", name="damaged", commit=damaged.commit, problem=damaged.problem
         ),
+        back_to,
     )
-    records = read_journal(run.journal)
+    if back_to is not None:
+        discard_newer(run.checkpoints, back_to)
     for rewind in rewinds.rewinds[sum(record.name == "rewind" for record in records) :]:
         tell_rewind(recorder, rewind)  # a kill came between the file and the journal
     attempts = sum(record.name == "attempt" for record in records)
@@ -86,7 +97,7 @@ def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
     """Finish a rewind that was killed: commits behind its target are not to be gone on from."""
     for folder in step_folders(checkpoints):
         try:
-            seen = int(read_json(folder / STATE_NAME)["rewinds_seen"])
+            seen = int(read_document(folder / STATE_NAME)["rewinds_seen"])
         except (OSError, UserError, KeyError, TypeError, ValueError):
             continue  # a damaged one; it will be passed over
         if rewinds.is_void(step_of(folder) or 0, seen):
@@ -137,7 +148,6 @@ def _restore(state: TrainState, this: Attempt, folder: Path) -> None:
     state.step = commit.step
     # A rewind may have made the data after the commit pass over.
     state.cursor = state.rewinds.first_from(commit.cursor)
-    state.skipped_in_a_row = commit.state["skipped_in_a_row"]
     state.spikes.restore(commit.state["spikes"])
     state.cursors = {int(step): cursor for step, cursor in commit.state["cursors"]}
 

@@ -46,8 +46,8 @@ class TrainState:
     """The data step to read next: `step`, and one more for every data step that a rewind passed over."""
     cursors: dict[int, int] = field(default_factory=dict)
     """Of the last step and of all that a spike may come to cover, by number (from 1): what it is traced back to."""
-    skipped_in_a_row: int = 0
-    """Steps before this one that were not applied."""
+    skipped: "list[StepResult]" = field(default_factory=list)
+    """The steps directly before the next one that were not applied; no commit is made while there are any."""
 
 
 @dataclass(frozen=True)

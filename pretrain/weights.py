@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from cluster.errors import UserError
-from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
+from cluster.storage import read_document, sha256_bytes, sha256_file, write_bytes, write_document
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
@@ -24,6 +24,7 @@ WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
 _DEFAULT_SEGMENT_TOKENS = 512
 """For a model of which nobody knows how it was trained: XLNet's."""
+_MODEL_ADVICE = 'restore it or pretrain again (to change it by hand, remove its entry "checksum")'
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class ModelDescription:
     @classmethod
     def read(cls, path: Path) -> "ModelDescription":
         """Raises UserError when the file is damaged or of another version of permcode."""
-        return cls.of_json(read_json(path, "restore it or pretrain again"), path)
+        return cls.of_json(read_document(path, _MODEL_ADVICE), path)
 
     @classmethod
     def of_json(cls, stored: Any, path: Path) -> "ModelDescription":
@@ -108,7 +109,7 @@ def write_config(
     """Write the `config.json` of a folder that holds the files of `sha256`; `module` is the model's name in what the
     weights are of."""
     description = ModelDescription.of(model, segment_tokens).to_json()
-    write_json(folder / CONFIG_NAME, description | {"sha256": dict(sha256), "module": module})
+    write_document(folder / CONFIG_NAME, description | {"sha256": dict(sha256), "module": module})
 
 
 def load_pretrained(folder: Path) -> TwoStreamTransformer:
@@ -122,7 +123,7 @@ def check_model_folder(folder: Path) -> ModelDescription:
     if not path.is_file():
         raise UserError(f"{folder} holds no model ({CONFIG_NAME} is missing): run `permcode pretrain` first")
     description = ModelDescription.read(path)
-    hashes = read_json(path).get("sha256")
+    hashes = read_document(path, _MODEL_ADVICE).get("sha256")
     if not isinstance(hashes, dict):
         raise UserError(f"{path} is damaged (no checksums): restore it or pretrain again")
     for name, expected in hashes.items():
@@ -143,7 +144,7 @@ def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransfo
         tensors = load_file(path)
     except Exception as error:  # safetensors has an exception of its own for every kind of damage
         raise UserError(f"{path} is damaged (cannot be read): restore it or pretrain again") from error
-    module = read_json(folder / CONFIG_NAME).get("module")
+    module = read_document(folder / CONFIG_NAME, _MODEL_ADVICE).get("module")
     if module:
         start = f"{module}."
         tensors = {name.removeprefix(start): one for name, one in tensors.items() if name.startswith(start)}

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, sha256_file, write_document
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
@@ -36,6 +36,8 @@ from finetune.training.fit import Fit, FitEnd
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest
 from pretrain.inference.folders import checked_model
+
+_PREDICTIONS_KEY = "predictions_sha256"
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,8 @@ def _is_judged(
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
     _save(job, place, system, answers.threshold)
-    write_json(job.result, _result(job, place, system, answers, trained) | {"robustness": robustness})
+    told = {"robustness": robustness, _PREDICTIONS_KEY: sha256_file(job.folder / PREDICTIONS_NAME)}
+    write_document(job.result, _result(job, place, system, answers, trained) | told)
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return True
 
@@ -219,6 +222,15 @@ def _result(
 
 
 def read_result(job: Job) -> dict[str, Any]:
-    """Of a job that is done."""
-    result: dict[str, Any] = read_json(job.result)
+    """Of a job that is done. UserError when it, or the predictions beside it, are not what was written."""
+    result = read_document(job.result)
+    predictions = job.folder / PREDICTIONS_NAME
+    # Results of older versions say nothing of them.
+    if _PREDICTIONS_KEY in result and (
+        not predictions.is_file() or sha256_file(predictions) != result[_PREDICTIONS_KEY]
+    ):
+        raise UserError(
+            f"{predictions} is missing or damaged (checksum differs): remove {job.folder} and run the same command "
+            "again"
+        )
     return result

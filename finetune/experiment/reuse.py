@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.storage import fingerprint, read_json, write_json
+from cluster.storage import fingerprint, read_document, write_document
 from finetune.experiment.config import ExperimentConfig
 
 IDENTITY_NAME = "identity.json"
@@ -52,7 +52,7 @@ def sort_jobs(folder: Path, wanted: Mapping[str, str]) -> list[str]:
             aside.rename(job)
         if job.is_dir():
             kept.append(path)
-        write_json(job / IDENTITY_NAME, {"identity": identity})
+        write_document(job / IDENTITY_NAME, {"identity": identity})
     return kept
 
 
@@ -62,5 +62,5 @@ def _path_in(folder: Path, job: Path) -> str:
 
 def _identity_in(job: Path) -> str | None:
     path = job / IDENTITY_NAME
-    identity: str | None = read_json(path).get("identity") if path.is_file() else None
+    identity: str | None = read_document(path).get("identity") if path.is_file() else None
     return identity

@@ -9,7 +9,7 @@ from typing import Any
 from cluster.follow import followed
 from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.reporter import Bar, Reporter
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
@@ -71,13 +71,13 @@ def run_experiment(
     for job in jobs:
         results.setdefault(job.system, []).append(read_result(job))
     summary = summary_of(results, baseline_of(config))
-    write_json(folder / RESULT_NAME, summary)
+    write_document(folder / RESULT_NAME, summary)
     return summary
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """Of a finished experiment."""
-    summary: dict[str, Any] = read_json(folder / RESULT_NAME)
+    summary: dict[str, Any] = read_document(folder / RESULT_NAME)
     return summary
 
 

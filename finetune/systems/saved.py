@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from cluster.errors import UserError
-from cluster.storage import read_json, sha256_bytes, sha256_file, write_bytes, write_json
+from cluster.storage import read_document, sha256_bytes, sha256_file, write_bytes, write_document
 from data_prep.tokenizer import CodeTokenizer
 from finetune.systems.base import Base, System
 from pretrain.model.transformer import TwoStreamTransformer
@@ -75,7 +75,7 @@ def save_system(
         "format": _FORMAT, "system": system, "task": task, "seed": seed, "labels": labels,
         "threshold": threshold, "description": base.description.to_json(), "sha256": hashes,
     }  # fmt: skip
-    write_json(folder / SYSTEM_NAME, values)
+    write_document(folder / SYSTEM_NAME, values)
 
 
 def module_of(system: System) -> nn.Module | None:
@@ -108,7 +108,7 @@ def read_saved(folder: Path) -> SavedSystem:
         raise UserError(
             f"{folder} holds no finetuned system ({SYSTEM_NAME} is missing): give a system's model folder"
         )
-    stored = read_json(path)
+    stored = read_document(path, "finetune again")
     try:
         if stored["format"] != _FORMAT:
             raise UserError(

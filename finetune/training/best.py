@@ -1,7 +1,9 @@
 """The best weights so far, beside the commits."""
 
+import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cluster.errors import UserError
-from cluster.storage import write_bytes
+from cluster.storage import canonical_json, write_bytes
 
 BEST_NAME = "best.safetensors"
 
@@ -27,7 +29,8 @@ class Best:
 def write_best(folder: Path, best: Best, trained: dict[str, Tensor]) -> None:
     """The trained parameters, float32, in one file that is there whole or not at all."""
     tensors = {name: value.detach().float().contiguous().cpu() for name, value in trained.items()}
-    metadata = {"best": json.dumps({"step": best.step, "metric": best.metric})}
+    told = json.dumps({"step": best.step, "metric": best.metric})
+    metadata = {"best": told, "sha256": _sha256(told, tensors)}
     write_bytes(folder / BEST_NAME, save(tensors, metadata))
 
 
@@ -46,17 +49,23 @@ def read_best(folder: Path) -> Best | None:
 def load_best(folder: Path, module: nn.Module) -> None:
     """Put the best trained parameters into a module that was built as the one they came from.
 
-    Raises UserError when they do not fit it.
+    Raises UserError when they do not fit it, or are not what was written.
     """
     trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
     try:
         with safe_open(folder / BEST_NAME, framework="pt") as file, torch.no_grad():
-            if set(file.keys()) != set(trained):
+            stored = {name: file.get_tensor(name) for name in file.keys()}
+            told = file.metadata() or {}
+            if told.get("sha256", "") not in ("", _sha256(told.get("best", ""), stored)):
+                raise UserError(
+                    f"{folder / BEST_NAME} is damaged (its checksum differs): remove {folder} to train again"
+                )
+            if set(stored) != set(trained):
                 raise UserError(
                     f"{folder / BEST_NAME} holds other parameters than this system has: train it again"
                 )
             for name, parameter in trained.items():
-                value = file.get_tensor(name)
+                value = stored[name]
                 if value.shape != parameter.shape:
                     raise UserError(
                         f"{folder / BEST_NAME}: {name} has the shape {tuple(value.shape)}, the system "
@@ -65,6 +74,15 @@ def load_best(folder: Path, module: nn.Module) -> None:
                 parameter.copy_(value)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder / BEST_NAME} is damaged: remove {folder} to train again") from error
+
+
+def _sha256(told: str, tensors: Mapping[str, Tensor]) -> str:
+    """Hex, over all that the file says."""
+    digest = hashlib.sha256(told.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def is_better(metric: float, best: Best | None) -> bool:

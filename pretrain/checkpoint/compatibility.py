@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.config import PretrainConfig
 
@@ -89,7 +89,7 @@ class RunIdentity:
         """Of a commit's folder. Raises UserError when it is not there or this permcode does not know its keys."""
         path = commit / IDENTITY_NAME
         try:
-            stored = read_json(path)
+            stored = read_document(path, "use another checkpoint")
             config = PretrainConfig.model_validate(stored["pretrain"])
             return cls(config, int(stored["seed"]), str(stored["corpus"]), str(stored["tokenizer"]))
         except FileNotFoundError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.fault_points import fault_point
-from cluster.storage import fsync_folder, read_json, sha256_file
+from cluster.storage import fsync_folder, read_document, sha256_file
 from pretrain.checkpoint.listing import NewerFormatError, read_listing, step_folders, step_of
 
 STATE_NAME = "state.json"
@@ -63,14 +63,18 @@ def _is_sound(path: Path, size_bytes: int, sha256: str) -> bool:
         return False
 
 
-def newest_valid(checkpoints: Path, on_damaged: Callable[[Damaged], None]) -> Path | None:
-    """The newest commit whose files all have their checksums, or None when there never was one.
+def newest_valid(
+    checkpoints: Path, on_damaged: Callable[[Damaged], None], up_to_step: int | None = None
+) -> Path | None:
+    """The newest commit (of those up to a step) whose files all have their checksums, None when there never was one.
 
     Every damaged one passed over is told to `on_damaged`. Raises UserError when there are commits and none is
     valid, for starting again from step 0 would hide the loss, and when one was made by a newer permcode.
     """
     damaged: list[Damaged] = []
     for folder in step_folders(checkpoints):
+        if up_to_step is not None and (step_of(folder) or 0) > up_to_step:
+            continue
         problem = problem_of(folder)
         if problem is None:
             return folder
@@ -83,6 +87,12 @@ def newest_valid(checkpoints: Path, on_damaged: Callable[[Damaged], None]) -> Pa
             "restore one, or remove the folder to start from step 0"
         )
     return None
+
+
+def last_valid_before(checkpoints: Path, step: int) -> Path | None:
+    """The newest sound commit of the state before `step` (counted from 1)."""
+    candidates = (folder for folder in step_folders(checkpoints) if (step_of(folder) or 0) < step)
+    return next((folder for folder in candidates if problem_of(folder) is None), None)
 
 
 def best(checkpoints: Path) -> Path | None:
@@ -101,7 +111,7 @@ def best_of(newest_first: Iterable[Path]) -> Path | None:
 
 def _validation_bits(folder: Path) -> float | None:
     try:
-        bits = float(read_json(folder / STATE_NAME)[VALIDATION])
+        bits = float(read_document(folder / STATE_NAME)[VALIDATION])
     except (OSError, UserError, KeyError, TypeError, ValueError):
         return None
     return bits if math.isfinite(bits) and bits > 0 else None

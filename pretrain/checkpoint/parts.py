@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.fault_points import fault_point
-from cluster.storage import read_json, write_json
+from cluster.storage import document_bytes, read_json, write_json
 from pretrain.checkpoint.files import FileEntry, write_hashed
 from pretrain.checkpoint.finding import STATE_NAME
 from pretrain.checkpoint.listing import FORMAT
 from pretrain.checkpoint.memory_files import memory_name, write_memory
 from pretrain.checkpoint.piece_files import write_pieces
-from pretrain.checkpoint.snapshot import Snapshot, StaticFiles, json_bytes
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.engine.pieces import MOMENTS
 
 _POLL_S = 0.02
@@ -74,7 +74,7 @@ def _small_files(snapshot: Snapshot, static: StaticFiles) -> dict[str, bytes]:
         "cursor": snapshot.cursor,
         "adam_steps": snapshot.pieces.adam_steps,
     }
-    return {STATE_NAME: json_bytes(state), **static.files}
+    return {STATE_NAME: document_bytes(state), **static.files}
 
 
 def gather_parts(

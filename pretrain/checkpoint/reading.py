@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cluster.errors import UserError
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.finding import STATE_NAME
 from pretrain.checkpoint.listing import FORMAT, OLDEST_FORMAT, Listing, read_listing
@@ -31,7 +31,7 @@ class CommitTensors:
         """Raises UserError when the commit is of another format or its pieces do not fit together."""
         self.folder = folder
         self._listing = _listing_of_now(folder)
-        self.state: dict[str, Any] = read_json(folder / STATE_NAME)
+        self.state: dict[str, Any] = read_document(folder / STATE_NAME, "use another checkpoint")
         self._masters = StoredTensors(self._paths("weights-*.safetensors"))
 
     @property

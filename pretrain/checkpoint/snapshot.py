@@ -1,10 +1,10 @@
 """What one rank hands over for a commit, and what rank 0 adds to it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.storage import document_bytes
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.engine.pieces import EnginePieces
 from pretrain.model.memory import SegmentMemory
@@ -38,13 +38,8 @@ class StaticFiles:
         """A pretraining run's; `tokenizer` are the bytes of tokenizer.json."""
         return cls(
             {
-                "config.json": json_bytes(identity.to_json()),
-                "model.json": json_bytes(description.to_json()),
+                "config.json": document_bytes(identity.to_json()),
+                "model.json": document_bytes(description.to_json()),
                 "tokenizer.json": tokenizer,
             }
         )
-
-
-def json_bytes(value: Any) -> bytes:
-    """As the small files of a commit are written."""
-    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

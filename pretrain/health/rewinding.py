@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from pretrain.agreement import agreed
 from pretrain.attempt import Attempt
-from pretrain.checkpoint.finding import discard_newer, problem_of
-from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.finding import discard_newer, last_valid_before
+from pretrain.checkpoint.listing import step_of
 from pretrain.health.rewinds import Rewind, write_rewinds
 from pretrain.health.spikes import Spike
 from pretrain.recorder import tell_rewind
@@ -20,7 +20,7 @@ def rewind(state: TrainState, spike: Spike, cause: str, this: Attempt) -> bool:
     Collective. The caller then starts from the newest commit again, as after a kill.
     """
     this.saver.wait()
-    back_to = agreed(lambda: _last_valid_before(this.run.checkpoints, spike.first_step))
+    back_to = agreed(lambda: last_valid_before(this.run.checkpoints, spike.first_step))
     refusal = _refusal(state, back_to)
     if refusal or back_to is None:
         this.recorder.event(f"not going back: {refusal}", "warning")
@@ -39,9 +39,3 @@ def _refusal(state: TrainState, back_to: Path | None) -> str | None:
     if len(state.rewinds) >= most:
         return f"health.max_rewinds={most} were made"
     return "no commit from before the spike is left" if back_to is None else None
-
-
-def _last_valid_before(checkpoints: Path, step: int) -> Path | None:
-    """The newest sound commit of the state before `step` (counted from 1)."""
-    candidates = (folder for folder in step_folders(checkpoints) if (step_of(folder) or 0) < step)
-    return next((folder for folder in candidates if problem_of(folder) is None), None)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, read_json, write_document
 
 HANG_NAME = "hang.json"
 EXIT_HANGING = 75
@@ -55,7 +55,7 @@ def take_hang_report(folder: Path) -> str | None:
     path = folder / HANG_NAME
     if not path.exists():
         return None
-    text: str = read_json(path)["text"]
+    text: str = read_document(path)["text"]
     path.unlink()
     return text
 
@@ -113,7 +113,7 @@ class Watchdog:
                 self._write_stacks()
             with suppress(OSError, UserError):
                 if not (self._folder / HANG_NAME).exists():
-                    write_json(self._folder / HANG_NAME, {"text": self._verdict()})
+                    write_document(self._folder / HANG_NAME, {"text": self._verdict()})
             # The others, a moment later in their intervals, shall write their stacks before they lose this one.
             time.sleep(2 * self._interval_s)
         finally:

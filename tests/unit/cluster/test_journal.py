@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.errors import UserError
 from cluster.journal import Journal, JournalTail, read_journal
 
 WRITER = """
@@ -65,8 +66,12 @@ def test_tail_gives_each_record_once_and_waits_for_the_newline(tmp_path: Path) -
     journal = Journal(path)
     journal.step(1, {})
     assert [record.step for record in tail.new_records()] == [1]
-    line = json.dumps({"kind": "step", "time_s": 0.0, "step": 2, "metrics": {}}) + "\n"
-    with path.open("a") as file:
+    before = path.read_bytes()
+    journal.step(2, {})
+    journal.close()
+    line = path.read_bytes().removeprefix(before)
+    path.write_bytes(before)
+    with path.open("ab") as file:
         file.write(line[:10])
         file.flush()
         assert tail.new_records() == []
@@ -108,6 +113,88 @@ def test_tail_reads_a_journal_begun_anew_from_its_beginning(tmp_path: Path, way:
     again.step(13, {})
     assert [record.step for record in tail.new_records()] == [13]
     again.close()
+
+
+def written(path: Path, attempts: int = 2) -> list[bytes]:
+    """The lines of a journal that several attempts wrote; between them a kill tore a line."""
+    for attempt in range(attempts):
+        journal = Journal(path)
+        journal.event("begins", name="attempt", attempt=attempt)
+        for step in range(1, 5):
+            journal.step(step, {"loss": 2.5 / step}, {"cursor": step, "applied": True})
+        journal.close()
+        if attempt < attempts - 1:
+            path.write_bytes(path.read_bytes() + b'{"kind":"step","time_s":17')
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_no_changed_byte_of_a_whole_line_is_read(tmp_path: Path) -> None:
+    """One bit of every byte but the last newline: without it the last line is one that a kill tore."""
+    path = tmp_path / "journal.jsonl"
+    data = b"".join(written(path))
+    records = read_journal(path)
+    num_named = 0
+    for place in range(len(data) - 1):
+        mask = 1 << place % 8
+        changed = bytearray(data)
+        changed[place] ^= mask
+        path.write_bytes(changed)
+        try:
+            assert read_journal(path) == records, (place, mask)
+        except UserError as error:
+            num_named += str(error).startswith(f"{path} is damaged (line ")
+    assert num_named > 0.95 * len(data)  # all but what a kill tore
+
+
+@pytest.mark.parametrize("change", ["removed", "repeated", "moved"])
+def test_no_line_can_be_removed_repeated_or_moved(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = written(path)
+    records = read_journal(path)
+    for place in range(len(lines) - 1):
+        left = lines.copy()
+        if change == "repeated":
+            left.insert(place, left[place])
+        else:
+            line = left.pop(place)
+            if change == "moved":
+                left.insert(place + 1, line)
+        path.write_bytes(b"".join(left))
+        if b"\x18" in lines[place] and change != "moved":
+            assert read_journal(path) == records  # what a kill tore says nothing
+            continue
+        if b"\x18" in lines[place] + lines[place + 1]:
+            continue
+        with pytest.raises(UserError, match="is damaged"):
+            read_journal(path)
+
+
+def test_a_killed_attempt_that_lives_on_beside_a_new_one_spoils_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    old = Journal(path)
+    old.step(1, {})
+    new = Journal(path)
+    old.step(2, {})
+    new.step(2, {})
+    old.step(3, {})
+    new.step(3, {})
+    assert [record.step for record in read_journal(path)] == [1, 2, 2, 3, 3]
+    old.close()
+    new.close()
+
+
+def test_a_journal_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    old = [json.dumps({"kind": "step", "time_s": 0.0, "step": step, "metrics": {}}) for step in (1, 2)]
+    path.write_text(f"{old[0]}\n{old[1][:9]}\n{old[1]}\n")
+    assert [record.step for record in read_journal(path)] == [1, 2]
+    journal = Journal(path)
+    journal.step(3, {})
+    journal.close()
+    assert [record.step for record in read_journal(path)] == [1, 2, 3]
+    path.write_text(f"{path.read_text()}{old[0]}\n")
+    with pytest.raises(UserError, match="line 5: it was changed"):
+        read_journal(path)
 
 
 class SmallDisk:

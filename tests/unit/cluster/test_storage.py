@@ -1,4 +1,5 @@
 import errno
+import json
 import math
 import os
 import subprocess
@@ -15,10 +16,12 @@ from cluster.storage import (
     exclusive_lock,
     fingerprint,
     is_locked,
+    read_document,
     read_json,
     sha256_bytes,
     sha256_file,
     write_bytes,
+    write_document,
     write_json,
 )
 
@@ -106,3 +109,39 @@ def test_a_lock_shows_while_somebody_holds_it(tmp_path: Path) -> None:
     assert not is_locked(path)
     with exclusive_lock(path):
         pass
+
+
+def test_a_document_comes_back_without_its_checksum_whatever_its_keys_are(tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    write_document(path, {"b": 1.5, "a": {10: "ä", 9: [None, True]}})
+    assert read_document(path) == {"a": {"10": "ä", "9": [None, True]}, "b": 1.5}
+    path.write_text(json.dumps(json.loads(path.read_text())))  # another layout, the same content
+    assert read_document(path) == {"a": {"10": "ä", "9": [None, True]}, "b": 1.5}
+
+
+def test_no_bit_of_a_document_changes_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    value = {"steps": 1200, "share": 0.25, "name": "left to right", "files": {"a": {"bytes": 7}}}
+    write_document(path, value)
+    data, messages = path.read_bytes(), []
+    for place in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            assert read_document(path, "restore it") == value  # as of white space
+        except UserError as error:
+            messages.append(str(error))
+    assert len(messages) > 0.7 * 8 * len(data)
+    for message in messages:
+        assert message.startswith(f"{path} is damaged (")
+        assert message.endswith(": restore it")
+
+
+def test_a_document_without_a_checksum_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    path.write_text('{"a": 1}')
+    assert read_document(path) == {"a": 1}
+    path.write_text("[1]")
+    with pytest.raises(UserError, match="is damaged .not a JSON object.: remove it"):
+        read_document(path)

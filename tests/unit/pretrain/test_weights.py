@@ -1,6 +1,5 @@
 """A model's folder brings back the model, or says what is wrong."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from cluster.errors import UserError
+from cluster.storage import read_document, write_document
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, load_pretrained, save_model
@@ -56,7 +56,7 @@ def test_sizes_that_cannot_be_are_refused(
     key: str, value: float, saved: tuple[TwoStreamTransformer, Path]
 ) -> None:
     config = saved[1] / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
+    write_document(config, read_document(config) | {key: value})
     with pytest.raises(UserError, match="does not describe a model"):
         load_pretrained(saved[1])
 
@@ -77,7 +77,7 @@ def test_unknown_segments_are_of_512_tokens_whatever_the_memory(
     assert ModelDescription.of(model, None).segment_tokens == segment_tokens
     save_model(model, saved[1], saved[1].parent / "tokenizer.json")
     config = saved[1] / "config.json"
-    stored = json.loads(config.read_text())
+    stored = read_document(config)
     del stored["segment_tokens"]
-    config.write_text(json.dumps(stored))
+    write_document(config, stored)
     assert ModelDescription.read(config).segment_tokens == segment_tokens

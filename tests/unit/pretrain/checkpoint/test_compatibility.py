@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import UserError
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from pretrain.checkpoint.compatibility import (
     RULES,
     Rule,
@@ -172,7 +172,7 @@ def test_a_setting_without_a_rule_never_changes() -> None:
 )
 def test_a_config_of_another_version_is_told(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
     folder = write_commit(tmp_path, 1)
-    write_json(folder / "config.json", read_json(folder / "config.json") | damage)
+    write_document(folder / "config.json", read_document(folder / "config.json") | damage)
     with pytest.raises(UserError, match=told):
         RunIdentity.read(folder)
     (folder / "config.json").unlink()

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import save_file
 
 from cluster.errors import UserError
-from cluster.storage import read_json, sha256_file, write_json
+from cluster.storage import read_document, sha256_file, write_document, write_json
 from pretrain.checkpoint.files import FileEntry
 from pretrain.checkpoint.finding import (
     Damaged,
@@ -155,6 +155,6 @@ def test_the_best_commit_has_the_fewest_bits_per_byte(tmp_path: Path) -> None:
     for step, bits in enumerate([None, 3.0, 2.5, float("nan"), 2.5, 2.75], start=1):
         folder = write_commit(tmp_path, step)
         if bits is not None:
-            state = read_json(folder / "state.json") | {"validation_bits_per_byte": bits}
-            write_json(folder / "state.json", state)
+            state = read_document(folder / "state.json") | {"validation_bits_per_byte": bits}
+            write_document(folder / "state.json", state)
     assert best(tmp_path) == tmp_path / "step-00000005"

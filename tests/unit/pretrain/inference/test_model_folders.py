@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cluster.errors import UserError
-from cluster.storage import read_json, sha256_file, write_json
+from cluster.storage import read_document, sha256_file, write_document
 from data_prep.prepared import PreparedCorpus
 from pretrain.checkpoint import finding
 from pretrain.checkpoint.snapshot import StaticFiles
@@ -130,16 +130,16 @@ def test_folders_without_a_model_are_told(tmp_path: Path) -> None:
 
 
 def _other_shape(model: Path) -> None:
-    config = read_json(model / "config.json")
+    config = read_document(model / "config.json")
     config["model"]["ffn_dim"] += 8
-    write_json(model / "config.json", config)
+    write_document(model / "config.json", config)
 
 
 def _write_weights(model: Path, tensors: dict[str, torch.Tensor]) -> None:
     save_file(tensors, model / "model.safetensors")
-    config = read_json(model / "config.json")
+    config = read_document(model / "config.json")
     config["sha256"]["model.safetensors"] = sha256_file(model / "model.safetensors")
-    write_json(model / "config.json", config)
+    write_document(model / "config.json", config)
 
 
 def _without_a_tensor(model: Path) -> None:
@@ -152,9 +152,9 @@ def _other_vocabulary(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     for name in ("embedding.weight", "output_bias_V"):
         tensors[name] = torch.cat([tensors[name], tensors[name][:1]])
-    config = read_json(model / "config.json")
+    config = read_document(model / "config.json")
     config["vocab_size"] += 1
-    write_json(model / "config.json", config)
+    write_document(model / "config.json", config)
     _write_weights(model, tensors)
 
 
@@ -169,11 +169,11 @@ def _other_tokenizer(model: Path) -> None:
 
 
 def _newer_format(model: Path) -> None:
-    write_json(model / "config.json", read_json(model / "config.json") | {"format": 99})
+    write_document(model / "config.json", read_document(model / "config.json") | {"format": 99})
 
 
 def _foreign_config(model: Path) -> None:
-    write_json(model / "config.json", {"model_type": "xlnet"})
+    write_document(model / "config.json", {"model_type": "xlnet"})
 
 
 def _cut_config(model: Path) -> None:

@@ -1,0 +1,81 @@
+"""What is left of a run whose steps stay not finite: since when its losses rose, which commit is from before that,
+and under which settings it can go on from there.
+
+A loss that is not finite in step after step comes from the weights, not from what the steps read, so commits made while
+the losses rose are of no use. The event "diverged" names the commit to go back to; the next start does so.
+"""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cluster.journal import JournalRecord
+from pretrain.checkpoint.finding import last_valid_before
+from pretrain.checkpoint.listing import step_name, step_of
+from pretrain.config import HealthConfig, PretrainConfig
+from pretrain.health.spikes import SpikeDetector
+from pretrain.ledger.lineage import LedgerStep
+from pretrain.schedule import ScheduleConfig
+
+EVENT_NAME = "diverged"
+_LOOKED_AT_STEPS = 2000
+"""A rise of the loss does not take longer."""
+_NOTHING_LEARNT = 1.1
+"""Losses above so many times the first step's are worse than those of a model that has learnt nothing."""
+_TOLD_STEPS = 3
+_STARTS = ("start", "again", "stop", "end")
+
+
+def rising_from(steps: Mapping[int, LedgerStep], first_step: int, health: HealthConfig) -> int:
+    """The first of the steps directly before `first_step` whose losses were high; `first_step` where none was.
+
+    High is what the rule for loss spikes calls high, or more than a model loses that has learnt nothing.
+    """
+    applied = [made for made in steps.values() if made.applied and made.step < first_step]
+    first = steps.get(1)
+    most = _NOTHING_LEARNT * first.loss if first is not None and first.applied else math.inf
+    detector = SpikeDetector(health.spike_window_steps, health.spike_threshold, patience_steps=1)
+    high: list[int] = []
+    for made in applied[-_LOOKED_AT_STEPS:]:
+        is_high = detector.see(made.step, made.loss) is not None or made.loss > most
+        high = [*high, made.step] if is_high else []
+    return high[0] if high else first_step
+
+
+def step_to_go_back_to(checkpoints: Path, rising_from_step: int) -> int:
+    """Of the newest sound commit whose weights gave a normal loss in the step after it; 0 where there is none."""
+    commit = last_valid_before(checkpoints, rising_from_step - 1)
+    return 0 if commit is None else step_of(commit) or 0
+
+
+def pending_return(records: Sequence[JournalRecord]) -> int | None:
+    """The step to go back to at this start; None where the attempt before it did not end by diverging."""
+    last = next((one for one in reversed(records) if one.name in (EVENT_NAME, *_STARTS)), None)
+    return int(last.facts["back_to"]) if last is not None and last.name == EVENT_NAME else None
+
+
+def losses_text(steps: Mapping[int, LedgerStep], first_step: int, rising_from_step: int) -> str:
+    """The losses from the last normal one on, as far as they were finite; empty where there were none."""
+    told = [
+        made for made in steps.values() if made.applied and rising_from_step - 1 <= made.step < first_step
+    ]
+    if len(told) > _TOLD_STEPS:
+        told = [told[0], told[1], told[-1]]
+    return ", ".join(f"{made.loss:.4g} in step {made.step}" for made in told)
+
+
+def way_out(config: PretrainConfig, folder: Path, back_to: int, num_commits: int) -> str:
+    """The command that goes on, and from where; `folder` is the pretraining's in its run's folder."""
+    rate = min(config.schedule.peak_learning_rate / 10, ScheduleConfig().peak_learning_rate)
+    out = shlex.quote(str(folder.parent))
+    recipe = shlex.quote(str(folder.parent / "config.yaml"))
+    where = (
+        f"from checkpoint {step_name(back_to)}, the last one from before that" if back_to else "from step 0"
+    )
+    if not back_to and num_commits:
+        where += ", as no checkpoint from before that is left"
+    return (
+        f"`permcode pretrain --recipe {recipe} --out {out} pretrain.schedule.peak_learning_rate={rate:g} "
+        f"--accept schedule.peak_learning_rate` goes on under a lower learning rate {where}"
+    )
