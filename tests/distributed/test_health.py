@@ -1,6 +1,7 @@
 """Steps that go wrong in real training processes: skipped, gone back behind, stopped, hung."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from cluster.journal import JournalRecord, read_journal
 from pretrain.checkpoint.reading import open_commit
+from pretrain.ledger.lineage import lineage_of
 from tests.distributed.workers import Workers, final_state, small_config
 
 _STEPS = 12
@@ -39,12 +41,72 @@ def test_a_step_that_is_not_finite_changes_nothing_and_names_its_documents(
     assert all(record.metrics["loss"] < 8 for record in steps if record.facts["applied"])
 
 
-def test_too_many_such_steps_in_a_row_end_the_run_with_one_line(prep_folder: Path, tmp_path: Path) -> None:
-    config = small_config(health={"max_skipped_steps": 3})
-    antics = {"kind": "nan", "cursors": list(range(5, 12))}
-    workers = Workers(config, prep_folder, tmp_path / "run", world_size=1, antics=antics)
-    assert workers.exit_codes() == [2]
-    assert "UserError: loss not finite in 3 steps in a row, up to step 8 (document " in workers.log(0)
+def test_what_a_step_read_is_suspected_only_where_the_steps_around_it_are_finite(
+    prep_folder: Path, tmp_path: Path
+) -> None:
+    """Steps 3 and 4 are a streak, steps 8 and 10 stand alone. The commits of steps 4 and 8 come a step late."""
+    folder = tmp_path / "run"
+    antics = {"kind": "nan", "cursors": [2, 3, 7, 9]}
+    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, antics=antics).wait()
+    suspected = events(folder, "suspect_data")
+    assert [event.facts["step"] for event in suspected] == [8, 10]
+    assert all(event.facts["documents"][0] in event.text for event in suspected)
+    assert not any("document" in event.text for event in events(folder, "skipped"))
+    assert [event.facts["step"] for event in events(folder, "commit")] == [5, 9, 12]
+
+
+def test_a_stop_waits_for_a_finite_step(prep_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "stop").touch()
+    antics = {"kind": "nan", "cursors": [0, 1]}
+    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, antics=antics).wait()
+    assert [event.facts["step"] for event in events(folder, "stop")] == [3]
+
+
+@pytest.mark.parametrize("sound_steps", [0, 8])
+def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
+    prep_folder: Path, tmp_path: Path, sound_steps: int
+) -> None:
+    """No weights survive a rate of 1e30. Every step is committed, so there are commits of weights blown up.
+
+    The same settings once more change nothing: they end where they ended, not after one step.
+    """
+    folder = tmp_path / "run"
+    settings: dict[str, object] = {"num_workers": 1, "checkpoint": {"every_steps": 1}}
+    if sound_steps:
+        config = small_config(num_steps=sound_steps, **settings)
+        Workers(config, prep_folder, folder, world_size=1).wait()
+        (folder / "result.json").unlink()
+    bad = small_config(num_steps=20, schedule={"peak_learning_rate": 1e30, "warmup_steps": 2}, **settings)
+    accepted = ("num_steps", "schedule")
+    messages = set()
+    for _ in range(2):
+        workers = Workers(bad, prep_folder, folder, world_size=1, accepted=accepted)
+        assert workers.exit_codes() == [2]
+        (message,) = [line for line in workers.log(0).splitlines() if line.startswith("UserError: ")][-1:]
+        messages.add(message)
+        first = sound_steps + 2
+        assert f"loss was not finite in 5 steps in a row, {first} to {first + 4}, which did not" in message
+        assert f"(loss {losses(folder)[first - 1]:.4g} in step {first - 1})" in message
+        assert "document" not in message
+        assert max(event.facts["step"] for event in events(folder, "commit")) == first - 1
+    assert len(messages) == 1
+    key, rate, accepted_key = re.findall(r" pretrain\.(\S+)=(\S+) --accept (\S+)`", message)[0]
+    schedule, name = key.split(".")
+    assert accepted_key == key
+    cured = small_config(num_steps=20, **{schedule: {name: float(rate), "warmup_steps": 2}}, **settings)
+    Workers(cured, prep_folder, folder, world_size=1, accepted=(accepted_key, "num_steps")).wait()
+    assert events(folder, "start")[-1].facts["step"] == sound_steps
+    assert open_commit(folder / "checkpoints" / "step-00000020").adam_steps == 20
+    assert losses(folder)[20] < losses(folder)[1] < 8
+    assert lineage_of(read_journal(folder / "journal.jsonl")).problems == []
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """Of every step of the line that made the model."""
+    steps = lineage_of(read_journal(folder / "journal.jsonl")).steps
+    return {number: made.loss for number, made in steps.items()}
 
 
 def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path, tmp_path: Path) -> None:
