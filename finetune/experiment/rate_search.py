@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
-from cluster.storage import read_json, write_bytes, write_json
+from cluster.storage import read_document, write_bytes, write_document
 from finetune.training.best import BEST_NAME, Best
 from finetune.training.config import rate_name
 from finetune.training.fit import Diverged, FitEnd
@@ -87,7 +87,7 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
 
 def _finished(folder: Path) -> list[Tried] | None:
     path = folder / _NAME
-    return [Tried(**one) for one in read_json(path)["tried"]] if path.is_file() else None
+    return [Tried(**one) for one in read_document(path)["tried"]] if path.is_file() else None
 
 
 def _finish(folder: Path, tried: Sequence[Tried]) -> None:
@@ -95,7 +95,7 @@ def _finish(folder: Path, tried: Sequence[Tried]) -> None:
     kept = folder / rate_name(best_of(tried).learning_rate)
     for name in (JOURNAL_NAME, BEST_NAME):
         write_bytes(folder / name, (kept / name).read_bytes())
-    write_json(folder / _NAME, {"tried": [asdict(one) for one in tried]})
+    write_document(folder / _NAME, {"tried": [asdict(one) for one in tried]})
     for one in tried:
         place = folder / rate_name(one.learning_rate)
         shutil.rmtree(place / "checkpoints", ignore_errors=True)
