@@ -36,10 +36,17 @@ def kill_when(arguments: list[str], reached: Callable[[], bool], log: Path) -> N
     process.wait()
 
 
-def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tasks", [["completion"], pytest.param(["completion", "search"], marks=pytest.mark.slow)], ids=len
+)
+def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(
+    corpus: Path, tmp_path: Path, tasks: list[str]
+) -> None:
+    """Tasks that are ranked are trained as those that are labelled: one of the two is enough for `make test`."""
     untouched, out, log = tmp_path / "untouched", tmp_path / "killed", tmp_path / "log"
     run(command("pretrain", untouched, corpus, _MORE_STEPS))
-    arguments = command("run", out, corpus, _MORE_STEPS)
+    left_out = [f"finetune.{task}=null" for task in ("completion", "search") if task not in tasks]
+    arguments = command("run", out, corpus, _MORE_STEPS, *left_out)
 
     def steps_done() -> int:
         journals = list(out.glob("pretrain-*/journal.jsonl"))
@@ -47,8 +54,9 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, t
 
     kill_when(arguments, lambda: any(out.glob("prep-*/work/*")), log)
     kill_when(arguments, lambda: steps_done() >= 14, log)
-    kill_when(arguments, lambda: any(out.glob("completion-*/scratch/seed-0/journal.jsonl")), log)
-    kill_when(arguments, lambda: any(out.glob("search-*/scratch/seed-0/journal.jsonl")), log)
+    for task in tasks:
+        in_training = f"{task}-*/scratch/seed-0/journal.jsonl"
+        kill_when(arguments, lambda in_training=in_training: any(out.glob(in_training)), log)
     printed = run(arguments).stdout
 
     assert "pretrain: skipped" in printed
