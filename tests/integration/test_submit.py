@@ -8,9 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,9 +62,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield packed
 
 
-def submit(head: RayHead, folder: Path, entrypoint: list[str], key: str) -> tuple[int, str]:
-    """The exit status and what the terminal showed."""
-    console = Console(file=io.StringIO(), width=200)
+def submit(
+    head: RayHead, folder: Path, entrypoint: list[str], key: str, shown: io.StringIO | None = None
+) -> tuple[int, str]:
+    """The exit status and what the terminal showed, which is in `shown` while the job runs."""
+    shown = shown or io.StringIO()
+    console = Console(file=shown, width=200)
     code = submit_job(
         entrypoint=entrypoint,
         working_folder=folder,
@@ -73,8 +76,14 @@ def submit(head: RayHead, folder: Path, entrypoint: list[str], key: str) -> tupl
         reporter=Reporter(console=console),
         environment={"GREETING": "hello with spaces"},
     )
-    assert isinstance(console.file, io.StringIO)
-    return code, console.file.getvalue()
+    return code, shown.getvalue()
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def test_job_runs_our_packed_code_and_ends_with_its_status(
@@ -94,20 +103,22 @@ def test_job_runs_our_packed_code_and_ends_with_its_status(
 
 
 def test_running_job_is_followed_not_doubled(head: RayHead, folder: Path, tmp_path: Path) -> None:
-    marker, program = tmp_path / "starts", "echo started >> $0; echo begin; sleep 8; printf 'no newline'"
-    entrypoint = ["sh", "-c", program, str(marker)]
-    first: list[tuple[int, str]] = []
-    thread = threading.Thread(target=lambda: first.append(submit(head, folder, entrypoint, "twice" * 4)))
-    thread.start()
-    deadline_s = time.monotonic() + 60
-    while not marker.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.2)
-    code, text = submit(head, folder, entrypoint, "twice" * 4)
-    thread.join(timeout=60)
-    assert code == 0
-    assert "job permcode-twicetwicetw-1 already does this: following it" in text
-    for shown in (text, first[0][1]):
-        lines = shown.splitlines()
+    marker, released = tmp_path / "starts", tmp_path / "released"
+    program = "echo started >> $0; echo begin; until [ -e $1 ]; do sleep 0.1; done; printf 'no newline'"
+    entrypoint = ["sh", "-c", program, str(marker), str(released)]
+    shown = [io.StringIO(), io.StringIO()]
+    with ThreadPoolExecutor() as threads:
+        try:
+            first = threads.submit(submit, head, folder, entrypoint, "twice" * 4, shown[0])
+            wait_for(marker.exists)
+            second = threads.submit(submit, head, folder, entrypoint, "twice" * 4, shown[1])
+            wait_for(lambda: "following it" in shown[1].getvalue())
+        finally:
+            released.touch()
+    assert (first.result()[0], second.result()[0]) == (0, 0)
+    assert "job permcode-twicetwicetw-1 already does this: following it" in shown[1].getvalue()
+    for text in shown:
+        lines = text.getvalue().splitlines()
         assert (lines.count("begin"), lines.count("no newline")) == (1, 1)
     assert marker.read_text() == "started\n"
 
@@ -115,15 +126,16 @@ def test_running_job_is_followed_not_doubled(head: RayHead, folder: Path, tmp_pa
 def test_interrupt_ends_the_following_and_the_job_goes_on(
     head: RayHead, folder: Path, tmp_path: Path
 ) -> None:
-    marker = tmp_path / "finished"
+    marker, released = tmp_path / "finished", tmp_path / "released"
     code = (
         "import sys; from pathlib import Path; from cluster.jobs import submit_job\n"
         "from cluster.reporter import Reporter\n"
-        "sys.exit(submit_job(entrypoint=['sh', '-c', 'echo begin; sleep 6; touch $0', sys.argv[3]],\n"
+        "sys.exit(submit_job(entrypoint=['sh', '-c', sys.argv[3], *sys.argv[4:]],\n"
         "  working_folder=Path(sys.argv[1]), address=sys.argv[2], submission_key='interrupted-job',\n"
         "  reporter=Reporter()))"
     )
-    command = [sys.executable, "-c", code, str(folder), head.address, str(marker)]
+    program = "echo begin; until [ -e $1 ]; do sleep 0.1; done; touch $0"
+    command = [sys.executable, "-c", code, str(folder), head.address, program, str(marker), str(released)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as follower:
         assert follower.stdout is not None
         for line in follower.stdout:
@@ -135,10 +147,9 @@ def test_interrupt_ends_the_following_and_the_job_goes_on(
     assert "the job goes on" in rest
     assert f"ray job stop --address {head.address} permcode-interrupted--1" in rest
     assert "Traceback" not in rest
-    deadline_s = time.monotonic() + 30
-    while not marker.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.2)
-    assert marker.exists()
+    assert not marker.exists()
+    released.touch()
+    wait_for(marker.exists)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """The model, in every choice of its config, equals the loop reference: logits and all gradients."""
 
+from functools import cache
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from tests.numerics.two_stream_cases import (
     CHOICES,
     LANES,
     LENGTH,
+    Case,
     filled_memory,
     predict,
     random_case,
@@ -43,26 +47,32 @@ def test_one_target_and_all_targets_equal_the_loop_reference(num_targets: int) -
         assert (logits[lane] - expected).abs().max() < FP64_TOLERANCE
 
 
+def gradient_case() -> tuple[Case, Tensor]:
+    """A case and what it predicts."""
+    case = random_case(3, gap_tokens=2)
+    return case, torch.arange(case.targets.rank_BX.numel()) % 13
+
+
+@cache
+def reference_gradients(choice: str) -> dict[str, Tensor | None]:
+    model, (case, wanted) = small_model(choice), gradient_case()
+    memory = filled_memory(model, 3, 3)
+    lanes = [
+        reference_logits(model, case.tokens_BL, case.content, case.targets, memory, lane)
+        for lane in range(LANES)
+    ]
+    functional.cross_entropy(torch.stack(lanes).flatten(0, 1), wanted).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("choice", CHOICES)
 def test_gradients_equal_the_loop_reference(choice: str, checkpointing: bool) -> None:
-    case = random_case(3, gap_tokens=2)
-    wanted = torch.arange(case.targets.rank_BX.numel()) % 13
-    gradients = []
-    for use_reference in (False, True):
-        model = small_model(choice)
-        model.activation_checkpointing = checkpointing
-        memory = filled_memory(model, 3, 3)
-        if use_reference:
-            lanes = [
-                reference_logits(model, case.tokens_BL, case.content, case.targets, memory, lane)
-                for lane in range(LANES)
-            ]
-            logits = torch.stack(lanes)
-        else:
-            logits = predict(model, case, memory).logits_BPV
-        functional.cross_entropy(logits.flatten(0, 1), wanted).backward()
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        assert gradient is not None, f"{name} has no gradient"
-        assert (gradient - gradients[1][name]).abs().max() < FP64_TOLERANCE, name
+    model, (case, wanted) = small_model(choice), gradient_case()
+    model.activation_checkpointing = checkpointing
+    logits = predict(model, case, filled_memory(model, 3, 3)).logits_BPV
+    functional.cross_entropy(logits.flatten(0, 1), wanted).backward()
+    expected = reference_gradients(choice)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert (parameter.grad - expected[name]).abs().max() < FP64_TOLERANCE, name
