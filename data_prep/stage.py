@@ -66,6 +66,8 @@ def run_prep(
         if summary is not None:
             return summary
         (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    for reason in inputs.missing:
+        reporter.line(f"prep: goes on without {reason}")
     return _Preparation(config, seed, folder, reporter, requests).run(inputs)
 
 

@@ -13,7 +13,7 @@ from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from pipeline.accepting import GROWING, config_of, take_over
 from pipeline.champion import register_best
-from pipeline.experiment_config import ExperimentRunConfig, prep_folder
+from pipeline.experiment_config import ExperimentRunConfig, prep_folder, pretrained_on
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
 from pipeline.graph import Stage, plan
@@ -60,7 +60,9 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
     task = task_stage(
         config.task.kind,
         experiment,
-        start=lambda context: StartingPoint(config.model.absolute(), prep_folder(config)),
+        start=lambda context: StartingPoint(
+            config.model.absolute(), prep_folder(config), pretrained_on=pretrained_on(config.model)
+        ),
         signature=partial(_signature, config),
     )
     report = Stage(

@@ -10,7 +10,7 @@ from cluster.errors import UserError
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import without_null_systems
-from pipeline.prep_folder import find_prep_folder, prep_read_by
+from pipeline.prep_folder import corpora_read_by, find_prep_folder, prep_read_by
 from pipeline.run_sections import PlaceConfig
 from pretrain.inference.folders import find_model_folder
 
@@ -70,6 +70,12 @@ def _pretraining_of(model: Path) -> Path | None:
     except UserError:
         return None  # told by who uses the model
     return next((path for path in (folder, *folder.parents) if path.name.startswith("pretrain-")), None)
+
+
+def pretrained_on(model: Path) -> tuple[str, ...]:
+    """Locations of the prepared corpora that `model` was pretrained on; () where nothing tells, or one is gone."""
+    pretrain = _pretraining_of(model.absolute())
+    return () if pretrain is None else corpora_read_by(pretrain)
 
 
 def checked_prep(folder: Path) -> Path:

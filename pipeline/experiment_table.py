@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.reporter import duration_text
-from finetune.experiment.results import cut_texts, rates_text
+from finetune.experiment.results import cut_texts, overlap_text, rates_text
 from finetune.experiment.robustness import robustness_rows
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
@@ -41,6 +41,8 @@ class SystemTable:
     rows: list[SystemRow]
     baseline: str
     headline: str
+    overlap: str
+    """What of the test split stands in the pretraining corpus; "" where that was not looked for."""
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "SystemTable":
@@ -49,7 +51,9 @@ class SystemTable:
         columns = list(dict.fromkeys(name for found in systems.values() for name in found["metrics"]))
         order = sorted(systems, key=lambda name: -systems[name]["metrics"][headline]["value"])
         rows = [_row(name, systems[name], columns, headline) for name in order]
-        return cls(columns, rows, summary["baseline"], headline)
+        facts = summary.get("overlap")
+        overlap = f"verbatim in the pretraining corpus: {overlap_text(facts)}" if facts else ""
+        return cls(columns, rows, summary["baseline"], headline, overlap)
 
 
 def _row(name: str, found: Mapping[str, Any], columns: list[str], headline: str) -> SystemRow:
@@ -146,6 +150,7 @@ def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
         *(line.rstrip() for line in text.getvalue().rstrip().splitlines()),
         *(_robustness_lines(robustness) if robustness else []),
         *([f"data: {facts}"] if facts else []),
+        *([found.overlap] if found.overlap else []),
         *_cut_lines(summary["systems"]),
         *rate_lines(summary),
     ]

@@ -9,6 +9,8 @@ from cluster.storage import read_document
 from data_prep.manifest import MANIFEST_NAME
 from pipeline.run_folder import CONFIG_NAME
 from pipeline.stage_record import read_record
+from pretrain.checkpoint.compatibility import IDENTITY_NAME
+from pretrain.data.config import DataConfig
 from pretrain.run import PREP_NAME
 
 
@@ -55,6 +57,16 @@ def prep_read_by(pretrain: Path) -> Path | None:
         key = record.inputs.get("prep", "") if record is not None else ""
         found = [path for path in run.glob("prep-*") if key.startswith(path.name.removeprefix("prep-"))]
     return next((path for path in found if _is_finished(path)), None)
+
+
+def corpora_read_by(pretrain: Path) -> tuple[str, ...]:
+    """Locations of all prepared corpora that a run's pretraining reads; () where nothing tells, or one is gone."""
+    prep, record = prep_read_by(pretrain), read_record(pretrain)
+    commits = sorted(pretrain.glob(f"checkpoints/step-*/{IDENTITY_NAME}"))
+    if prep is None or (record is None and not commits):
+        return ()
+    config = read_document(commits[-1])["pretrain"] if record is None else record.config
+    return DataConfig.model_validate(config.get("data", {})).locations(str(prep))
 
 
 def _is_finished(folder: Path) -> bool:

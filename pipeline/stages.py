@@ -18,6 +18,7 @@ from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
 from pipeline.graph import Stage, StageContext
 from pipeline.task_stage import StartingPoint, data_hashes, task_stage
 from pretrain.checkpoint.compatibility import without_free
+from pretrain.data.config import DataConfig
 
 
 def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> list[Stage]:
@@ -45,7 +46,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             task_stage(
                 name,
                 task,
-                start=_pretrained,
+                start=partial(_pretrained, config.pretrain.data),
                 signature=partial(_data_signature, task),
                 inputs=("prep", "pretrain"),
             )
@@ -104,9 +105,14 @@ def _check_tasks(config: RunConfig, prep: Path) -> None:
             raise UserError(f"finetune.{name}: {error}") from None
 
 
-def _pretrained(context: StageContext) -> StartingPoint:
+def _pretrained(data: DataConfig, context: StageContext) -> StartingPoint:
     prep = context.inputs["prep"]
-    return StartingPoint(context.inputs["pretrain"] / "model", prep, sha256_file(prep / MANIFEST_NAME))
+    return StartingPoint(
+        context.inputs["pretrain"] / "model",
+        prep,
+        sha256_file(prep / MANIFEST_NAME),
+        data.locations(str(prep.absolute())),
+    )
 
 
 def _data_signature(task: ExperimentConfig) -> str:

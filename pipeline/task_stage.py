@@ -29,6 +29,8 @@ class StartingPoint:
     corpus_sha256: str = ""
     """Of the corpus's manifest where the stage's key does not hold it: what owners withdrew is gone from the corpus,
     and systems judged before then were judged by other items."""
+    pretrained_on: tuple[str, ...] = ()
+    """Locations of the prepared corpora that the model was pretrained on; none where nothing tells."""
 
 
 def task_stage(
@@ -72,7 +74,9 @@ def _run(
     begins = start(context)
     corpus = {"corpus": begins.corpus_sha256} if begins.corpus_sha256 else {}
     inputs = fingerprint({"version": _VERSION, "signature": context.signature, **corpus})
-    summary = run_experiment(config, begins.model, begins.prep, context.folder, inputs, context.reporter)
+    summary = run_experiment(
+        config, begins.model, begins.prep, context.folder, inputs, context.reporter, begins.pretrained_on
+    )
     first = next(iter(job_paths(config).values()))[2]
     judged = judged_fingerprint(
         config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME

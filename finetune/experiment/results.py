@@ -69,6 +69,16 @@ def rates_text(found: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
+def overlap_text(facts: Mapping[str, Any]) -> str:
+    """For people: "37 of 6,267 candidates, 2 of 472 answers (8 too short to tell)"."""
+    parts = []
+    for role, counts in facts["texts"].items():
+        short = f" ({counts['too_short']:,} too short to tell)" if counts["too_short"] else ""
+        parts.append(f"{counts['verbatim']:,} of {counts['texts']:,} {role}{short}")
+    share = facts["searched_share"]
+    return ", ".join(parts) + ("" if share == 1 else f", in the {share:.1%} of the corpus that were searched")
+
+
 def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:
     first = runs[0]
     metrics = {name: _over_seeds([run["metrics"][name] for run in runs]) for name in first["metrics"]}

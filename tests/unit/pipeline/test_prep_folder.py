@@ -7,8 +7,8 @@ import pytest
 
 from cluster.errors import UserError
 from cluster.storage import write_json
-from pipeline.experiment_config import ExperimentRunConfig, prep_folder
-from pipeline.prep_folder import PrepFolder, find_prep_folder, prep_read_by
+from pipeline.experiment_config import ExperimentRunConfig, prep_folder, pretrained_on
+from pipeline.prep_folder import PrepFolder, corpora_read_by, find_prep_folder, prep_read_by
 from pipeline.run_folder import config_text
 from pipeline.stage_record import StageRecord, write_record
 from pipeline.trace_view import step_lines
@@ -84,3 +84,22 @@ def test_steps_are_not_traced_in_another_corpus_than_they_read(run: Path) -> Non
     pretraining(run, "c", A, begun_s=2000, finished=True)
     with pytest.raises(UserError, match=rf"reads prep-{A}, not prep-{B}: give the run's --out folder"):
         step_lines(find_prep_folder(run / f"prep-{B}"), 0, 0, None)
+
+
+def test_all_corpora_that_a_model_was_pretrained_on_are_known_by_its_record_or_its_newest_commit(
+    run: Path,
+) -> None:
+    stage = pretraining(run, "c", A, begun_s=2000, finished=True)
+    own = str((run / f"prep-{A}").resolve())
+    assert corpora_read_by(stage) == pretrained_on(stage / "model") == (own,)
+    data = {"own_weight": 0.0, "corpora": [{"location": "s3://bucket/prep"}]}
+    for step, part in ((9, {}), (10, {"data": data})):
+        commit = stage / "checkpoints" / f"step-{step:08}"
+        commit.mkdir(parents=True)
+        write_json(commit / "config.json", {"pretrain": part})
+    assert corpora_read_by(stage) == (own,), "the record counts"
+    (stage / "STAGE.json").unlink()
+    assert corpora_read_by(stage) == ("s3://bucket/prep",)
+    (run / f"prep-{A}" / "manifest.json").unlink()
+    assert corpora_read_by(stage) == ()
+    assert pretrained_on(run.parent) == ()

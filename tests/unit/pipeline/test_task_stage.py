@@ -12,8 +12,9 @@ from pipeline import task_stage as module
 from pipeline.forgetting import _what_stays
 from pipeline.graph import StageContext
 from pipeline.recipe import load_run_config
-from pipeline.stages import _check_tasks
+from pipeline.stages import _check_tasks, _pretrained
 from pipeline.task_stage import StartingPoint, task_stage
+from pretrain.data.config import CorpusConfig, DataConfig
 from tests.example_corpus import stdlib_packages, write_corpus
 
 _CONFIG = ExperimentConfig.model_validate(
@@ -26,19 +27,45 @@ def test_systems_judged_before_owners_withdrew_are_judged_again(
 ) -> None:
     given: list[str] = []
 
-    def work(config: Any, model: Path, prep: Path, folder: Path, inputs: str, reporter: Reporter) -> None:
+    def work(
+        config: Any,
+        model: Path,
+        prep: Path,
+        folder: Path,
+        inputs: str,
+        reporter: Reporter,
+        read: tuple[str, ...],
+    ) -> None:
         given.append(inputs)
+        assert read == ("there",)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "run_experiment", work)
     for corpus in ("one", "one", "other", ""):
         stage = task_stage(
-            "t", _CONFIG, lambda context, corpus=corpus: StartingPoint(tmp_path, None, corpus), str
+            "t",
+            _CONFIG,
+            lambda context, corpus=corpus: StartingPoint(tmp_path, None, corpus, ("there",)),
+            str,
         )  # type: ignore[misc]
         with pytest.raises(KeyboardInterrupt):
             stage.run(StageContext(tmp_path, {}, Reporter()))
     assert given[0] == given[1]
     assert len(set(given)) == 3
+
+
+def test_a_run_s_tasks_know_all_corpora_that_it_pretrains_on(tmp_path: Path) -> None:
+    (tmp_path / "prep-1").mkdir()
+    (tmp_path / "prep-1" / "manifest.json").write_text("{}")
+    context = StageContext(
+        tmp_path, {"prep": tmp_path / "prep-1", "pretrain": tmp_path / "pretrain-1"}, Reporter()
+    )
+    other = CorpusConfig(location="s3://bucket/prep")
+    own = str(tmp_path / "prep-1")
+    assert _pretrained(DataConfig(corpora=(other,)), context).pretrained_on == (own, "s3://bucket/prep")
+    assert _pretrained(DataConfig(corpora=(other,), own_weight=0), context).pretrained_on == (
+        "s3://bucket/prep",
+    )
 
 
 def test_forgetting_names_the_folders_of_what_was_judged(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from data_prep.prepared import open_prepared
 from data_prep.sources.config import ColumnsConfig, JsonlConfig
 from data_prep.stage import run_prep
 from data_prep.text.licences import LicenceConfig
+from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 pytestmark = pytest.mark.usefixtures("in_process")
 PROSE = (
@@ -65,15 +66,35 @@ def test_what_holds_an_evaluation_item_is_dropped_and_named(
     items.write_text(json.dumps({"task": "fox/1", "solution": story(5, 60)}) + "\n", encoding="utf-8")
     leaked = corpus / "package2" / "leaked.py"
     leaked.write_text("x = 1\n" * 30 + story(5, 60) + "y = 2\n" * 30, encoding="utf-8")
-    sets = {"mine": EvaluationSetConfig(path=str(items), fields=("solution",), id_field="task")}
+    sets = {
+        "mine": EvaluationSetConfig(path=str(items), fields=("solution",), id_field="task"),
+        "theirs": EvaluationSetConfig(path=str(tmp_path / "none.jsonl"), required=False),
+    }
     watched = config.model_copy(update={"decontamination": DecontaminationConfig(sets=sets)})
-    summary = run_prep(watched, 0, tmp_path / "prep", Reporter())
+    reporter = RecordingReporter()
+    summary = run_prep(watched, 0, tmp_path / "prep", reporter)
+    assert [line for line in reporter.lines if "goes on without" in line] == [
+        f"prep: goes on without evaluation set theirs: no file at {tmp_path}/none.jsonl: correct its path"
+    ]
     row = rows_by_path(tmp_path / "prep")["package2/leaked.py"]
     assert (row["rule"], row["detail"]) == ("contaminated", "mine/fox/1")
     assert summary["dropped_by_rule"]["contaminated"] == 1
     before = input_signature(watched)
     items.write_text(json.dumps({"task": "fox/1", "solution": story(6, 60)}) + "\n", encoding="utf-8")
     assert input_signature(watched) != before
+
+
+def test_vendored_files_are_rows_of_the_ledger_and_counted(
+    corpus: Path, config: PrepConfig, tmp_path: Path
+) -> None:
+    for name in ("package1/node_modules/a.py", "package1/node_modules/deep/b.py", "package2/build/c.py"):
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_text(story(len(name)), encoding="utf-8")
+    summary = run_prep(config, 0, tmp_path / "prep", Reporter())
+    assert summary["dropped_by_rule"]["vendored"] == 3
+    row = rows_by_path(tmp_path / "prep")["package1/node_modules/deep/b.py"]
+    assert (row["fate"], row["rule"], row["detail"]) == ("dropped", "vendored", "node_modules/")
+    assert row["num_bytes"] == (corpus / "package1/node_modules/deep/b.py").stat().st_size
 
 
 def test_a_repositorys_licence_file_speaks_for_its_files(

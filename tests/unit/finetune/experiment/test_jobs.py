@@ -1,5 +1,6 @@
 """A job that is judged: told how far it is, stopped in between, judged again."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,13 @@ def test_judging_is_stopped_leaves_nothing_and_is_done_again(place: Workplace, t
     told = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
     assert told[:2] == ["judging the test split"] * 2, "once for each time"
     assert told[-1] == "judging the test split, 40 of 40 items"
+
+
+def test_items_seen_in_pretraining_are_also_left_out_of_the_headline(
+    place: Workplace, tmp_path: Path
+) -> None:
+    job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
+    assert run_job(job, replace(place, overlapping=frozenset({1, 4, 7})), stop) is True
+    metrics = read_json(job.result)["metrics"]
+    assert metrics["bleu_unseen"]["num_items"] == 37
+    assert next(iter(metrics)) == "bleu"

@@ -1,0 +1,144 @@
+"""What of a task's test items stands in the text that the base model was pretrained on."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from cluster.storage import fingerprint, read_document, write_document
+from data_prep.prepared import open_prepared
+from finetune.examples import Code, Labelled, Pair, Pool
+from finetune.experiment.choices import task_of
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.results import overlap_text
+from finetune.metrics.measured import Measured
+from finetune.tasks.base import Source
+from finetune.tasks.humaneval import HumanEvalConfig
+
+_NAME = "overlap.json"
+_WORK_NAME = ".overlap"
+_SUFFIX = "_unseen"
+
+
+@dataclass(frozen=True)
+class JudgedText:
+    """A text of the test split, what it is there ("sources", "answers"), and the items that stand or fall by it."""
+
+    role: str
+    text: str
+    items: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """`facts` are for people and for the experiment's result.json; `items` the numbers of the test items of which a
+    text stands verbatim in the corpus."""
+
+    facts: dict[str, Any]
+    items: frozenset[int]
+
+
+def overlap_of(
+    config: ExperimentConfig, prep: Path | None, corpora: Sequence[str], folder: Path, reporter: Reporter
+) -> Overlap | None:
+    """The overlap with the prepared corpora at `corpora`, those the base was pretrained on.
+
+    None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, where
+    nobody knows what the base was pretrained on, and, with a warning, where that cannot be read. Found once: it
+    is kept in `folder`. Needs an open Ray session.
+    """
+    task = task_of(config.task)
+    if not corpora or not (task.files() or isinstance(config.task, HumanEvalConfig)):
+        return None
+    data = task.load(Source(prep, config.seed))
+    texts = list(judged_texts(data.test))
+    try:
+        manifests = [open_prepared(location).manifest_sha256 for location in corpora]
+        key = fingerprint([manifests, [(one.role, one.text, one.items) for one in texts]])
+        path = folder / _NAME
+        if path.is_file() and (kept := read_document(path)).get("key") == key:
+            return Overlap(kept["facts"], frozenset(kept["items"]))
+        found = _searched(texts, corpora, folder.absolute() / _WORK_NAME, reporter)
+    except UserError as error:
+        reporter.warn(f"{config.task.kind}: what the base has seen of the test split is not known: {error}")
+        return None
+    facts = found.facts | {"items": _num_items(data.test), "items_verbatim": len(found.items)}
+    write_document(path, {"key": key, "facts": facts, "items": sorted(found.items)})
+    shutil.rmtree(folder / _WORK_NAME, ignore_errors=True)
+    if any(counts["verbatim"] for counts in facts["texts"].values()):
+        reporter.warn(
+            f"{config.task.kind}: of the test split stand verbatim in what the base was pretrained on: "
+            f"{overlap_text(facts)}; prep.decontamination.sets keeps a set out (docs/data_prep.md)"
+        )
+    return replace(found, facts=facts)
+
+
+def judged_texts(test: Pool | Sequence[Any]) -> Iterator[JudgedText]:
+    """Every different text of each role, with all items that have it."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for role, text, items in _pool_texts(test) if isinstance(test, Pool) else _item_texts(test):
+        found.setdefault((role, text), set()).update(items)
+    for (role, text), numbers in found.items():
+        yield JudgedText(role, text, tuple(sorted(numbers)))
+
+
+def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -> list[Measured]:
+    """The headline metric again without the overlapping test items; [] where there are none or no others, or where the
+    metric is not of the test items one by one."""
+    if headline.num_items != num_items or len(overlapping) in (0, num_items):
+        return []
+    kept = [number for number in range(num_items) if number not in overlapping]
+    statistics_NS = headline.statistics_NS[kept]
+    return [replace(headline, name=headline.name + _SUFFIX, statistics_NS=statistics_NS)]
+
+
+def _searched(
+    texts: Sequence[JudgedText], corpora: Sequence[str], folder: Path, reporter: Reporter
+) -> Overlap:
+    from data_prep.decontamination.search import search_corpora
+
+    found = search_corpora([one.text for one in texts], corpora, folder, reporter)
+    counts: dict[str, dict[str, int]] = {}
+    items: set[int] = set()
+    for one, share in zip(texts, found.share_T, strict=True):
+        of_role = counts.setdefault(one.role, {"texts": 0, "too_short": 0, "verbatim": 0, "half": 0})
+        of_role["texts"] += 1
+        of_role["too_short"] += bool(np.isnan(share))
+        of_role["verbatim"] += bool(share == 1)
+        of_role["half"] += bool(share > 0)
+        if share == 1:
+            items.update(one.items)
+    return Overlap({"texts": counts, "searched_share": found.searched_share}, frozenset(items))
+
+
+def _pool_texts(pool: Pool) -> Iterator[tuple[str, str, Iterable[int]]]:
+    for number, query in enumerate(pool.queries):
+        yield "queries", query, (number,)
+    for text in pool.candidates:
+        yield "candidates", text, ()
+    for number, relevant in enumerate(pool.relevant):
+        for candidate in relevant:
+            yield "answers", pool.candidates[candidate], (number,)
+
+
+def _item_texts(items: Sequence[Any]) -> Iterator[tuple[str, str, Iterable[int]]]:
+    for number, item in enumerate(items):
+        match item:
+            case Pair():
+                yield "sources", item.source, (number,)
+                for reference in item.references:
+                    yield "targets", reference, (number,)
+            case Labelled():
+                for text in item.texts:
+                    yield "texts", text, (number,)
+            case Code():
+                yield "texts", item.text, (number,)
+
+
+def _num_items(test: Pool | Sequence[Any]) -> int:
+    return len(test.queries) if isinstance(test, Pool) else len(test)

@@ -1,0 +1,118 @@
+"""Texts looked for in corpora that are prepared already."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster.errors import UserError
+from cluster.ray_session import FileTask
+from cluster.reporter import Reporter
+from data_prep.decontamination import search as module
+from data_prep.decontamination.search import search_corpora
+from tests.example_corpus import write_corpus
+
+_FUNCTION = """def total(prices, tax):
+    result = 0
+    for price in prices:
+        result += price * (1 + tax)
+    return result
+"""
+_SHORT = "def double(value): return value * two + shift(value, by_one)\n"
+_HELD_OUT = (
+    "class Held:\n    def out(self, of, training, on, purpose):\n        return self.out(of, training, on)\n"
+)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the tasks that ran, here and one after the other."""
+    names: list[str] = []
+
+    def run(
+        function: Callable[..., None],
+        tasks: Sequence[FileTask],
+        on_done: Callable[[FileTask], None],
+        **_: Any,
+    ) -> None:
+        for task in tasks:
+            if not task.output.exists():
+                function(*task.arguments, task.output)
+                names.append(task.name)
+            on_done(task)
+
+    monkeypatch.setattr(module, "run_file_tasks", run)
+    return names
+
+
+@pytest.fixture
+def prep(tmp_path: Path) -> Path:
+    filler = {f"f{number}.py": f"x_{number} = {number}\n" * 20 for number in range(6)}
+    splits = {
+        "train": {"a": {**filler, "a.py": "import os\n\n\n" + _FUNCTION + _SHORT}},
+        "test": {"b": {"b.py": _HELD_OUT}},
+    }
+    return write_corpus(tmp_path / "prep", splits, block_docs=2).folder
+
+
+def _shares(texts: Sequence[str], prep: Path, folder: Path) -> list[float]:
+    return search_corpora(texts, [str(prep)], folder, Reporter()).share_T.tolist()
+
+
+def test_whole_texts_are_found_whatever_their_white_space_and_punctuation(
+    prep: Path, tmp_path: Path, ran: list[str]
+) -> None:
+    spaced = " ".join(_FUNCTION.replace("(", " ( ").replace(")", " ) ").split())
+    half = _FUNCTION.replace("return result", "print(done)")
+    shares = _shares(
+        [_FUNCTION, spaced, _SHORT, half, _HELD_OUT, "x = 1", _FUNCTION], prep, tmp_path / "work"
+    )
+    assert shares[:3] == [1.0, 1.0, 1.0]
+    assert 0.5 <= shares[3] < 1
+    assert shares[4] == 0, "held out of training"
+    assert np.isnan(shares[5]), "too short to tell"
+    assert shares[6] == 1.0
+
+
+def test_texts_across_two_files_are_not_in_one(tmp_path: Path, ran: list[str]) -> None:
+    head, tail = _FUNCTION[:60], _FUNCTION[60:]
+    prep = write_corpus(tmp_path / "prep", {"train": {"a": {"a.py": head, "b.py": tail}}}).folder
+    assert _shares([_FUNCTION], prep, tmp_path / "work")[0] < 1
+
+
+def test_a_killed_search_goes_on_with_what_it_has_not_seen(
+    prep: Path, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TASK_BYTES", 1)
+    first = _shares([_FUNCTION], prep, tmp_path / "work")
+    num_tasks = len(ran)
+    assert num_tasks == 4
+    next((tmp_path / "work").glob("found-*")).unlink()
+    assert _shares([_FUNCTION], prep, tmp_path / "work") == first == [1.0]
+    assert len(ran) == num_tasks + 1
+    assert _shares([_SHORT], prep, tmp_path / "work") == [1.0], "other texts are looked for anew"
+    assert len(ran) == 2 * num_tasks + 1
+
+
+def test_of_several_corpora_the_fullest_document_counts(prep: Path, tmp_path: Path, ran: list[str]) -> None:
+    other = write_corpus(tmp_path / "other", {"train": {"c": {"c.py": _HELD_OUT}}}).folder
+    found = search_corpora([_FUNCTION, _HELD_OUT], [str(prep), str(other)], tmp_path / "work", Reporter())
+    assert found.share_T.tolist() == [1.0, 1.0]
+    assert found.searched_share == 1
+
+
+def test_of_large_corpora_a_part_is_searched_and_its_share_told(
+    prep: Path, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 400)
+    found = search_corpora([_FUNCTION], [str(prep)], tmp_path / "work", Reporter())
+    assert 0 < found.searched_share < 1
+
+
+def test_a_damaged_corpus_is_named(prep: Path, tmp_path: Path, ran: list[str]) -> None:
+    (tar,) = (prep / "shards").glob("train*.tar")
+    tar.write_bytes(tar.read_bytes().replace(b"a.py", b"b.py"))
+    with pytest.raises(UserError, match="train-00000"):
+        _shares([_FUNCTION], prep, tmp_path / "work")

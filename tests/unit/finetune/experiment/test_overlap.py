@@ -1,0 +1,158 @@
+"""What of the test split the base has seen in pretraining: counted by role, told once, metrics without it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.decontamination import search
+from data_prep.decontamination.search import Found
+from data_prep.prepared import PreparedCorpus
+from finetune.examples import Pair, Pool
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.overlap import Overlap, judged_texts, on_unseen, overlap_of
+from finetune.metrics.bleu import codexglue_bleu
+from tests.unit.pipeline.recording_reporter import RecordingReporter
+
+_SEEN = "def total ( prices , tax ) : return sum ( price * ( 1 + tax ) for price in prices )"
+
+
+class Searches:
+    """Stands for the search: what has "prices" in it is there, what is short cannot be told."""
+
+    def __init__(self) -> None:
+        self.locations: list[list[str]] = []
+
+    def __call__(self, texts: Sequence[str], locations: Sequence[str], folder: Path, reporter: Any) -> Found:
+        self.locations.append(list(locations))
+        folder.mkdir()
+        shares = [
+            float("nan") if len(text) < 20 else 1.0 if "prices" in text else 0.5 * ("half" in text)
+            for text in texts
+        ]
+        return Found(np.array(shares), 1.0)
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> Searches:
+    found = Searches()
+    monkeypatch.setattr(search, "search_corpora", found)
+    return found
+
+
+def _config(folder: Path, tests: Sequence[tuple[str, str]]) -> ExperimentConfig:
+    for split, pairs in (("train", [("a b c", "x y z")] * 3), ("valid", [("a b", "x y")]), ("test", tests)):
+        records = [json.dumps({"old": old, "new": new}) for old, new in pairs]
+        (folder / f"{split}.jsonl").write_text("\n".join(records))
+    task: dict[str, Any] = {"kind": "translation", "folder": folder, "source": "old", "target": "new"}
+    task |= {split: f"{split}.jsonl" for split in ("train", "valid", "test")}
+    return ExperimentConfig.model_validate({"task": task, "systems": {"copy": {"kind": "copy"}}})
+
+
+_TESTS = [(_SEEN, "new one " * 5), ("old one " * 5, "half " * 9), ("short", _SEEN), ("short", "old two " * 5)]
+
+
+def _overlap(
+    config: ExperimentConfig, prep: Path, folder: Path, reporter: RecordingReporter
+) -> Overlap | None:
+    return overlap_of(config, None, [str(prep)], folder, reporter)
+
+
+def test_texts_are_counted_by_role_and_items_by_any_of_theirs(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    reporter = RecordingReporter()
+    found = _overlap(_config(tmp_path, _TESTS), corpus.folder, tmp_path, reporter)
+    assert found is not None
+    assert found.facts == {
+        "texts": {
+            "sources": {"texts": 3, "too_short": 1, "verbatim": 1, "half": 1},
+            "targets": {"texts": 4, "too_short": 0, "verbatim": 1, "half": 2},
+        },
+        "searched_share": 1.0,
+        "items": 4,
+        "items_verbatim": 2,
+    }
+    assert found.items == {0, 2}
+    assert searches.locations == [[str(corpus.folder)]]
+    assert not (tmp_path / ".overlap").exists()
+    (warning,) = reporter.warnings
+    assert warning == (
+        "translation: of the test split stand verbatim in what the base was pretrained on: 1 of 3 sources (1 too "
+        "short to tell), 1 of 4 targets; prep.decontamination.sets keeps a set out (docs/data_prep.md)"
+    )
+
+
+def test_the_corpus_is_searched_once_for_the_same_items(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    reporter = RecordingReporter()
+    first = _overlap(_config(tmp_path, _TESTS), corpus.folder, tmp_path, reporter)
+    assert _overlap(_config(tmp_path, _TESTS), corpus.folder, tmp_path, reporter) == first
+    assert len(searches.locations) == 1
+    _overlap(_config(tmp_path, _TESTS[1:]), corpus.folder, tmp_path, reporter)
+    assert len(searches.locations) == 2
+
+
+def test_nothing_is_told_of_items_that_are_not_there(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    reporter = RecordingReporter()
+    found = _overlap(_config(tmp_path, _TESTS[3:]), corpus.folder, tmp_path, reporter)
+    assert found is not None
+    assert not found.items
+    assert not reporter.warnings
+
+
+def test_items_of_the_corpus_and_unknown_pretraining_are_not_searched_for(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    own = ExperimentConfig.model_validate(
+        {"task": {"kind": "token_completion"}, "systems": {"n": {"kind": "ngram_predictor"}}}
+    )
+    reporter = RecordingReporter()
+    assert overlap_of(own, corpus.folder, [str(corpus.folder)], tmp_path, reporter) is None
+    assert overlap_of(_config(tmp_path, _TESTS), None, [], tmp_path, reporter) is None
+    assert not searches.locations
+
+
+def test_a_pretraining_corpus_that_is_gone_costs_the_overlap_and_not_the_experiment(
+    tmp_path: Path, searches: Searches
+) -> None:
+    reporter = RecordingReporter()
+    assert _overlap(_config(tmp_path, _TESTS), tmp_path / "gone", tmp_path, reporter) is None
+    (warning,) = reporter.warnings
+    assert warning.startswith("translation: what the base has seen of the test split is not known: ")
+    assert "gone" in warning
+    assert not (tmp_path / "overlap.json").exists()
+
+
+def test_candidates_answers_and_queries_of_a_pool_are_told_apart() -> None:
+    pool = Pool(["1", "2", "3"], ["q", "r", "q"], ["a", "b", "c"], [(0,), (0, 1), (1,)])
+    found = {(one.role, one.text): one.items for one in judged_texts(pool)}
+    assert found == {
+        ("queries", "q"): (0, 2),
+        ("queries", "r"): (1,),
+        ("candidates", "a"): (),
+        ("candidates", "b"): (),
+        ("candidates", "c"): (),
+        ("answers", "a"): (0, 1),
+        ("answers", "b"): (1, 2),
+    }
+
+
+def test_the_headline_without_overlapping_items_is_that_of_the_others() -> None:
+    items = [Pair(str(number), "s", (f"one two three four {number}",)) for number in range(6)]
+    written = ["one two three four 0", "one two", "three four 2 one", "one two three four 3", "", "two 5"]
+    whole = codexglue_bleu([item.references for item in items], written)
+    (unseen,) = on_unseen(whole, frozenset({0, 3}), 6)
+    kept = [1, 2, 4, 5]
+    rest = codexglue_bleu([items[number].references for number in kept], [written[number] for number in kept])
+    assert unseen.name == "bleu_unseen"
+    assert unseen.value == pytest.approx(rest.value)
+    assert unseen.num_items == 4
+    assert on_unseen(whole, frozenset(), 6) == on_unseen(whole, frozenset(range(6)), 6) == []
+    assert on_unseen(whole, frozenset({0}), 12) == [], "of a metric that is not of the items one by one"
