@@ -35,6 +35,7 @@ from pretrain.inference.language_model import PermutationLM
 from pretrain.model.transformer import TwoStreamTransformer
 
 _WRITER = {"source_tokens": 24, "target_tokens": 8}
+_DIAGONAL = {"kind": "conba", "conba": {"form": "diagonal", "dim": 8}}
 _SMALL_STACK = {"num_layers": 1, "num_heads": 2, "ffn_dim": 16}
 _POOL = Pool(["q"], ["add two"], ["a + b", "a - b"], [(0,)])
 _DATA: dict[str, Any] = {
@@ -94,7 +95,7 @@ def data_of(task: Any) -> Any:
         (_DEFECT, {"kind": "classifier"}),
         (_DEFECT, {"kind": "classifier", "adaptation": "lora"}),
         (_CLONES, {"kind": "classifier", "adaptation": "head"}),
-        (_CLONES, {"kind": "classifier", "reading": "together", "text_tokens": 16}),
+        (_CLONES, {"kind": "classifier", "reading": "together", "text_tokens": 16, "pooling": _DIAGONAL}),
         (_CLOZE, {"kind": "classifier"}),
         (_CLOZE, {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}),
     ],
