@@ -5,14 +5,19 @@ from pathlib import Path
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, read_journal
 from data_prep.prepared import open_prepared
+from pipeline.accepting import config_of
+from pipeline.config import RunConfig
 from pipeline.prep_folder import find_prep_folder
-from pipeline.recipe import load_run_config
-from pipeline.run_folder import CONFIG_NAME
+from pipeline.run_folder import CONFIG_NAME, read_config
+from pipeline.stage_record import RECORD_NAME, read_record, verify_output
 from pipeline.status_folder import find_status_folder
+from pretrain.checkpoint.compatibility import Rule, RunIdentity, differences
+from pretrain.checkpoint.listing import step_folders
 from pretrain.data.corpora import corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader
-from pretrain.ledger.audit import Audit, audit, check_digests
+from pretrain.ledger.audit import Audit, audit, check_digests, missing_steps
 from pretrain.ledger.lineage import lineage_of
+from pretrain.run import RESULT_NAME
 
 
 def audited(folder: Path, read: bool) -> Audit:
@@ -20,17 +25,23 @@ def audited(folder: Path, read: bool) -> Audit:
 
     Steps made before an accepted change of the corpus are not compared.
 
-    UserError when it is no run, nothing was pretrained in it, or its corpus was changed since.
+    UserError when it is no run, nothing was pretrained in it, its corpus was changed since, or a file that says so is
+    damaged: of a finished stage the journal has to be the one that STAGE.json knows.
     """
     found = find_prep_folder(folder)
     if found.run is None:
         raise UserError(f"{folder} belongs to no run: give the run's --out folder")
-    config = load_run_config(str(found.run / CONFIG_NAME))
-    begun = find_status_folder(found.run).pretrain
-    records = read_journal(begun / JOURNAL_NAME) if begun is not None else []
+    config = config_of(read_config(found.run / CONFIG_NAME), RunConfig)
+    begun = _begun(found.run)
+    _check_config(config, begun, found.run)
+    # Commits first: the journal knows the steps of a commit before the commit is there.
+    commits = step_folders(begun / "checkpoints")
+    records = read_journal(begun / JOURNAL_NAME)
     starts = [record for record in records if record.name == "start"]
     if not starts:
-        raise UserError(f"nothing was pretrained in {found.run} yet: `permcode pretrain` first")
+        raise UserError(
+            f"{begun / JOURNAL_NAME} knows of no start: pretraining has just begun, or it was cut short"
+        )
     corpora = open_corpora(open_prepared(found.prep), config.pretrain.data)
     if starts[-1].facts["corpus"] != corpora_fingerprint(corpora):
         raise UserError(
@@ -41,10 +52,41 @@ def audited(folder: Path, read: bool) -> Audit:
     reader = LaneReader(corpora, "train", settings.lanes, settings.segment_tokens, config.seed)
     lineage = lineage_of(records)
     result = audit(lineage, reader)
+    result.problems += missing_steps(lineage, commits)
+    if (begun / RESULT_NAME).exists() and lineage.last_step != settings.num_steps:
+        result.problems.append(
+            f"training has ended after {settings.num_steps} steps, but the journal knows {lineage.last_step} of them"
+        )
     if read and not result.problems:
         result.problems += check_digests(lineage, reader, lineage.comparable_steps)
         result.num_digests_checked = len(lineage.comparable_steps)
     return result
+
+
+def _begun(run: Path) -> Path:
+    """The newest pretraining, its journal checked where it is finished."""
+    begun = find_status_folder(run).pretrain
+    if begun is None:
+        left = sorted(run.glob("pretrain-*/checkpoints")) + sorted(run.glob(f"pretrain-*/{RECORD_NAME}"))
+        if left:
+            raise UserError(f"{left[0].parent / JOURNAL_NAME} is missing: restore it")
+        raise UserError(f"nothing was pretrained in {run} yet: `permcode pretrain` first")
+    record = read_record(begun)
+    if record is not None:
+        verify_output(begun, record, JOURNAL_NAME)
+    return begun
+
+
+def _check_config(config: RunConfig, begun: Path, run: Path) -> None:
+    """Raise UserError where the config is not of the run whose checkpoint lies there."""
+    for commit in step_folders(begun / "checkpoints")[:1]:
+        saved = RunIdentity.read(commit)
+        now = RunIdentity(config.pretrain, config.seed, saved.corpus, saved.tokenizer)
+        for change in differences(saved, now):
+            if change.rule is Rule.NEVER:
+                raise UserError(
+                    f"{run / CONFIG_NAME} is not what {commit.name} was made with: {change}: restore it"
+                )
 
 
 def audit_lines(found: Audit) -> list[str]:

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
@@ -26,7 +25,7 @@ from pipeline.experiment_config import ExperimentRunConfig, checked_prep, prep_f
 from pipeline.experiment_table import metric_text
 from pipeline.graph import stage_folder
 from pipeline.recipe import apply_override, check_given_once
-from pipeline.run_folder import CONFIG_NAME
+from pipeline.run_folder import CONFIG_NAME, read_config
 from pipeline.stage_record import read_record
 from pipeline.task_folder import finished_tasks, several_tasks, task_folder
 from pipeline.text_files import check_output
@@ -202,14 +201,9 @@ def source_of(system: Path, prep: Path | None) -> Source:
 
 def _source_in(place: Path, system: Path) -> Source:
     """`place` is the folder of an experiment or a run that `system` lies in, or somebody else's."""
+    values = read_config(place / CONFIG_NAME)
     try:
-        values = yaml.safe_load((place / CONFIG_NAME).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(
-            f"{place / CONFIG_NAME} is damaged, so nobody can say what the system's data were: restore it"
-        ) from None
-    try:
-        if isinstance(values, Mapping) and "finetune" in values:
+        if "finetune" in values:
             return _source_in_run(RunConfig.model_validate(values), place, system)
         config = ExperimentRunConfig.model_validate(values)
     except ValidationError:  # somebody else's file

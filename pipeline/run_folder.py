@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cluster.errors import UnfinishedError, UserError
-from cluster.storage import exclusive_lock, write_bytes
+from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
 from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
 from pipeline.differences import changed_keys, describe_changes, flatten
@@ -22,6 +22,8 @@ CONFIG_NAME = "config.yaml"
 REPORT_NAME = "report.html"
 LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
+_CHECKSUM_MARK = "sha256:"
+_CHECKSUM_START = f"# checksum of the lines above: {_CHECKSUM_MARK}"
 _WAIT_FOR_STATUS_S = 2.0
 _WORK_NAMES = (RECORD_NAME, COMMIT_NAME, RESULT_NAME)
 # What `cluster.storage` writes before it renames.
@@ -32,6 +34,32 @@ def config_text(config: Mapping[str, Any]) -> str:
     """A resolved config as YAML, in the order of its classes."""
     text: str = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
     return text
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The values of a folder's config.yaml. UserError when it is not what was written there.
+
+    One without a checksum, of an older permcode or written by hand, is taken as it is.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+        whole, _, last = text.removesuffix("\n").rpartition("\n")
+        if last.startswith(_CHECKSUM_START):
+            if last != _checksum_line(whole + "\n"):
+                raise UserError(
+                    f"{path} is damaged (its checksum differs): restore it from a copy; if you changed it by hand, "
+                    "delete its last line"
+                )
+        elif _CHECKSUM_MARK in last:
+            raise ValueError(last)
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{path} is damaged, so nobody can say whose the folder is: restore it, or give --out another folder"
+        )
+    return values
 
 
 def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] = frozenset()) -> None:
@@ -52,7 +80,7 @@ def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] =
                 "give --out a new or an empty folder"
             )
         return
-    theirs = _owner_config(owner)
+    theirs = read_config(owner)
     keys = [
         key
         for key in changed_keys(_with_effect(theirs), _with_effect(config))
@@ -95,7 +123,7 @@ def working_folder(
         try:
             check_owner(out, config, accepted)
             if not was_free:
-                take_over(_owner_config(out / CONFIG_NAME))
+                take_over(read_config(out / CONFIG_NAME))
             with _must_be_writable(out, first_missing):
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
@@ -120,22 +148,15 @@ def _may_lie_in_a_free_folder(name: str) -> bool:
     return name in (LOCK_NAME, _LOGS_NAME) or fnmatch(name, f".{CONFIG_NAME}.*.tmp")
 
 
-def _owner_config(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        values = None
-    if not isinstance(values, dict):
-        raise UserError(
-            f"{path} is damaged, so nobody can say whose the folder is: give --out another folder"
-        )
-    return values
-
-
 def _write_config(path: Path, config: Mapping[str, Any]) -> None:
-    data = config_text(config).encode()
+    text = config_text(config)
+    data = f"{text}{_checksum_line(text)}\n".encode()
     if not path.exists() or path.read_bytes() != data:
         write_bytes(path, data)
+
+
+def _checksum_line(text: str) -> str:
+    return f"{_CHECKSUM_START}{sha256_bytes(text.encode())}"
 
 
 def _only(keys: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:

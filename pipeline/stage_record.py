@@ -77,23 +77,35 @@ def verify_outputs(folder: Path, record: StageRecord) -> None:
 
     Contents are compared of the smallest files first, as many as `MAX_REHASHED_BYTES` allow.
     """
-    for name, expected in record.files.items():
-        path = folder / name
-        if not path.is_file():
-            raise UserError(f"{path} is missing since stage {record.stage} finished: {_mend(folder)}")
-        num_bytes = path.stat().st_size
-        if num_bytes != expected["bytes"]:
-            change = f"{num_bytes} bytes, {expected['bytes']} when stage {record.stage} wrote it"
-            raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+    for name in record.files:
+        _verify_size(folder, record, name)
     hashed_bytes = 0
     for name, expected in sorted(record.files.items(), key=lambda file: file[1]["bytes"]):
         hashed_bytes += expected["bytes"]
         if hashed_bytes > MAX_REHASHED_BYTES:
             return
-        path = folder / name
-        if sha256_file(path) != expected["sha256"]:
-            change = f"its SHA-256 changed since stage {record.stage} wrote it"
-            raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+        _verify_content(folder, record, name)
+
+
+def verify_output(folder: Path, record: StageRecord, name: str) -> None:
+    """Raise UserError when this one file is missing or is not what the stage wrote."""
+    _verify_size(folder, record, name)
+    _verify_content(folder, record, name)
+
+
+def _verify_size(folder: Path, record: StageRecord, name: str) -> None:
+    path, num_bytes = folder / name, record.files[name]["bytes"]
+    if not path.is_file():
+        raise UserError(f"{path} is missing since stage {record.stage} finished: {_mend(folder)}")
+    if path.stat().st_size != num_bytes:
+        change = f"{path.stat().st_size} bytes, {num_bytes} when stage {record.stage} wrote it"
+        raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+
+
+def _verify_content(folder: Path, record: StageRecord, name: str) -> None:
+    if sha256_file(folder / name) != record.files[name]["sha256"]:
+        change = f"its SHA-256 changed since stage {record.stage} wrote it"
+        raise UserError(f"{folder / name} is damaged ({change}): {_mend(folder)}")
 
 
 def output_files(folder: Path) -> Iterator[Path]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from cluster.errors import UserError
@@ -12,7 +11,7 @@ from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_document
 from pipeline.config import RunConfig
 from pipeline.prep_folder import newest_pretraining
-from pipeline.run_folder import CONFIG_NAME
+from pipeline.run_folder import CONFIG_NAME, read_config
 from pipeline.stage_record import RECORD_NAME
 from pretrain.config import PretrainConfig
 
@@ -62,7 +61,7 @@ def read_shape(found: StatusFolder) -> Shape | None:
         if found.pretrain is not None and (shape := _of_newest_commit(found.pretrain)) is not None:
             return shape
         return _of_run(found.out) if found.out is not None else None
-    except (UserError, OSError, ValidationError, yaml.YAMLError, KeyError, TypeError):
+    except (UserError, OSError, ValidationError, KeyError, TypeError):
         return None
 
 
@@ -77,5 +76,5 @@ def _of_newest_commit(folder: Path) -> Shape | None:
 
 
 def _of_run(out: Path) -> Shape:
-    config = RunConfig.model_validate(yaml.safe_load((out / CONFIG_NAME).read_text(encoding="utf-8")))
+    config = RunConfig.model_validate(read_config(out / CONFIG_NAME))
     return Shape(config.pretrain, config.prep.tokenizer.vocab_size)

@@ -22,8 +22,9 @@ def token_lines(folder: PrepFolder, split: str, token: int) -> list[str]:
 def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> list[str]:
     """What lane `lane` read at step `step` (both from 0) of the run's pretraining: every document of the segment,
     or the token at `offset` in it. UserError when the run has no such place, or the folder is of no run."""
-    from pipeline.recipe import load_run_config
-    from pipeline.run_folder import CONFIG_NAME
+    from pipeline.accepting import config_of
+    from pipeline.config import RunConfig
+    from pipeline.run_folder import CONFIG_NAME, read_config
     from pretrain.data.corpora import corpora_fingerprint, open_corpora
     from pretrain.data.lanes import LaneReader
 
@@ -36,7 +37,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
         raise UserError(
             f"{begun} reads {read.name}, not {folder.prep.name}: give the run's --out folder, or --token"
         )
-    config = load_run_config(str(folder.run / CONFIG_NAME))
+    config = config_of(read_config(folder.run / CONFIG_NAME), RunConfig)
     corpus = open_prepared(folder.prep)
     corpora = open_corpora(corpus, config.pretrain.data)
     size = config.pretrain.segment_tokens

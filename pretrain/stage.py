@@ -45,7 +45,7 @@ def run_pretrain(
     if not (folder / RESULT_NAME).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
             _fit(run, reporter)
-    return _summary(folder)
+    return summary_of(folder)
 
 
 def _fit(run: Run, reporter: Reporter) -> None:
@@ -85,7 +85,8 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
         )
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def summary_of(folder: Path) -> dict[str, Any]:
+    """Of a pretraining that has come to its end: its figures, and how it came there."""
     result: dict[str, Any] = read_document(folder / RESULT_NAME, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
     steps = [record for record in records if record.kind == "step"]

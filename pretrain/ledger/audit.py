@@ -10,10 +10,15 @@ asked for.
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cluster.errors import UserError
+from cluster.storage import read_document
+from pretrain.checkpoint.finding import STATE_NAME, problem_of
+from pretrain.checkpoint.listing import step_of
 from pretrain.data.epochs import Epoch
 from pretrain.data.lanes import BlockRange, LaneReader
 from pretrain.ledger.lineage import Lineage
@@ -83,6 +88,31 @@ def audit(lineage: Lineage, reader: LaneReader) -> Audit:
         problems=problems[:_MOST_TOLD]
         + ([f"and {len(problems) - _MOST_TOLD} more"] * (len(problems) > _MOST_TOLD)),
     )
+
+
+def missing_steps(lineage: Lineage, commits: Sequence[Path]) -> Iterator[str]:
+    """Steps of the newest sound commit that the journal does not know, or knows to have ended at other data.
+
+    The journal has the steps of a commit on disk before there is the commit, so `commits`, the newest first, must have
+    been listed before the journal was read. Those that were dropped since say nothing.
+    """
+    for commit in commits:
+        step = step_of(commit) or 0
+        if step > lineage.last_step:
+            if problem_of(commit) is None:
+                yield (
+                    f"the checkpoint of step {step} is there, but the journal knows steps up to {lineage.last_step} "
+                    "only: it was cut short"
+                )
+                return
+            continue
+        try:
+            cursor = int(read_document(commit / STATE_NAME)["cursor"])
+        except (OSError, UserError, KeyError, TypeError, ValueError):
+            continue  # damaged, or dropped
+        if lineage.commits.get(step, cursor) != cursor:
+            yield f"the checkpoint of step {step} goes on at data step {cursor}, not {lineage.commits[step]}"
+        return
 
 
 def check_digests(lineage: Lineage, reader: LaneReader, steps: Sequence[int]) -> Iterator[str]:
