@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from cluster.config import Config
 from cluster.ray_session import FileTask
@@ -80,7 +81,10 @@ def forget_stale_records(work: Path, shards: Path, tasks: Sequence[FileTask]) ->
 
 
 def _is_there(tar: Path, record: Path) -> bool:
-    written = WrittenShard.model_validate_json(record.read_bytes())
+    try:
+        written = WrittenShard.model_validate_json(record.read_bytes())
+    except ValidationError:
+        return False
     return tar.is_file() and tar.stat().st_size == written.tar_bytes
 
 

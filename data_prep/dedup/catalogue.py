@@ -57,9 +57,8 @@ def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
     parts = [part for part in parts if len(part.rows)]
     key = fingerprint([[part.path.name, sha256_bytes(part.rows.tobytes())] for part in parts])
     rows_path = work.path("near-rows", key, "npy")
-    if not rows_path.exists():
-        with atomic_file(rows_path) as file:
-            np.save(file, np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]))
+    with atomic_file(rows_path) as file:
+        np.save(file, np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]))
     offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
     return Catalogue(key, tuple(part.path for part in parts), tuple(offsets.tolist()), rows_path)
 

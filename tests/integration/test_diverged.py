@@ -15,6 +15,7 @@ _STEPS = 12
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_command_that_a_diverged_training_ends_with_trains_on_to_the_end(tmp_path: Path) -> None:
     corpus, out = copy_corpus(tmp_path / "corpus"), tmp_path / "my run"
     enormous = command("pretrain", out, corpus, "pretrain.schedule.peak_learning_rate=1e30")

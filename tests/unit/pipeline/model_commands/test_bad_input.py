@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.storage import sha256_bytes, sha256_file
+from cluster.storage import read_document, sha256_bytes, write_document
 from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from tests.unit.pipeline.model_commands.command import CODE, assert_bad_input, permcode
@@ -106,12 +106,13 @@ def test_bad_input_is_one_line_and_nothing_on_standard_output(
     with (tmp_path / "damaged" / "model.safetensors").open("r+b") as weights:
         weights.seek(-1, os.SEEK_END)
         weights.write(b"\x55")
-    config = (whole / "config.json").read_text()
-    (tmp_path / "other_shape" / "config.json").write_text(config.replace('"ffn_dim": 64', '"ffn_dim": 65'))
+    config = read_document(whole / "config.json")
+    other_shape = {**config, "model": {**config["model"], "ffn_dim": 65}}
+    write_document(tmp_path / "other_shape" / "config.json", other_shape)
     other = train_tokenizer([CODE.encode()] * 3, TokenizerConfig(vocab_size=340))
     (tmp_path / "other_tokenizer" / "tokenizer.json").write_bytes(other)
-    hashes = (sha256_file(whole / "tokenizer.json"), sha256_bytes(other))
-    (tmp_path / "other_tokenizer" / "config.json").write_text(config.replace(*hashes))
+    hashes = {**config["sha256"], "tokenizer.json": sha256_bytes(other)}
+    write_document(tmp_path / "other_tokenizer" / "config.json", {**config, "sha256": hashes})
     places = {
         "model": model,
         "short_model": short_model,
