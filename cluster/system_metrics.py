@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from cluster.errors import UserError
 from cluster.journal import Journal, read_journal
 
 SYSTEM_PATTERN = "system-*.jsonl"
@@ -27,7 +28,8 @@ _GPU_PATIENCE_S = 5.0
 def sampled_system(folder: Path, interval_s: float = 10.0, node: str | None = None) -> Iterator[None]:
     """Write a sample into `folder`/system-NODE.jsonl every `interval_s` while the block runs.
 
-    For one process of each node. A sample that cannot be taken or written is left out.
+    For one process of each node. A sample that cannot be taken or written is left
+    out, and so are all behind samples that are damaged.
     """
     name = re.sub(r"[^\w.-]", "_", node or socket.gethostname())
     path = folder / f"system-{name}.jsonl"
@@ -59,7 +61,7 @@ def sample(folder: Path) -> dict[str, float]:
 
 
 def _sample_until(ended: threading.Event, path: Path, node: str, interval_s: float) -> None:
-    with suppress(OSError):
+    with suppress(OSError, UserError):
         number = max((record.step or 0 for record in read_journal(path)), default=0)
         journal = Journal(path)
         psutil.cpu_percent()  # The first call only begins to count.

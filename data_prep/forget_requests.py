@@ -16,6 +16,7 @@ from cluster.storage import read_document, write_document
 
 FORGOTTEN_NAME = "forgotten.json"
 FORGOTTEN_RULE = "forgotten"
+_ADVICE = "it lists what was forgotten here; restore it from a copy"
 
 
 class ForgetRequest(Config):
@@ -76,11 +77,9 @@ def read_requests(folder: Path) -> tuple[ForgetRequest, ...]:
     if not path.is_file():
         return ()
     try:
-        return _Requests.model_validate(read_document(path)).requests
+        return _Requests.model_validate(read_document(path, _ADVICE)).requests
     except ValidationError as error:
-        raise UserError(
-            f"{path} is damaged ({error.errors()[0]['msg']}): it lists what was forgotten here; restore it from a copy"
-        ) from error
+        raise UserError(f"{path} is damaged ({error.errors()[0]['msg']}): {_ADVICE}") from error
 
 
 def record_request(folder: Path, request: ForgetRequest) -> tuple[ForgetRequest, ...]:

@@ -1,6 +1,8 @@
 """Which pretraining `permcode status` is asked about, and how it is configured."""
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pipeline.config import RunConfig
 from pipeline.prep_folder import newest_pretraining
 from pipeline.run_folder import CONFIG_NAME, read_config
 from pipeline.stage_record import RECORD_NAME
+from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
 
 
@@ -56,23 +59,23 @@ def find_status_folder(folder: Path) -> StatusFolder:
 
 
 def read_shape(found: StatusFolder) -> Shape | None:
-    """Model, batch and vocabulary of the pretraining; None where nothing tells them yet, or a newer permcode did."""
-    try:
-        if found.pretrain is not None and (shape := _of_newest_commit(found.pretrain)) is not None:
-            return shape
-        return _of_run(found.out) if found.out is not None else None
-    except (UserError, OSError, ValidationError, KeyError, TypeError):
-        return None
+    """Model, batch and vocabulary of the pretraining, of its newest commit that tells them, else of the run's config.
+
+    None where nothing tells them yet, or a newer permcode did.
+    """
+    commits = [] if found.pretrain is None else step_folders(found.pretrain / "checkpoints")
+    tellers = [partial(_of_commit, commit) for commit in commits]
+    if found.out is not None:
+        tellers.append(partial(_of_run, found.out))
+    for tell in tellers:
+        with suppress(UserError, OSError, ValidationError, KeyError, TypeError):
+            return tell()
+    return None
 
 
-def _of_newest_commit(folder: Path) -> Shape | None:
-    commits = sorted(path.parent for path in folder.glob("checkpoints/step-*/config.json"))
-    if not commits:
-        return None
-    config: dict[str, Any] = read_document(commits[-1] / "config.json")["pretrain"]
-    return Shape(
-        PretrainConfig.model_validate(config), read_document(commits[-1] / "model.json")["vocab_size"]
-    )
+def _of_commit(commit: Path) -> Shape:
+    config: dict[str, Any] = read_document(commit / "config.json")["pretrain"]
+    return Shape(PretrainConfig.model_validate(config), read_document(commit / "model.json")["vocab_size"])
 
 
 def _of_run(out: Path) -> Shape:

@@ -15,7 +15,14 @@ from pretrain.attempt import Attempt, attempt
 from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
 from pretrain.finish import evaluated
-from pretrain.health.divergence import EVENT_NAME, losses_text, rising_from, step_to_go_back_to, way_out
+from pretrain.health.divergence import (
+    EVENT_NAME,
+    losses_text,
+    rising_from,
+    step_to_go_back_to,
+    streak_from,
+    way_out,
+)
 from pretrain.health.rewinding import rewind
 from pretrain.health.spikes import Spike
 from pretrain.ledger.lineage import lineage_of
@@ -142,33 +149,30 @@ def _suspect_data(state: TrainState, skipped: StepResult, this: Attempt) -> None
 
 def _give_up(state: TrainState, this: Attempt) -> NoReturn:
     """Write down which commit the next start goes back to, and say what leads on; collective. Raises UserError."""
-    run, health = this.run, state.config.health
+    run, config = this.run, state.config
     this.saver.wait()
-    first = state.skipped[0].step if state.skipped else state.step + 1
 
-    def look() -> tuple[int, str]:
+    def look() -> tuple[str, dict[str, int]]:
         steps = lineage_of(read_journal(run.journal)).steps
-        rising = rising_from(steps, first, health)
+        first = streak_from(steps, state.step)
+        rising = rising_from(steps, first, config.health)
         back_to = step_to_go_back_to(run.checkpoints, rising)
-        losses = losses_text(steps, first, rising)
-        text = _what_happened(state, first) + (f" (loss {losses})" if losses else "")
-        return (
-            back_to,
-            f"{text}: {way_out(state.config, run.folder, back_to, len(step_folders(run.checkpoints)))}",
-        )
+        text = f"training diverged: {_what_happened(state, first)}"
+        if losses := losses_text(steps, first, rising):
+            text += f" (loss {losses})"
+        text += f": {way_out(config, run.folder, back_to, len(step_folders(run.checkpoints)))}"
+        return text, {"first_step": first, "last_step": state.step, "back_to": back_to}
 
-    back_to, text = agreed(look)
-    this.recorder.event(
-        text, "warning", name=EVENT_NAME, first_step=first, last_step=state.step, back_to=back_to
-    )
+    text, facts = agreed(look)
+    this.recorder.event(text, "warning", name=EVENT_NAME, **facts)
     raise UserError(text)
 
 
 def _what_happened(state: TrainState, first_step: int) -> str:
     if not state.skipped:
-        return f"training diverged: validation is not finite after step {state.step}"
+        return f"validation is not finite after step {state.step}"
     return (
-        f"training diverged: the {_cause(state.skipped[-1])} was not finite in {len(state.skipped)} steps in a row, "
+        f"the {_cause(state.skipped[-1])} was not finite in {state.step - first_step + 1} steps in a row, "
         f"{first_step} to {state.step}, which did not change the weights"
     )
 

@@ -62,5 +62,7 @@ def _path_in(folder: Path, job: Path) -> str:
 
 def _identity_in(job: Path) -> str | None:
     path = job / IDENTITY_NAME
-    identity: str | None = read_document(path).get("identity") if path.is_file() else None
+    if not path.is_file():
+        return None
+    identity: str | None = read_document(path, f"remove {job} and run the same command again").get("identity")
     return identity

@@ -27,6 +27,14 @@ _TOLD_STEPS = 3
 _STARTS = ("start", "again", "stop", "end")
 
 
+def streak_from(steps: Mapping[int, LedgerStep], last_step: int) -> int:
+    """The first of the steps in a row up to `last_step` that were not applied; `last_step` + 1 where it was."""
+    first = last_step + 1
+    while first - 1 in steps and not steps[first - 1].applied:
+        first -= 1
+    return first
+
+
 def rising_from(steps: Mapping[int, LedgerStep], first_step: int, health: HealthConfig) -> int:
     """The first of the steps directly before `first_step` whose losses were high; `first_step` where none was.
 

@@ -18,7 +18,7 @@ from pipeline.recipe import load_run_config
 from pipeline.run_folder import check_owner, working_folder
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, verify_outputs, write_record
 from pipeline.status_facts import read_facts
-from pipeline.status_folder import find_status_folder
+from pipeline.status_folder import find_status_folder, read_shape
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.finding import best, newest_valid
 from pretrain.inference.folders import checked_model
@@ -65,8 +65,8 @@ def stage(out: Path) -> Path:
 
 
 def _told(out: Path) -> Any:
-    facts = read_facts(stage(out), _NOW_S)
-    return facts, find_status_folder(out).finished_stages
+    found = find_status_folder(out)
+    return read_facts(stage(out), _NOW_S), read_shape(found), found.finished_stages
 
 
 def _checked(out: Path) -> Any:
@@ -108,7 +108,7 @@ FILES = {
     "pretrain-0123456789ab/model/config.json": ("skip", "complete"),
     "pretrain-0123456789ab/model/tokenizer.json": ("skip", "complete"),
     "pretrain-0123456789ab/model/model.safetensors": ("skip", "complete"),
-    "pretrain-0123456789ab/checkpoints/step-00000012/config.json": ("skip", "resume", "audit"),
+    "pretrain-0123456789ab/checkpoints/step-00000012/config.json": ("skip", "status", "resume", "audit"),
     "pretrain-0123456789ab/checkpoints/step-00000012/state.json": ("skip", "resume", "best", "audit"),
     "pretrain-0123456789ab/checkpoints/step-00000012/COMMIT.json": ("skip", "resume"),
     "config.yaml": ("owner", "audit", "status"),
