@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pipeline.stage_record import read_record
 
 _RESULT_NAME = "result.json"
@@ -56,5 +56,5 @@ def several_tasks(place: Path, folders: list[Path]) -> UserError:
 
 
 def _is_of_systems(result: Path) -> bool:
-    summary = read_json(result)
+    summary = read_document(result)
     return isinstance(summary, dict) and "systems" in summary

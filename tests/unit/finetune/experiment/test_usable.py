@@ -3,7 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from cluster.errors import UserError
-from cluster.storage import sha256_file
+from cluster.storage import read_document, sha256_file, write_document
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import (
     Code,
@@ -305,9 +305,9 @@ def test_damaged_weights_are_refused(base: Base, tmp_path: Path) -> None:
 def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> None:
     saved_and_loaded(base, tmp_path, _SEARCH, {"kind": "bi_encoder"})
     path = tmp_path / "system.json"
-    values = cast(dict[str, Any], json.loads(path.read_text()))
+    values = read_document(path)
     values["system"]["unheard_of"] = 1
-    path.write_text(json.dumps(values))
+    write_document(path, values)
     with pytest.raises(UserError, match="another version of permcode"):
         UsableSystem.load(tmp_path, "cpu")
 
