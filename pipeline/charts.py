@@ -7,6 +7,7 @@ from typing import Any
 from cluster.reporter import count_text, duration_text
 from pipeline.curves import Curve, smoothed
 from pipeline.svg import draw
+from pretrain.figures import VALIDATION_IN_TRAINING, Figure
 from pretrain.goodput.accounts import LABELS, Goodput
 
 # Readable on white and on near-black; told apart also without colour vision.
@@ -38,7 +39,10 @@ def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) ->
         axes.legend(loc="lower left", fontsize=8)
         token_axis(axes, "bits per byte")
 
-    note = "Lower is better. Left to right, on packages the model never saw."
+    note = (
+        f"{VALIDATION_IN_TRAINING.capitalize()}, left to right, on a sample of packages the model never saw. Lower is "
+        "better."
+    )
     return Chart("Validation bits per byte", note, draw(HALF_INCHES, CURVE_INCHES, paint, "bpb"))
 
 
@@ -55,8 +59,8 @@ def loss(curves: Mapping[str, Curve]) -> Chart:
     return Chart("Training loss", note, draw(HALF_INCHES, CURVE_INCHES, paint, "loss"))
 
 
-def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
-    """Tokens per second over the run."""
+def speed(curves: Mapping[str, Curve], of_steps: Figure) -> Chart:
+    """Tokens per second over the run, and their median."""
     curve = curves.get("tokens_per_s", _NO_CURVE)
 
     def paint(axes: Any) -> None:
@@ -64,7 +68,7 @@ def speed(curves: Mapping[str, Curve], median_tokens_per_s: float) -> Chart:
         axes.set_ylim(bottom=0)
         token_axis(axes, "tokens per second", count_axis="both")
 
-    note = f"All workers together; median {count_text(median_tokens_per_s)}."
+    note = f"Of each step. {of_steps.label.capitalize()}: {of_steps.value}, {of_steps.detail}."
     return Chart("Tokens per second", note, draw(HALF_INCHES, CURVE_INCHES, paint, "speed"))
 
 

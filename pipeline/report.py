@@ -16,6 +16,7 @@ from pipeline.run_folder import REPORT_NAME, config_text
 from pipeline.stage_record import StageRecord, read_record
 from pipeline.summary import facts, tasks
 from pipeline.validation_view import ValidationTable, order_curves
+from pretrain.figures import speed_of_steps
 from pretrain.goodput.accounts import Goodput
 from pretrain.goodput.ledger import goodput
 
@@ -68,7 +69,7 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
         charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
         *order_curves(curves),
         charts.loss(curves),
-        charts.speed(curves, pretrain["tokens_per_s_median"]),
+        charts.speed(curves, speed_of_steps(pretrain["tokens_per_s_median"], pretrain["num_steps"])),
         charts.learning_rate(curves),
     ]
     compared = [headline_chart(name, record.summary) for name, record in tasks(records).items()]

@@ -9,16 +9,15 @@ from typing import Any, Literal
 
 from cluster.heartbeat import STALE_S, last_beat_s
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
-from cluster.lineage import counting_steps
 from cluster.storage import is_locked, read_document
+from pretrain.figures import Validation, figures_of
 from pretrain.goodput.accounts import Goodput
-from pretrain.goodput.ledger import goodput
+from pretrain.run import RESULT_NAME
 
 LOCK_NAME = ".writer.lock"
 HEARTBEAT_NAME = "heartbeat"
 PROBLEM_FILES = {"error.json": "message", "hang.json": "text"}
 """What an attempt leaves that ends by itself, and where in it the reason stands."""
-_VALIDATION = "validation_bits_per_byte"
 _RECENT_STEPS = 20
 _ETA_STEPS = 100
 _NUM_WARNINGS = 3
@@ -31,14 +30,6 @@ _STATE_AFTER: dict[str, State] = {
     "stop": "stopped",
     "end": "finished",
 }
-
-
-@dataclass(frozen=True)
-class Validation:
-    """An evaluation's headline."""
-
-    step: int
-    bits_per_byte: float
 
 
 @dataclass(frozen=True)
@@ -77,15 +68,23 @@ class StatusFacts:
     """Since the newest attempt made its last step."""
     furthest_step: int
     """Where the run has been: more than `step` while steps are made again."""
+    furthest_tokens: int | None
     num_steps: int | None
     tokens: int | None
+    """Read up to `step`."""
     tokens_per_s: float | None
     """Median of the newest steps of the newest attempt."""
+    step_tokens_per_s: float | None
+    overall_tokens_per_s: float | None
+    """These two as in `PretrainFigures`."""
     left_s: float | None
     """At the pace of the newest steps, saves and evaluations included; of a live run only."""
     loss: float | None
     validation: Validation | None
+    """The last one in training."""
     best_validation: Validation | None
+    final_validation: dict[str, Any] | None
+    """Of a finished run: as in result.json, but figures by condition and language."""
     commit: Commit | None
     num_skipped_steps: int
     num_rewinds: int
@@ -97,6 +96,11 @@ class StatusFacts:
     warnings: list[Warned]
     """The last ones."""
     goodput: Goodput
+
+    @property
+    def is_live(self) -> bool:
+        """Whether steps may come yet."""
+        return self.state in ("starting", "running")
 
 
 def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
@@ -110,11 +114,11 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     start = _facts_of_last(events, "start")
     state, since_s = _state(folder, events, beat_s, now_s)
     is_live = state in ("starting", "running")
-    steps = counting_steps(records)
+    figures = figures_of(records, beat_s, now_s)
+    steps = figures.steps
     step = (made[-1].step or 0) if made else int(start.get("step", 0))
-    num_steps, tokens_per_step = start.get("num_steps"), _tokens_per_step(start)
+    num_steps = start.get("num_steps")
     warnings = [Warned(record.time_s, record.text) for record in events if record.level == "warning"]
-    validations = [Validation(at, one[_VALIDATION]) for at, one in steps.items() if _VALIDATION in one]
     return StatusFacts(
         folder=str(folder),
         state=state,
@@ -127,12 +131,16 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         last_step_age_s=max(0.0, now_s - made[-1].time_s) if made else None,
         furthest_step=max([step, *steps]),
         num_steps=num_steps,
-        tokens=None if tokens_per_step is None else step * tokens_per_step,
+        tokens=None if figures.tokens_per_step is None else step * figures.tokens_per_step,
+        furthest_tokens=figures.tokens,
         tokens_per_s=_median(made, "tokens_per_s"),
+        step_tokens_per_s=figures.step_tokens_per_s,
+        overall_tokens_per_s=figures.overall_tokens_per_s,
         left_s=_left_s(made, step, num_steps) if is_live else None,
         loss=steps[step].get("loss") if step in steps else None,
-        validation=validations[-1] if validations else None,
-        best_validation=min(validations, key=lambda one: one.bits_per_byte, default=None),
+        validation=figures.validation,
+        best_validation=figures.best_validation,
+        final_validation=_final_validation(folder) if state == "finished" else None,
         commit=_commit(events, step, now_s),
         num_skipped_steps=len({record.facts["cursor"] for record in events if record.name == "skipped"}),
         num_rewinds=sum(record.name == "rewind" for record in events),
@@ -140,7 +148,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         stragglers=next((record.text for record in reversed(events) if record.name == "stragglers"), None),
         num_warnings=len(warnings),
         warnings=warnings[-_NUM_WARNINGS:],
-        goodput=goodput(records, beat_s, now_s),
+        goodput=figures.goodput,
     )
 
 
@@ -176,10 +184,12 @@ def _facts_of_last(events: Sequence[JournalRecord], name: str) -> dict[str, Any]
     return next((record.facts for record in reversed(events) if record.name == name), {})
 
 
-def _tokens_per_step(start: dict[str, Any]) -> int | None:
-    if "lanes" not in start or "segment_tokens" not in start:
+def _final_validation(folder: Path) -> dict[str, Any] | None:
+    path = folder / RESULT_NAME
+    if not path.is_file():
         return None
-    return int(start["lanes"]) * int(start["segment_tokens"])
+    found = read_document(path)["validation"]
+    return {key: value for key, value in found.items() if key not in ("by_condition", "table")}
 
 
 def _median(made: Sequence[JournalRecord], metric: str) -> float | None:

@@ -10,9 +10,20 @@ from typing import Any
 from cluster.reporter import count_text, duration_text
 from pipeline.status_facts import StatusFacts
 from pipeline.status_speed import Speed
+from pretrain.figures import (
+    GOODPUT,
+    SPEED_OF_STEPS,
+    Figure,
+    final_validation,
+    goodput_figure,
+    overall_speed,
+    share_text,
+    speed_of_steps,
+    validation_in_training,
+)
 from pretrain.goodput.accounts import LABELS, Goodput
 
-_LABEL_CHARS = 14
+_LABEL_CHARS = 24
 _DONE = {
     "starting": "starting since",
     "running": "running since",
@@ -33,13 +44,15 @@ def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Seque
     if finished_stages:
         yield _line("finished", ", ".join(finished_stages))
     yield _line("step", _step(facts))
-    yield _line("speed", _speed(facts, speed))
+    yield from _speeds(facts, speed)
     if facts.left_s is not None:
         yield _line("left", f"about {duration_text(facts.left_s)}")
     if facts.loss is not None:
         yield _line("loss", f"{facts.loss:.4f}")
-    if facts.validation is not None and facts.best_validation is not None:
-        yield _line("validation", _validation(facts))
+    if facts.validation is not None:
+        yield _figure(validation_in_training(facts.validation, facts.best_validation))
+    if facts.final_validation is not None:
+        yield _figure(final_validation(facts.final_validation))
     yield _line("checkpoint", _checkpoint(facts))
     yield _line(
         "health",
@@ -55,10 +68,11 @@ def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Seque
 
 def goodput_lines(goodput: Goodput) -> Iterator[str]:
     """Where the time went, each part as a share and in time."""
-    yield f"goodput {goodput.share:.2%} of {duration_text(goodput.wall_s)} since the first process began:"
-    shares = goodput.shares()
+    wall_s = goodput.wall_s
+    value = goodput_figure(goodput.summary()).value
+    yield _line(GOODPUT, f"{value} of {duration_text(wall_s)} since the first process began:")
     for name, seconds in goodput.parts.by_name().items():
-        yield f"  {LABELS[name]:<18} {shares[name]:>8.2%}  {duration_text(seconds):>7}"
+        yield f"  {LABELS[name]:<18} {share_text(seconds, wall_s):>8}  {duration_text(seconds):>7}"
     if goodput.unexplained_s > 0.01 * goodput.wall_s:
         yield f"  (of compute, {duration_text(goodput.unexplained_s)} are explained by no measurement)"
 
@@ -103,27 +117,29 @@ def _step(facts: StatusFacts) -> str:
     return text
 
 
-def _speed(facts: StatusFacts, speed: Speed | None) -> str:
-    if facts.tokens_per_s is None:
-        return "unknown before the first step"
+def _figure(figure: Figure) -> str:
+    return _line(figure.label, f"{figure.value}; {figure.detail}")
+
+
+def _speeds(facts: StatusFacts, speed: Speed | None) -> Iterator[str]:
+    if facts.tokens_per_s is None or facts.step_tokens_per_s is None:
+        yield _line(SPEED_OF_STEPS, "unknown before the first step")
+        return
+    if facts.is_live:
+        yield _line("speed now", f"{count_text(facts.tokens_per_s)} tokens/s; median of the newest steps")
+    yield _figure(speed_of_steps(facts.step_tokens_per_s, facts.furthest_step))
+    if facts.overall_tokens_per_s is not None and facts.furthest_tokens is not None:
+        yield _figure(overall_speed(facts.overall_tokens_per_s, facts.furthest_tokens, facts.goodput.wall_s))
+    if speed is not None:
+        yield _line("computed", _computed(facts, speed))
+
+
+def _computed(facts: StatusFacts, speed: Speed) -> str:
     workers = f" on {facts.world_size} workers" if facts.world_size else ""
-    text = f"{count_text(facts.tokens_per_s)} tokens/s{workers}"
-    if speed is None:
-        return text
-    text += f", {count_text(speed.flops_per_s / 1e9)} GFLOP/s of the model"
+    text = f"{count_text(speed.flops_per_s / 1e9)} GFLOP/s of the model{workers} at the speed of the newest steps"
     if speed.mfu is not None:
         return f"{text}, MFU {speed.mfu:.1%} of {facts.device}"
     return f"{text}; MFU unknown on this machine"
-
-
-def _validation(facts: StatusFacts) -> str:
-    last, best = facts.validation, facts.best_validation
-    if last is None or best is None:
-        return "none yet"
-    return (
-        f"{last.bits_per_byte:.4f} bits per byte at step {last.step:,}, best {best.bits_per_byte:.4f} "
-        f"at step {best.step:,}"
-    )
 
 
 def _checkpoint(facts: StatusFacts) -> str:

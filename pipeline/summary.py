@@ -14,7 +14,15 @@ from rich.table import Table
 from cluster.reporter import count_text, duration_text
 from pipeline.run_folder import REPORT_NAME
 from pipeline.stage_record import StageRecord
-from pretrain.goodput.accounts import LABELS
+from pretrain.figures import (
+    Figure,
+    Validation,
+    final_validation,
+    goodput_figure,
+    overall_speed,
+    speed_of_steps,
+    validation_in_training,
+)
 
 UNIGRAM_GOAL = 0.25
 _TABLE_WIDTH_CHARS = 100
@@ -107,15 +115,9 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
             "pretrained model",
             f"{count_text(summary['num_parameters'])} parameters",
             f"{count_text(summary['tokens_seen'])} tokens in {summary['num_steps']:,} steps on "
-            f"{summary['world_size']} workers ({summary['backend']}, ZeRO-{summary['zero_stage']}), "
-            f"{count_text(summary['tokens_per_s_median'])} tokens/s",
+            f"{summary['world_size']} workers ({summary['backend']}, ZeRO-{summary['zero_stage']})",
         ),
-        Fact(
-            "validation",
-            f"{model:.3f} bits per byte",
-            f"{_error_text(validation)}left to right, on {count_text(validation['num_bytes'])} bytes of packages the "
-            "model never saw",
-        ),
+        _of(final_validation(validation)),
         *_other_orders(validation),
         Fact(
             f"beats the unigram by {UNIGRAM_GOAL:.0%}?",
@@ -129,34 +131,26 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
             f"the smoothed bigram model needs {bigram:.3f} bits per byte",
             bool(summary["beats_bigram"]),
         ),
-        *_goodput(summary),
+        *_in_training(summary),
     ]
 
 
-def _goodput(summary: Mapping[str, Any]) -> list[Fact]:
-    """Of a pretraining whose summary tells it."""
-    account = summary.get("goodput")
-    if not account:
-        return []
-    others = {
-        LABELS[name]: seconds / account["wall_s"]
-        for name, seconds in account["seconds"].items()
-        if name != "compute_s"
-    }
-    return [
-        Fact(
-            "goodput of pretraining",
-            f"{account['share']:.1%}",
-            f"of {duration_text(account['wall_s'])} in {account['num_attempts']} attempts; "
-            + ", ".join(f"{label} {share:.1%}" for label, share in others.items()),
-        )
-    ]
+def _of(figure: Figure) -> Fact:
+    return Fact(figure.label, figure.value, figure.detail)
 
 
-def _error_text(validation: Mapping[str, Any]) -> str:
-    """Of few documents there is no standard error."""
-    error = validation["model_standard_error"]
-    return "" if error is None else f"standard error {error:.3f}; "
+def _in_training(summary: Mapping[str, Any]) -> list[Fact]:
+    """Figures of the way there; records of older versions lack some."""
+    found = [speed_of_steps(summary["tokens_per_s_median"], summary["num_steps"])]
+    account, last = summary.get("goodput"), summary.get("validation_in_training")
+    if last:
+        best = summary["best_validation_in_training"]
+        found.insert(0, validation_in_training(Validation(**last), Validation(**best)))
+    if account and (overall := summary.get("tokens_per_s_overall")):
+        found.append(overall_speed(overall, summary["tokens_seen"], account["wall_s"]))
+    if account:
+        found.append(goodput_figure(account))
+    return [_of(figure) for figure in found]
 
 
 def _other_orders(validation: Mapping[str, Any]) -> list[Fact]:

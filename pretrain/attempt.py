@@ -12,6 +12,7 @@ from cluster.storage import exclusive_lock
 from data_prep.prepared import PreparedCorpus, open_prepared
 from pretrain.data.corpora import open_corpora
 from pretrain.evaluation.evaluator import Evaluator
+from pretrain.evaluation.result import Evaluation
 from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import StopRequest, stop_requests
 from pretrain.health.stragglers import OwnTime
@@ -58,13 +59,13 @@ class Attempt:
         self._own_time = OwnTime(device)
         self._evaluated: tuple[int, float] | None = None
 
-    def evaluate(self, state: TrainState) -> dict[str, float]:
+    def evaluate(self, state: TrainState) -> Evaluation:
         """The figures of the model as it is; collective."""
         self.watchdog.at(state.step - 1, "evaluate")
         with self.recorder.span("evaluation_s"):
             evaluation = self.evaluator.during(state.engine.module)
         self._evaluated = (state.step, evaluation.headline.bits_per_byte)
-        return evaluation.metrics()
+        return evaluation
 
     def bits_per_byte_at(self, step: int) -> float | None:
         """Validation bits per byte, if there was an evaluation after `step`."""

@@ -2,7 +2,7 @@
 
 import math
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from pretrain.agreement import agreed
 from pretrain.attempt import Attempt, attempt
 from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
+from pretrain.figures import VALIDATION_BYTES_FACT
 from pretrain.finish import evaluated
 from pretrain.health.divergence import (
     EVENT_NAME,
@@ -86,9 +87,11 @@ def _record(state: TrainState, result: StepResult, this: Attempt) -> None:
     }
     if result.applied:
         metrics["grad_norm"] = result.grad_norm
+    facts: dict[str, Any] = {"cursor": result.cursor, "digest": result.digest, "applied": result.applied}
     if result.step == config.num_steps or result.step % config.validation.every_steps == 0:
-        metrics |= this.evaluate(state)
-    facts = {"cursor": result.cursor, "digest": result.digest, "applied": result.applied}
+        evaluation = this.evaluate(state)
+        metrics |= evaluation.metrics()
+        facts[VALIDATION_BYTES_FACT] = evaluation.headline.num_bytes
     compute_s = result.step_s - result.data_s
     this.recorder.step(result.step, metrics, result.data_s, compute_s, **facts)
     this.compare_own_times(result)

@@ -1,7 +1,6 @@
 """The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
 
 import math
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from cluster.reporter import Bar, Reporter
 from cluster.storage import read_document, write_document
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
-from pretrain.goodput.ledger import goodput
+from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
 from pretrain.ray_workers import Workers
 from pretrain.run import PREP_NAME, RESULT_NAME, Run
 from pretrain.worker import work
@@ -81,7 +80,7 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
     if "validation_bits_per_byte" in metrics:
         reporter.line(
             f"pretrain: step {record.step} of {config.num_steps}, loss {metrics['loss']:.3f}, "
-            f"validation {metrics['validation_bits_per_byte']:.3f} bits per byte"
+            f"{VALIDATION_IN_TRAINING} {bits_text(metrics['validation_bits_per_byte'])}"
         )
 
 
@@ -89,17 +88,14 @@ def summary_of(folder: Path) -> dict[str, Any]:
     """Of a pretraining that has come to its end: its figures, and how it came there."""
     result: dict[str, Any] = read_document(folder / RESULT_NAME, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
-    steps = [record for record in records if record.kind == "step"]
     validation = result["validation"]
     unigram = validation["unigram_bits_per_byte"]
     return result | {
-        "final_loss": steps[-1].metrics["loss"],
-        "tokens_per_s_median": statistics.median(record.metrics["tokens_per_s"] for record in steps),
         "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
         "resumed_from": _resumed_from(records),
         # Of a finished run: its time ends with its journal.
-        "goodput": goodput(records, None, records[-1].time_s).summary(),
+        **figures_of(records, None, records[-1].time_s).summary(),
     }
 
 

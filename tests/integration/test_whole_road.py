@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.shown_figures import (
+    figures_in_mlflow,
+    figures_in_report,
+    figures_in_results,
+    figures_in_status,
+    figures_in_table,
+)
 from tests.integration.smoke_run import command, copy_corpus, only, run
 
 _AGAIN_S = 10
@@ -80,6 +87,34 @@ def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[
     assert list(out.glob("mlartifacts/**/model.safetensors"))
     assert list(out.glob("mlartifacts/**/report.html"))
     assert list(out.glob("mlartifacts/**/config.yaml"))
+
+
+def test_figures_of_one_label_agree_wherever_they_are_shown(finished: tuple[Path, str]) -> None:
+    out, printed = finished
+    status = run([sys.executable, "-m", "pipeline.cli", "status", str(out)]).stdout
+    by_place = {
+        "table": figures_in_table(printed),
+        "status": figures_in_status(status),
+        "report": figures_in_report((out / "report.html").read_text()),
+        "MLflow": figures_in_mlflow(out),
+        "result.json": figures_in_results(out),
+    }
+    values = {
+        label: {place: found[label] for place, found in by_place.items() if label in found}
+        for found in by_place.values()
+        for label in found
+    }
+    assert {label: found for label, found in values.items() if len(set(found.values())) > 1} == {}
+    for label, num_places in (
+        ("final validation", 5),
+        ("validation in training", 4),
+        ("speed of steps", 4),
+        ("overall speed", 4),
+        ("goodput of pretraining", 4),
+        ("completion: accuracy", 4),
+        ("search: mrr", 4),
+    ):
+        assert len(values[label]) == num_places, (label, values[label])
 
 
 def test_its_books_balance_and_its_status_is_told(finished: tuple[Path, str]) -> None:

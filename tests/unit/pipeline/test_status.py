@@ -48,7 +48,7 @@ def test_a_live_run(run: RunOnDisk) -> None:
     assert "12 of 40 (30.0%), 3072 tokens, 4s ago" in text
     assert "about 28s" in text
     assert "MFU unknown on this machine" in text
-    assert "3.0000 bits per byte at step 10, best 3.0000 at step 10" in text
+    assert "validation in training  3.000 bits per byte; at step 10, best 3.000 at step 10" in text
     assert "step 10, 6s old, 2 steps since" in text
 
 
@@ -169,14 +169,14 @@ def test_what_is_not_finite_is_null_for_programs(run: RunOnDisk) -> None:
     run.attempt(4)
     run.one_step(loss=math.nan, validation_bits_per_byte=math.inf)
     facts = facts_after(run, 1)
-    assert "loss          nan" in "\n".join(status_lines(facts, None, []))
+    assert "loss                    nan" in "\n".join(status_lines(facts, None, []))
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
     values = json.loads(status_json(facts, None, []), parse_constant=refuse)
     assert values["loss"] is None
-    assert values["validation"] == {"step": 5, "bits_per_byte": None}
+    assert values["validation"] == {"step": 5, "bits_per_byte": None, "num_bytes": None}
     assert values["tokens_per_s"] == 256.0
 
 
