@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -68,6 +70,24 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(
     journal = read_journal(only(out, "pretrain-*/journal.jsonl"))
     assert any("resuming from checkpoint" in record.text for record in journal)
     assert (out / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_killed_while_mlflow_s_store_is_made_the_same_command_works(corpus: Path, tmp_path: Path) -> None:
+    """Sooner and later in MLflow's migration; tests/unit/cluster/test_sqlite_store.py kills at chosen statements."""
+    out, log = tmp_path / "run", tmp_path / "log"
+    arguments = command("prep", out, corpus)
+    for num_bytes in (1, 300_000, 600_000):
+
+        def is_so_far(num_bytes: int = num_bytes) -> bool:
+            return any(path.stat().st_size >= num_bytes for path in out.glob(".mlflow.db.*.tmp"))
+
+        kill_when(arguments, is_so_far, log)
+        assert not (out / "mlflow.db").exists()
+    assert "prep: finished" in run(arguments).stdout
+    assert not list(out.glob(".mlflow.db.*"))
+    with closing(sqlite3.connect(out / "mlflow.db")) as store:
+        assert store.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (2,)
 
 
 @pytest.mark.slow

@@ -119,6 +119,29 @@ def test_the_same_command_makes_a_damaged_store_again_from_the_journals(
     assert toy.warned == []
 
 
+def test_killed_while_a_damaged_store_is_put_aside_the_next_command_makes_it_again(
+    toy: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.command()
+    store = toy.out / "mlflow.db"
+    untouched = content(store)
+    close_stores()
+    cut(store)
+
+    def die(point: str) -> None:
+        assert point == "store.set_aside"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cluster.sqlite_store.fault_point", die)
+        with pytest.raises(KeyboardInterrupt):
+            toy.command()
+    assert not store.exists()
+    toy.command()
+    assert "is gone" in toy.warned[0]
+    assert content(store) == untouched
+
+
 def test_any_flipped_byte_of_a_store_at_rest_is_noticed(toy: ToyRun) -> None:
     toy.command()
     store, draw = toy.out / "mlflow.db", random.Random(4)
