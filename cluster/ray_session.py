@@ -2,14 +2,11 @@
 
 import logging
 import os
-import secrets
-import shutil
 import socket
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,14 @@ from pydantic import Field
 
 import cluster
 from cluster.config import Config
-from cluster.errors import UnfinishedError, UserError, first_line
-from cluster.storage import is_private_folder
+from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
+from cluster.local_ray import (
+    ENVIRONMENT,
+    keep_logs,
+    lost_ray_ends_the_block,
+    session_folder,
+    start_local_ray,
+)
 
 MIB = 1 << 20
 _MIN_CPUS = 2
@@ -28,9 +31,7 @@ _TASKS_PER_CPU = 2
 """Enough in flight that a worker never waits for the driver."""
 _MAX_ATTEMPTS = 10
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _RETRY_POLL_S = 0.25, 10.0, 0.1
-_STALE_SESSION_S = 3600
 _PROBE_TIMEOUT_S = 10
-_KEPT_LOG_BYTES = 4 * MIB
 
 
 class RayConfig(Config):
@@ -52,37 +53,38 @@ class FileTask:
 
 
 @contextmanager
-def ray_session(config: RayConfig, log_folder: Path) -> Iterator[None]:
+def ray_session(
+    config: RayConfig, log_folder: Path, on_retry: Callable[[str], None] = lambda reason: None
+) -> Iterator[None]:
     """Local Ray for the block, or the cluster named by RAY_ADDRESS.
 
     Nothing of Ray's reaches the terminal: its logs lie in `log_folder`/ray when the block ends. The
-    local Ray ends with the block, and with this process even when that is killed. UserError when Ray
-    cannot start or the cluster cannot be reached.
+    local Ray listens on loopback alone and ends with the block, and with this process even when that is killed; its
+    start is tried again where it takes too long, and `on_retry` is told. UserError when Ray refuses to start or the
+    cluster cannot be reached, RetryableError when it does not start in time, or when the local Ray loses its gcs or
+    its raylet.
     """
-    import ray
-
-    if ray.is_initialized():
-        raise RuntimeError("a Ray session is already open in this process")
     log_folder.mkdir(parents=True, exist_ok=True)
     address = os.environ.get("RAY_ADDRESS", "")
-    try:
-        with _startup_environment():
-            if address:
-                _probe(address)
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            else:
-                _start_local(config)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        ray.shutdown()
-        raise UserError(_start_failure(address, error)) from error
-    session_folder = None if address else Path(ray._private.worker._global_node.get_session_dir_path())
+    with _startup_environment({} if address else ENVIRONMENT):
+        import ray  # reads some of its settings here
+
+        if ray.is_initialized():
+            raise RuntimeError("a Ray session is already open in this process")
+        if address:
+            _connect(address)
+        else:
+            num_cpus = config.num_cpus or max(_MIN_CPUS, len(os.sched_getaffinity(0)))
+            start_local_ray(num_cpus, config.object_store_bytes, log_folder / "ray", on_retry)
+    session = session_folder()
     _log_to_file(log_folder / "ray-driver.log")
     try:
-        yield
+        with nullcontext() if address else lost_ray_ends_the_block():
+            yield
     finally:
         ray.shutdown()
-        if session_folder is not None:
-            _keep_logs(session_folder, log_folder / "ray")
+        if session is not None:
+            keep_logs(session, log_folder / "ray")
 
 
 def run_file_tasks(
@@ -191,41 +193,43 @@ def _lost_because(reference: Any, task: FileTask, is_last_attempt: bool) -> str 
             f"{task.name}: stopped because the machine ran out of memory: "
             "use fewer Ray CPUs or a machine with more memory, then run the same command again"
         ) from error
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.LocalRayletDiedError,
+    ) as error:
         if not is_last_attempt:
             return "its worker died"
         raise UnfinishedError(
             f"{task.name}: its worker died {_MAX_ATTEMPTS} times ({first_line(error)}): "
             "see Ray's logs in the run's folder, then run the same command again"
         ) from error
+    except ray.exceptions.RayError as error:
+        raise RetryableError(
+            f"Ray lost a process of its own ({first_line(error)}); run the same command again"
+        ) from error
     return None
 
 
-def _start_local(config: RayConfig) -> None:
+def _connect(address: str) -> None:
     import ray
 
-    if "RAY_AUTH_MODE" not in os.environ:
-        # Ray would otherwise write a token that everybody can read to the home folder. Kept for the whole
-        # process because Ray reads it once.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    temp_folder = _temp_folder()
-    _sweep_stale_sessions(temp_folder)
-    ray.init(
-        address="local",
-        num_cpus=config.num_cpus or max(_MIN_CPUS, len(os.sched_getaffinity(0))),
-        object_store_memory=config.object_store_bytes,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=str(temp_folder),
-    )
+    try:
+        _probe(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        ray.shutdown()
+        raise UserError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({first_line(error)}): start it or unset RAY_ADDRESS"
+        ) from error
 
 
 @contextmanager
-def _startup_environment() -> Iterator[None]:
+def _startup_environment(defaults: Mapping[str, str]) -> Iterator[None]:
     """Environment that Ray's processes inherit at their start; this process gets its own back.
 
-    Our packages are put on PYTHONPATH so that workers find them when the tree is not installed.
+    Our packages are put on PYTHONPATH so that workers find them when the tree is not installed. `defaults` hold
+    where the user has set nothing else.
     """
     root = str(Path(cluster.__file__).resolve().parent.parent)
     python_path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -234,6 +238,7 @@ def _startup_environment() -> Iterator[None]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "TOKENIZERS_PARALLELISM": "false",
+        **{name: os.environ.get(name, value) for name, value in defaults.items()},
     }
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -245,50 +250,6 @@ def _startup_environment() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _temp_folder() -> Path:
-    """One per user and short: Ray puts sockets below it, whose paths may have 107 characters."""
-    folder = Path(tempfile.gettempdir())
-    if len(str(folder)) > 30:
-        folder = Path("/tmp")
-    own = folder / f"permcode-ray-{os.getuid()}"
-    if not is_private_folder(own):  # somebody else was there first
-        own = Path(tempfile.mkdtemp(prefix="permcode-", dir=folder))
-    return own
-
-
-def _sweep_stale_sessions(temp_folder: Path) -> None:
-    """Remove what killed drivers left: sessions whose process (last part of the name) is gone."""
-    for session in temp_folder.glob("session_*_*"):
-        pid = session.name.rpartition("_")[2]
-        if not pid.isdigit() or Path(f"/proc/{pid}").exists():
-            continue
-        with suppress(FileNotFoundError):  # another driver may be sweeping too
-            if time.time() - session.stat().st_mtime > _STALE_SESSION_S:
-                shutil.rmtree(session, ignore_errors=True)
-
-
-def _keep_logs(session_folder: Path, target: Path) -> None:
-    """Move the session's logs (their tails, if long) to `target`; drop the rest of the session.
-
-    Logs that cannot be kept, as on a full disk, are given up: what ended the session matters more.
-    """
-    with suppress(OSError):
-        _copy_logs(session_folder / "logs", target)
-    shutil.rmtree(session_folder, ignore_errors=True)
-
-
-def _copy_logs(logs: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    for log in sorted(logs.rglob("*")):
-        if not log.is_file() or log.is_symlink() or log.stat().st_size == 0:
-            continue
-        kept = target / log.relative_to(logs)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("rb") as source, kept.open("wb") as destination:
-            source.seek(max(0, log.stat().st_size - _KEPT_LOG_BYTES))
-            shutil.copyfileobj(source, destination)
 
 
 def _log_to_file(path: Path) -> None:
@@ -316,10 +277,3 @@ def _probe(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "://" not in address:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()
-
-
-def _start_failure(address: str, error: Exception) -> str:
-    reason = first_line(error)
-    if address:
-        return f"no Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it or unset RAY_ADDRESS"
-    return f"the local Ray did not start ({reason}): `permcode doctor` checks what it needs"

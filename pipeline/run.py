@@ -123,7 +123,7 @@ def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Re
                 _say_skipped(step, reporter)
             else:
                 if step.stage.needs_ray and not has_ray:
-                    stack.enter_context(ray_session(config.ray, out / "logs"))
+                    stack.enter_context(ray_session(config.ray, out / "logs", reporter.warn))
                     interrupt_on_sigterm()
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}

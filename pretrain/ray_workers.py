@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
+from cluster.local_ray import session_folder
 from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
 from cluster.reporter import Reporter
 from cluster.storage import read_document, write_document
@@ -107,11 +108,14 @@ class Workers:
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 
+        from cluster.local_group import LocalTorchConfig
+
+        torch_config = LocalTorchConfig if session_folder() is not None else TorchConfig
         os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_PATIENCE_S))
         return TorchTrainer(
             work,
             train_loop_config=settings,
-            torch_config=TorchConfig(backend=backend, timeout_s=self.patience_s),
+            torch_config=torch_config(backend=backend, timeout_s=self.patience_s),
             scaling_config=ray.train.ScalingConfig(num_workers=self.num_workers, use_gpu=backend == "nccl"),
             run_config=ray.train.RunConfig(
                 name=".ray-train",

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from cluster.local_ray import is_ray_lost
 from cluster.reporter import Reporter
 
 STOP_NAME = "stop"
@@ -77,7 +78,7 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
                 pass
             break
         except KeyboardInterrupt:
-            if was_asked:
+            if was_asked or is_ray_lost():
                 raise
             was_asked = True
             _ask_to_stop(stop_file, reporter)

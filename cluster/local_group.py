@@ -1,0 +1,68 @@
+"""Ray Train's process group for workers of one machine, which nothing outside of it can reach.
+
+Torch's TCPStore listens on all addresses whatever MASTER_ADDR is, and answers everybody; Gloo and NCCL listen on the
+address that the machine is known by. Here the store is a file, and they listen on loopback.
+"""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import (
+    _set_torch_distributed_env_vars,
+    _setup_torch_process_group,
+    _TorchBackend,
+)
+
+_reserved: list[socket.socket] = []
+
+
+class LocalTorchConfig(TorchConfig):  # type: ignore[misc]
+    """As TorchConfig, for the local Ray; needs a backend (nccl or gloo)."""
+
+    @property
+    def backend_cls(self) -> type["_LocalBackend"]:
+        return _LocalBackend
+
+
+class _LocalBackend(_TorchBackend):  # type: ignore[misc]
+    def on_start(self, worker_group: Any, backend_config: LocalTorchConfig) -> None:
+        """Called by Ray Train's controller."""
+        session = Path(ray._private.worker.global_worker.node.get_session_dir_path())
+        # A name of its own for every attempt: what is in the file would be taken for this group's.
+        store = session / f"process-group-{secrets.token_hex(8)}"
+        port = worker_group.execute_single(0, _reserve_port)
+        worker_group.execute(_set_local_environment, port)
+        worker_group.execute(_set_torch_distributed_env_vars)
+        ray.get(
+            [
+                worker_group.execute_single_async(
+                    rank,
+                    _setup_torch_process_group,
+                    backend=backend_config.backend,
+                    world_rank=rank,
+                    world_size=len(worker_group),
+                    init_method=f"file://{store}",
+                    timeout_s=backend_config.timeout_s,
+                )
+                for rank in range(len(worker_group))
+            ]
+        )
+
+
+def _reserve_port() -> int:
+    """A port that nothing listens on: DeepSpeed puts MASTER_PORT into the names of its shared memory."""
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))
+    _reserved.append(reserved)
+    return int(reserved.getsockname()[1])
+
+
+def _set_local_environment(port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")
