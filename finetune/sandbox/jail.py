@@ -7,7 +7,8 @@ outlives a program, and a fork bomb is gone at once.
 What the program sees: a root that holds the interpreter and the system's libraries, read-only, an empty folder in
 memory as home and working folder, null and random devices; no other file, process, network or environment of the
 machine. As root the program runs under another user id, which nothing else has; otherwise under the caller's, alone in
-its user namespace. What is left open: the kernel's own calls (there is no seccomp filter), and side channels.
+its user namespace. The kernel refuses it new namespaces, mounts and keyrings (`system_calls`). What is left open: the
+kernel's other calls, and side channels.
 """
 
 import json
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from finetune.sandbox import kernel
+from finetune.sandbox.system_calls import Filter
 
 HOME = "/sandbox"
 _OLD_ROOT = "/old"
@@ -41,6 +43,7 @@ def main() -> NoReturn:
         kernel.die_with_parent()
         # Should memory run out after all, the program is the first to go.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+        refused_calls = Filter()
         user = _enter_namespaces()
         _build_root([*settings["folders"], *_LIBRARIES], settings["disk_bytes"])
         first_process = os.fork()
@@ -48,7 +51,7 @@ def main() -> NoReturn:
         _tell(control, {"error": error.strerror or str(error)})
         os._exit(1)
     if first_process == 0:
-        _watch(settings, user, runner)
+        _watch(settings, user, runner, refused_calls)
     os.close(control)
     os.waitpid(first_process, 0)
     os._exit(0)
@@ -113,14 +116,14 @@ def _show_file(path: str) -> None:
     kernel.bind(_OLD_ROOT + path, path)
 
 
-def _watch(settings: dict[str, Any], user: int | None, runner: str) -> NoReturn:
+def _watch(settings: dict[str, Any], user: int | None, runner: str, refused_calls: Filter) -> NoReturn:
     """Process 1: start the program, wait for it, tell how it ended. With this process all others end."""
     control = settings["control_file"]
     try:
         kernel.die_with_parent()
         program = os.fork()
         if program == 0:
-            _become_program(settings, user, runner)
+            _become_program(settings, user, runner, refused_calls)
         while True:
             ended, status, usage = os.wait4(-1, 0)
             if ended == program:
@@ -130,7 +133,9 @@ def _watch(settings: dict[str, Any], user: int | None, runner: str) -> NoReturn:
         os._exit(0)
 
 
-def _become_program(settings: dict[str, Any], user: int | None, runner: str) -> NoReturn:
+def _become_program(
+    settings: dict[str, Any], user: int | None, runner: str, refused_calls: Filter
+) -> NoReturn:
     control = settings["control_file"]
     try:
         os.setsid()
@@ -139,6 +144,7 @@ def _become_program(settings: dict[str, Any], user: int | None, runner: str) -> 
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
         kernel.give_up_new_privileges()
+        refused_calls.load()
         _tell(control, {"ready": True})
         _set_limits(settings)
         verdict = settings["verdict_file"]

@@ -48,7 +48,9 @@ def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: 
         run.kill()
         run.communicate()
     assert (run.returncode, time.monotonic() - start_s < _END_S) == (75, True), errors
-    line = f"permcode: failed for now: Ray lost a process of its own ({name} ended); run the same command again"
+    line = (
+        f"permcode: failed for now: Ray lost a process of its own ({name} ended); run the same command again"
+    )
     assert errors.splitlines() == [line]
     assert out.is_dir()
     assert not list((out / "logs").glob("permcode-failed-*.log"))

@@ -1,9 +1,7 @@
 import os
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import psutil
 import pytest
 
 from cluster.errors import UnfinishedError, UserError
-from cluster.ray_session import FileTask, RayConfig, _temp_folder, ray_session, run_file_tasks
+from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
 from cluster.storage import read_json, write_json
 
 DRIVER = """
@@ -59,20 +57,6 @@ def test_logs_that_cannot_be_kept_do_not_hide_the_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="disk full while writing x"):
         end_in_a_user_error(tmp_path)
     assert (tmp_path / "ray").read_text() == "in the way"
-
-
-def test_session_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", None)
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        own = _temp_folder()
-        assert own == _temp_folder() == Path(folder) / f"permcode-ray-{os.getuid()}"
-        own.rmdir()
-        own.symlink_to(tmp_path)
-        other = _temp_folder()
-        assert other.parent == Path(folder)
-        assert other != own
-        assert stat.S_IMODE(other.stat().st_mode) == 0o700
 
 
 def test_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
