@@ -5,24 +5,21 @@ loopback listen there only; `ray.init` replaces a loopback address by another on
 without clusters.
 """
 
-import _thread
 import logging
 import os
 import secrets
 import shutil
-import signal
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from cluster.errors import RetryableError, UserError, first_line
 from cluster.storage import is_private_folder
+from cluster.watch import ended_by_loss
 
 ENVIRONMENT = {
     # Ray's own waits, of 30 s each: too short for a machine that does other work. The second one is also how long an
@@ -40,10 +37,6 @@ _SESSION_PATH_CHARS = 64
 _SOCKET_PATH_CHARS = 107
 _STALE_SESSION_S = 3600
 _KEPT_LOG_BYTES = 4 << 20
-_WATCH_S = 1.0
-_INTERRUPT_AGAIN_S = 5.0
-_MAX_END_S = 40.0
-"""From a lost process to this one's end. Ray itself aborts it 60 s after the gcs was lost, with another exit code."""
 
 
 def start_local_ray(
@@ -129,89 +122,22 @@ def keep_logs(session: Path, target: Path) -> None:
     shutil.rmtree(session, ignore_errors=True)
 
 
-@contextmanager
-def lost_ray_ends_the_block() -> Iterator[None]:
-    """Close the session behind the block; end the block within seconds where Ray's gcs or raylet has died.
+def watched_session() -> AbstractContextManager[None]:
+    """A block that ends within seconds, with a RetryableError, where the local Ray's gcs or raylet dies.
 
-    Ray itself would wait for ever (raylet) or abort this process after a minute (gcs). The main thread is interrupted,
-    again and again until the block has ended; what it raises is a RetryableError then, except for UserErrors.
+    Ray itself would wait for ever (raylet) or abort this process after a minute (gcs). Closes the session.
     """
-    global _watch
     import ray
 
-    _watch = _Watch()
-    _watch.start()
-    try:
-        try:
-            yield
-        except BaseException as error:
-            _watch.end(is_failure=isinstance(error, Exception) and type(error) is not UserError)
-            raise
-        finally:
-            _watch.end(is_failure=False)
-            ray.shutdown()
-    except BaseException as error:
-        if not _watch.lost or type(error) is UserError:
-            raise
-        raise RetryableError(_watch.message()) from error
-    finally:
-        _watch.is_closed.set()
-        _watch = None
+    started = ray._private.worker._global_node.all_processes
+    processes = {kind: started[kind][0].process for kind in ("gcs_server", "raylet")}
 
+    def look() -> RetryableError | None:
+        lost = ", ".join(kind for kind, process in processes.items() if process.poll() is not None)
+        text = f"Ray lost a process of its own ({lost} ended); run the same command again"
+        return RetryableError(text) if lost else None
 
-def is_ray_lost() -> bool:
-    """Whether an interrupt came from `lost_ray_ends_the_block`: there is nobody left to be asked to stop."""
-    return _watch is not None and bool(_watch.lost)
-
-
-class _Watch(threading.Thread):
-    """Looks at Ray's own processes until one ends or the block does."""
-
-    def __init__(self) -> None:
-        import ray
-
-        super().__init__(name="ray-watch", daemon=True)
-        self.is_closed = threading.Event()
-        self.lost: list[str] = []
-        self._has_ended = threading.Event()
-        started = ray._private.worker._global_node.all_processes
-        self._processes = {kind: started[kind][0].process for kind in ("gcs_server", "raylet")}
-
-    def run(self) -> None:
-        while not self._has_ended.wait(_WATCH_S):
-            self._look()
-            if self.lost:
-                self._end_the_block()
-                return
-
-    def end(self, is_failure: bool) -> None:
-        """Stop the watch: the processes are about to be ended. A failure may be told before the death behind it."""
-        self._look()
-        if is_failure and not self.lost:
-            time.sleep(_WATCH_S)
-            self._look()
-        self._has_ended.set()
-
-    def message(self) -> str:
-        return f"Ray lost a process of its own ({', '.join(self.lost)} ended); run the same command again"
-
-    def _look(self) -> None:
-        if not self._has_ended.is_set():
-            self.lost = [kind for kind, process in self._processes.items() if process.poll() is not None]
-
-    def _end_the_block(self) -> None:
-        deadline_s = time.monotonic() + _MAX_END_S
-        # A shell that starts commands in the background lets them ignore SIGINT.
-        number = signal.SIGINT if callable(signal.getsignal(signal.SIGINT)) else signal.SIGTERM
-        while time.monotonic() < deadline_s and not self._has_ended.is_set():
-            _thread.interrupt_main(number)
-            self._has_ended.wait(_INTERRUPT_AGAIN_S)
-        if not self.is_closed.wait(max(0.0, deadline_s - time.monotonic())):
-            print(f"permcode: failed for now: {self.message()}", file=sys.stderr, flush=True)
-            os._exit(os.EX_TEMPFAIL)
-
-
-_watch: _Watch | None = None
+    return ended_by_loss(look, close=ray.shutdown)
 
 
 @contextmanager

@@ -16,13 +16,7 @@ from pydantic import Field
 import cluster
 from cluster.config import Config
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
-from cluster.local_ray import (
-    ENVIRONMENT,
-    keep_logs,
-    lost_ray_ends_the_block,
-    session_folder,
-    start_local_ray,
-)
+from cluster.local_ray import ENVIRONMENT, keep_logs, session_folder, start_local_ray, watched_session
 
 MIB = 1 << 20
 _MIN_CPUS = 2
@@ -79,7 +73,7 @@ def ray_session(
     session = session_folder()
     _log_to_file(log_folder / "ray-driver.log")
     try:
-        with nullcontext() if address else lost_ray_ends_the_block():
+        with nullcontext() if address else watched_session():
             yield
     finally:
         ray.shutdown()

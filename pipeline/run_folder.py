@@ -1,8 +1,9 @@
 """The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from cluster.errors import UnfinishedError, UserError
 from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
+from cluster.watch import ended_by_loss
 from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
 from pipeline.differences import changed_keys, describe_changes, flatten
@@ -108,6 +110,9 @@ def working_folder(
     leaves nothing behind. Not so an UnfinishedError, or one after a finished stage, a checkpoint or a result. UserError
     when another process works here.
 
+    When the folder is removed or renamed meanwhile, the block is ended with an UnfinishedError and what it still wrote
+    under the old name is removed.
+
     `take_over` is given the config the folder had, before it is marked with this one.
     """
     first_missing = _first_missing(out)
@@ -128,7 +133,8 @@ def working_folder(
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
                 _write_config(out / CONFIG_NAME, config)
-            yield
+            with _removal_is_user_error(out):
+                yield
         except UserError as error:
             if was_free and not isinstance(error, UnfinishedError) and not _holds_work(out):
                 _remove_new_entries(out, earlier)
@@ -141,6 +147,43 @@ def remove_leftovers(folder: Path) -> None:
     for path in folder.rglob(_TEMPORARY_PATTERN):
         if not path.is_dir():
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _removal_is_user_error(out: Path) -> Iterator[None]:
+    mark = (out / LOCK_NAME).stat().st_ino
+
+    def is_gone() -> bool:
+        try:
+            return (out / LOCK_NAME).stat().st_ino != mark
+        except FileNotFoundError:
+            return True
+        except OSError:  # a file system that does not answer says nothing about the folder
+            return False
+
+    # Not retryable: a scheduler that repeats the command would begin from nothing without anybody knowing.
+    error = UnfinishedError(
+        f"the output folder {out} was removed or renamed while this command worked in it: "
+        "rename it back, or give the same command again to begin from nothing"
+    )
+    try:
+        with ended_by_loss(lambda: error if is_gone() else None, close=lambda: None):
+            yield
+    except UnfinishedError as raised:
+        if raised is error and not (out / LOCK_NAME).exists():
+            _remove_stray_work(out)
+        raise
+
+
+def _remove_stray_work(out: Path) -> None:
+    """What this command's processes wrote after `out` was gone; nothing else has these names."""
+    for entry in list(out.iterdir()) if out.is_dir() else []:
+        if entry.name == _LOGS_NAME or re.fullmatch(r".+-[0-9a-f]{12}", entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name.startswith((".tracked", "mlflow.db")) or fnmatch(entry.name, _TEMPORARY_PATTERN):
+            entry.unlink(missing_ok=True)
+    with suppress(OSError):
+        out.rmdir()
 
 
 def _may_lie_in_a_free_folder(name: str) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cluster.local_ray import is_ray_lost
 from cluster.reporter import Reporter
+from cluster.watch import is_block_lost
 
 STOP_NAME = "stop"
 _WAIT_S = 0.5
@@ -78,7 +78,7 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
                 pass
             break
         except KeyboardInterrupt:
-            if was_asked or is_ray_lost():
+            if was_asked or is_block_lost():
                 raise
             was_asked = True
             _ask_to_stop(stop_file, reporter)

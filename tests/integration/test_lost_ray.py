@@ -1,9 +1,12 @@
-"""Ray's own processes die under a run: it ends soon, with one line and "try again"."""
+"""Ray's own processes, or the folder, are taken from under a run: it ends soon, with one line."""
 
 import os
 import re
+import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -12,12 +15,26 @@ import pytest
 from tests.integration.smoke_run import command, copy_corpus
 
 _START_S = 300
-_END_S = 60.0
+_END_S = 90.0
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@contextmanager
+def started(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    run = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        yield run
+    finally:
+        if run.poll() is None:
+            run.kill()
+            run.communicate()
 
 
 def wait_for(run: "subprocess.Popen[str]", name: str) -> psutil.Process:
@@ -29,28 +46,37 @@ def wait_for(run: "subprocess.Popen[str]", name: str) -> psutil.Process:
         if name in processes and any(re.match(r"ray::(?!IDLE|\w+Agent)", other) for other in processes):
             return processes[name]
         time.sleep(0.1)
-    raise AssertionError(f"no {name} with work to do: {run.communicate()}")
+    raise AssertionError(f"no {name} with work to do")
 
 
 @pytest.mark.parametrize("name", ["raylet", "gcs_server"])
 def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
-    arguments = command("prep", out, corpus)
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    run = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
+    with started(command("prep", out, corpus)) as run:
         wait_for(run, name).kill()
-        start_s = time.monotonic()
         _, errors = run.communicate(timeout=_END_S)
-    finally:
-        run.kill()
-        run.communicate()
-    assert (run.returncode, time.monotonic() - start_s < _END_S) == (75, True), errors
+    assert run.returncode == 75, errors
     line = (
         f"permcode: failed for now: Ray lost a process of its own ({name} ended); run the same command again"
     )
     assert errors.splitlines() == [line]
     assert out.is_dir()
     assert not list((out / "logs").glob("permcode-failed-*.log"))
+
+
+def test_run_whose_folder_is_removed_says_so_and_leaves_no_new_one(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with started(command("pretrain", out, corpus)) as run:
+        deadline_s = time.monotonic() + _START_S
+        while not list(out.glob("pretrain-*/journal.jsonl")):
+            assert run.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        shutil.rmtree(out, ignore_errors=True)
+        _, errors = run.communicate(timeout=_END_S)
+    assert run.returncode == 2, errors
+    (line,) = errors.splitlines()
+    assert line.startswith(
+        f"permcode: error: the output folder {out} was removed or renamed while this command"
+    )
+    assert not out.exists()

@@ -2,6 +2,9 @@
 
 import errno
 import fcntl
+import shutil
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +198,35 @@ def test_two_commands_do_not_work_in_one_folder(tmp_path: Path) -> None:
         ):
             pass
     assert not (tmp_path / "config.yaml").exists()
+
+
+def write_on_after_removal(out: Path) -> None:
+    """A command that does not notice, and makes its folders anew as atomic writes do."""
+    with working_folder(out, CONFIG):
+        shutil.rmtree(out)
+        (out / "prep-0123456789ab").mkdir(parents=True)
+        (out / "prep-0123456789ab" / "part").write_text("x")
+        threading.Event().wait(30)
+
+
+def test_a_command_whose_folder_is_removed_ends_and_leaves_no_new_one(tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    with pytest.raises(
+        UnfinishedError, match=r"the output folder .*out was removed or renamed while this command"
+    ):
+        write_on_after_removal(tmp_path / "out")
+    assert time.monotonic() - start_s < 25
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_somebody_else_put_in_the_place_of_a_removed_folder_stays(tmp_path: Path) -> None:
+    def replace(out: Path) -> None:
+        with working_folder(out, CONFIG):
+            out.rename(tmp_path / "renamed")
+            out.mkdir()
+            (out / "notes.txt").write_text("mine")
+
+    with pytest.raises(UnfinishedError, match="rename it back"):
+        replace(tmp_path / "out")
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["notes.txt"]
+    assert (tmp_path / "renamed" / "config.yaml").is_file()
