@@ -28,7 +28,7 @@ permcode status runs/demo
 permcode plan --recipe base
 permcode inspect runs/demo
 permcode complete runs/demo "def main("
-permcode export runs/demo --to hf exported/demo
+permcode export runs/tiny --to hf exported/tiny
 permcode doctor
 """
 

@@ -80,10 +80,11 @@ def export_model(
 ) -> None:
     """A model of permcode to another library's format.
 
-    Weights, config and tokenizer; `transformers` then computes the same numbers. What XLNet cannot express is refused.
+    Weights, config and tokenizer; `transformers` then computes the same numbers. What XLNet cannot express, such as the
+    pre-norm of the recipe demo, is refused.
 
     \b
-    permcode export runs/demo --to hf exported/demo
+    permcode export runs/tiny --to hf exported/tiny
     """
     with exit_codes(None):
         check_place(out, "the folder")

@@ -45,6 +45,7 @@ def serve(place: str, task: str | None, host: str, port: int) -> None:
         sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", f"models:/{name}@{CHAMPION}",
         "--env-manager", "local", "--host", host, "--port", str(port),
     ]  # fmt: skip
+    environment["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"  # of copying some files on this machine
     # The server starts programs of this environment, which need not be activated.
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]

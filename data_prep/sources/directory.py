@@ -67,7 +67,7 @@ def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
     except OSError as error:
         raise UserError(
             f"corpus path {location} is not a folder that can be read ({error.strerror}): "
-            "give the path of a folder of source trees"
+            "give that of a folder of source trees (prep.source.path=FOLDER)"
         ) from error
     while folders:
         prefix, entries = folders.pop()

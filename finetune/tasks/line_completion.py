@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import PositiveInt, ValidationInfo, field_validator
 
-from cluster.config import LocalPath
 from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
@@ -45,13 +44,21 @@ class LineCompletionConfig(PairSource):
     target: str = "gt"
     language: str = "Python"
     """Of the documents taken from a corpus."""
-    literals: LocalPath | None = None
-    """CodeXGLUE's literals.json. With it, a folder without a training file and a corpus, what is learnt is made from
+    literals: Path | None = None
+    """CodeXGLUE's literals.json; a name without a folder is one of `folder`. With it, a folder without a training file and a corpus, what is learnt is made from
     the corpus' documents of `language`, Python or Java, in the form of the published set."""
     context_characters: PositiveInt = 2000
     """Kept of a source, at its right end."""
     per_document: PositiveInt = 8
     """Lines cut in one document of a corpus."""
+
+    @field_validator("literals")
+    @classmethod
+    def _beside_the_files(cls, literals: Path | None, others: ValidationInfo) -> Path | None:
+        folder = others.data.get("folder")
+        if literals is not None and literals.parent == Path() and folder is not None:
+            return Path(folder) / literals
+        return None if literals is None else literals.expanduser().absolute()
 
 
 class LineCompletion:

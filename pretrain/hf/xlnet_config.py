@@ -180,7 +180,10 @@ def _not_expressible(config: ModelConfig) -> str | None:
     if positions != "transformer_xl":
         return f"XLNet has no {positions} positions (model.positions.kind), only transformer_xl"
     if config.norm != "post":
-        return f"XLNet has no {config.norm}-norm (model.norm), only post"
+        return (
+            f"XLNet has no {config.norm}-norm (model.norm), only post: pretrain one to be exported with "
+            "pretrain.model.norm=post"
+        )
     if config.activation not in _ACTIVATIONS:
         return f"XLNet has no {config.activation} (model.activation), only {' and '.join(_ACTIVATIONS)}"
     if config.num_heads * config.head_dim != config.model_dim:
