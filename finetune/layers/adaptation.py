@@ -29,11 +29,10 @@ def adapt(network: TwoStreamTransformer, adaptation: Adaptation, rank: int, alph
     network.output_bias_V.requires_grad_(True)
 
 
-def depth_in_network(network: TwoStreamTransformer, name: str) -> int:
-    """How many layers a parameter of the network lies below its output; the embedding lies deepest."""
-    num_layers = network.config.num_layers
+def depth_in_network(num_layers: int, name: str) -> int:
+    """How many layers a parameter of a network lies below its output; the embedding lies deepest."""
     if name.startswith("blocks."):
         return num_layers - int(name.split(".")[1])
-    if name.startswith(("final_norm", "output")):
+    if name.startswith(("final_norm", "output", "vocabulary.output")):
         return 0
     return num_layers + 1

@@ -27,7 +27,8 @@ class PoolingConfig(Config):
     """`attention`: a mean weighted by a learned score of each place. `mlp`: the mean of x + W2 gelu(W1 x + b1) + b2.
     `conba`: the mean of what a ConbaLayer makes of the places, one after the other."""
     layers: Literal["all", "top", "bottom"] = "all"
-    """Inputs of all layers side by side, of the topmost one, or of the lowest (the embedded tokens)."""
+    """Inputs of all layers side by side, of the topmost one, or of the lowest (the embedded tokens). Of another network
+    than the base model's (`network`) what its layers give, of all or of the topmost."""
     places: Literal["tokens", "statements"] = "tokens"
     """What stands in the sequence that is pooled: a token, or the mean of a statement's tokens."""
     hidden_dim: PositiveInt = 384

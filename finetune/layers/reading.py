@@ -1,4 +1,4 @@
-"""A pretrained network and a pooling head as an encoder of texts.
+"""A network, the pretrained one or another, and a pooling head as an encoder of texts.
 
 Shapes: B lanes, L tokens, E width of a vector.
 """
@@ -6,37 +6,40 @@ Shapes: B lanes, L tokens, E width of a vector.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
+from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.pooling import Pooling, PoolingConfig
-from finetune.systems.base import Base, OnProgress, Start
-from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
+from finetune.systems.base import Base, OnProgress
+from finetune.systems.networks import EncodingNetwork, ReplaceableNetworkConfig, encoding_network
+from pretrain.model.config import AbsoluteLearnedPositions
 from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 
 
-class EncoderConfig(Config):
-    """Where the encoder starts from and what of it is trained; shared by the systems that read whole texts."""
+class EncoderConfig(ReplaceableNetworkConfig):
+    """Which network encodes, where it starts from and what of it is trained; shared by the systems that read whole
+    texts. `adaptation` trains all that a vector depends on ("full"), low-rank changes of it ("lora"), or the pooling
+    and what comes after alone ("head")."""
 
-    start: Start = "pretrained"
-    positions: PositionsConfig | None = None
-    """With `start: scratch`, other positions than the base model's."""
     pooling: PoolingConfig = PoolingConfig()
-    adaptation: Literal["full", "lora", "head"] = "full"
-    """Train all that a vector depends on, low-rank changes of it, or the pooling and what comes after alone."""
-    lora_rank: PositiveInt = 16
-    lora_alpha: PositiveFloat = 32.0
+
+    @model_validator(mode="after")
+    def _another_network_is_read_to_its_top(self) -> "EncoderConfig":
+        if self.network is not None and self.pooling.layers == "bottom":
+            raise ValueError(
+                f"pooling.layers=bottom is for the base model: network.kind={self.network.kind} has none"
+            )
+        return self
 
 
 _ENCODED_AT_ONCE = 32
@@ -106,14 +109,18 @@ class Cutter:
 class TextEncoder(nn.Module):
     """Vectors of texts that are read in both directions."""
 
-    def __init__(self, network: TwoStreamTransformer, pooling: Pooling) -> None:
+    def __init__(self, network: TwoStreamTransformer | EncodingNetwork, pooling: Pooling) -> None:
         super().__init__()
         self.network, self.pooling = network, pooling
 
     @classmethod
     def build(cls, config: EncoderConfig, base: Base, seed: int) -> "TextEncoder":
         """On the device of `base`; what gets no gradient here, or shall not be trained, needs none."""
-        network = base.network(config.start, seed, config.positions)
+        network = (
+            base.network(config.start, seed, config.positions)
+            if config.network is None
+            else encoding_network(config.network, base, seed)
+        )
         num_layers = network.config.num_layers
         torch.manual_seed(key_seed(seed, "pooling-head"))
         head = Pooling(config.pooling, num_layers, network.config.model_dim).to(base.device)
@@ -121,7 +128,8 @@ class TextEncoder(nn.Module):
             add_low_rank(network, config.lora_rank, config.lora_alpha)
         for name, parameter in network.named_parameters():
             trained = parameter.requires_grad and config.adaptation != "head"
-            parameter.requires_grad_(trained and _is_read(name, num_layers, config.pooling))
+            is_read = config.network is not None or _is_read(name, num_layers, config.pooling)
+            parameter.requires_grad_(trained and is_read)
         return cls(network, head)
 
     def forward(self, reading: Reading) -> Tensor:
@@ -145,11 +153,8 @@ class TextEncoder(nn.Module):
 
     def depth(self, name: str) -> int:
         """Layers between a parameter of this module and the head."""
-        num_layers = self.network.config.num_layers
-        if not name.startswith("network."):
-            return 0
-        found = re.match(r"network\.blocks\.(\d+)\.", name)
-        return num_layers - int(found.group(1)) if found else num_layers + 1
+        inner = name.removeprefix("network.")
+        return depth_in_network(self.network.config.num_layers, inner) if inner != name else 0
 
 
 @torch.inference_mode()
@@ -169,9 +174,11 @@ def encoded(
     return vectors
 
 
-def check_length(base: Base, max_tokens: int, what: str) -> None:
-    """UserError when the model cannot place so many tokens."""
-    positions = base.description.config.positions
+def check_length(config: EncoderConfig, base: Base, max_tokens: int, what: str) -> None:
+    """UserError when the encoder cannot place so many tokens."""
+    positions = base.shape(config.positions).config.positions
+    if config.network is not None:  # its positions reach any distance
+        return
     if isinstance(positions, AbsoluteLearnedPositions) and max_tokens > positions.max_positions:
         raise UserError(
             f"{what} asks for texts of {max_tokens} tokens, but the model has positions for "

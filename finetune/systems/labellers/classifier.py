@@ -206,7 +206,7 @@ def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) 
     if num_texts not in (1, 2):
         raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
     together = num_texts == 2 and config.reading == "together"
-    check_length(base, 2 * config.text_tokens + 1 if together else config.text_tokens, "text_tokens")
+    check_length(config, base, 2 * config.text_tokens + 1 if together else config.text_tokens, "text_tokens")
     cutter = Cutter(base.tokenizer, base.device)
     reader = TextReader(config, base.tokenizer, cutter, num_texts)
     encoder = TextEncoder.build(config, base, seed)

@@ -1,11 +1,11 @@
-"""The permutation LM as a predictor: it reads left to right, segment after segment with memory.
+"""The permutation LM, or another network, as a predictor: it reads left to right, segment after segment with memory.
 
 Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,14 @@ from finetune.examples import Code, PredictingData
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.loss import writing_loss
 from finetune.lexing import Lexeme
-from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
+from finetune.systems.adapted import adapted_network
 from finetune.systems.base import Base, OnProgress
+from finetune.systems.networks import (
+    Carried,
+    PredictingNetwork,
+    ReplaceableNetworkConfig,
+    predicting_network,
+)
 from pretrain.inference.finite import check_finite
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import UNFILLED_GROUP
@@ -34,7 +40,7 @@ FloatArray = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 
-class LeftToRightConfig(AdaptedNetworkConfig):
+class LeftToRightConfig(ReplaceableNetworkConfig):
     """The network itself predicts; nothing is added to it."""
 
     kind: Literal["left_to_right"] = "left_to_right"
@@ -55,21 +61,29 @@ class WindowBatch:
 class NextTokenNetwork(nn.Module):
     """The network with its loss."""
 
-    def __init__(self, network: TwoStreamTransformer, segment_tokens: int) -> None:
+    def __init__(self, network: TwoStreamTransformer | PredictingNetwork, segment_tokens: int) -> None:
         super().__init__()
         self.network, self.segment_tokens = network, segment_tokens
 
     def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Of every segment in turn: scores [B, L, V], the true tokens [B, L], and where one stands at all [B, L]."""
-        memory: SegmentMemory | None = None
+        carried: SegmentMemory | Carried | None = None
         for first in range(0, batch.tokens_BT.shape[1], self.segment_tokens):
             part = slice(first, first + self.segment_tokens)
             tokens_BL, group_BL = batch.tokens_BT[:, part], batch.group_BT[:, part]
-            has_documents = self.network.config.segment_encodings
-            content = left_to_right(group_BL, torch.zeros_like(group_BL) if has_documents else None)
-            output = self.network(tokens_BL, content, content, memory)
-            memory = output.memory
-            yield output.logits_BPV, tokens_BL, group_BL != UNFILLED_GROUP
+            logits_BLV, carried = self._segment(tokens_BL, group_BL, carried)
+            yield logits_BLV, tokens_BL, group_BL != UNFILLED_GROUP
+
+    def _segment(
+        self, tokens_BL: Tensor, group_BL: Tensor, carried: Any
+    ) -> tuple[Tensor, SegmentMemory | Carried | None]:
+        """Its scores, and what the next one needs of it."""
+        if isinstance(self.network, PredictingNetwork):
+            return self.network.predictions(tokens_BL, carried or self.network.start(len(tokens_BL)))
+        has_documents = self.network.config.segment_encodings
+        content = left_to_right(group_BL, torch.zeros_like(group_BL) if has_documents else None)
+        output = self.network(tokens_BL, content, content, carried)
+        return output.logits_BPV, output.memory
 
     def forward(self, batch: WindowBatch) -> Tensor:
         """Mean negative log-likelihood of all tokens in nats."""
@@ -94,11 +108,11 @@ class NextTokenLearner:
 
     def depth(self, name: str) -> int:
         """Layers below the output."""
-        return depth_in_network(self.module.network, name.removeprefix("network."))
+        return depth_in_network(self.module.network.config.num_layers, name.removeprefix("network."))
 
 
 class LeftToRightPredictor:
-    """`Predictor` by the permutation LM."""
+    """`Predictor` by such a network."""
 
     def __init__(
         self,
@@ -180,5 +194,9 @@ def side_by_side(texts: Sequence[Tokens], device: torch.device) -> WindowBatch:
 def build(config: LeftToRightConfig, base: Base, data: PredictingData, seed: int) -> LeftToRightPredictor:
     """The predictor before training. UserError where a segment does not fit the network's positions."""
     segment_tokens = config.segment_tokens or base.description.segment_tokens
-    network = adapted_network(config, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
+    network = (
+        adapted_network(config, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
+        if config.network is None
+        else predicting_network(config.network, base, seed)
+    )
     return LeftToRightPredictor(config, NextTokenNetwork(network, segment_tokens), base.tokenizer, data.train)

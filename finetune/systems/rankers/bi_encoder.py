@@ -175,8 +175,8 @@ def build(config: BiEncoderConfig, base: Base, data: RankingData, seed: int) -> 
     Raises UserError when the model cannot place texts as long as the config asks for, or when only the head shall be
     trained and the pooling has no parameters.
     """
-    check_length(base, config.query_tokens, "query_tokens")
-    check_length(base, config.candidate_tokens, "candidate_tokens")
+    check_length(config, base, config.query_tokens, "query_tokens")
+    check_length(config, base, config.candidate_tokens, "candidate_tokens")
     encoder = TextEncoder.build(config, base, seed)
     module = Contrast(encoder, config.temperature, config.symmetric)
     cutter = Cutter(base.tokenizer, base.device)

@@ -16,7 +16,7 @@ class ZeroShotEncoderConfig(BiEncoderConfig):
 
 def build(config: ZeroShotEncoderConfig, base: Base, data: RankingData, seed: int) -> BiEncoder:
     """A bi-encoder with nothing to train. Raises UserError when the model cannot place texts that long."""
-    check_length(base, config.query_tokens, "query_tokens")
-    check_length(base, config.candidate_tokens, "candidate_tokens")
+    check_length(config, base, config.query_tokens, "query_tokens")
+    check_length(config, base, config.candidate_tokens, "candidate_tokens")
     module = Contrast(TextEncoder.build(config, base, seed), config.temperature, config.symmetric).eval()
     return BiEncoder(config, module, Cutter(base.tokenizer, base.device), None)

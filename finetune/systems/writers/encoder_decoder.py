@@ -79,7 +79,7 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
         """The encoder's layers lie below the decoder's; the decoder's own embedding is as new as the decoder."""
         above = len(self.decoder.blocks)
         if name.startswith("encoder."):
-            return above + depth_in_network(self.encoder, name.removeprefix("encoder."))
+            return above + depth_in_network(self.encoder.config.num_layers, name.removeprefix("encoder."))
         if name.startswith("decoder.blocks."):
             return above - int(name.split(".")[2])
         return above if name.startswith("source_norm") else 0

@@ -113,7 +113,7 @@ class PrefixLearner:
 
     def depth(self, name: str) -> int:
         """Layers below the output."""
-        return depth_in_network(self.module.network, name.removeprefix("network."))
+        return depth_in_network(self.module.network.config.num_layers, name.removeprefix("network."))
 
 
 class PermutationWriter:

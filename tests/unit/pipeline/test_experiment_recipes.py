@@ -7,6 +7,7 @@ import pytest
 
 from cluster.errors import UserError
 from finetune.experiment.choices import TaskConfig, asks_for, learns
+from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
 from finetune.systems.rankers.bi_encoder import BiEncoderConfig
@@ -50,6 +51,43 @@ def test_the_conba_ablation_compares_poolings_of_as_many_parameters() -> None:
     )  # A, B and selective_fc, its bias and both weights: the text's
     for name in ("diagonal", "mlp"):
         assert abs(count(name) / count("seed") - 1) < 0.002
+
+
+@pytest.mark.parametrize("name", experiment_recipe_names())
+def test_every_experiment_compares_with_a_transformer_and_an_aligned_rnn(name: str) -> None:
+    systems = load_experiment_config(name, [_MODEL]).systems.values()
+    kinds = {network.kind if (network := getattr(one, "network", None)) else one.kind for one in systems}
+    assert kinds >= {"transformer", "aligned_rnn"} or name in _ABLATIONS
+
+
+_SHARED = (
+    *("label_smoothing", "source_tokens", "target_tokens", "keep", "decoding"),
+    *("query_tokens", "candidate_tokens", "temperature", "symmetric", "hard_negatives"),
+    *("text_tokens", "around", "hidden_dim", "window_tokens", "segment_tokens"),
+)
+"""What systems read, write and learn by; they may differ in their networks and in how these begin."""
+
+
+def _tasks() -> list[tuple[str, ExperimentConfig]]:
+    alone = [(name, load_experiment_config(name, [_MODEL])) for name in experiment_recipe_names()]
+    of_runs = [
+        (f"{name}.{task}", config)
+        for name in run_recipe_names()
+        for task, config in load_run_config(name).finetune.items()
+    ]
+    return alone + of_runs
+
+
+@pytest.mark.parametrize(("name", "config"), _tasks(), ids=[name for name, _ in _tasks()])
+def test_all_systems_that_learn_have_the_same_limits_smoothing_decoding_and_training(
+    name: str, config: ExperimentConfig
+) -> None:
+    learning = {system: one for system, one in config.systems.items() if learns(one)}
+    for key in _SHARED:
+        found = {system: getattr(one, key) for system, one in learning.items() if hasattr(one, key)}
+        assert len(set(map(repr, found.values()))) <= 1, (key, found)
+    training = {system: config.training_of_system(system) for system in learning}
+    assert len(set(map(repr, training.values()))) == 1, training
 
 
 def test_every_kind_of_task_has_a_recipe() -> None:

@@ -50,6 +50,8 @@ _ROWS = {
     "query": "add two",
     "candidate": "a + b",
 }
+_RNN = {"start": "scratch", "network": {"kind": "aligned_rnn", "cell": "lstm", "state_dim": 8}}
+_TRANSFORMER = {"start": "scratch", "network": {"kind": "transformer"}}
 _DEFECT = {"kind": "defect", "folder": "/data"}
 _CLONES = {"kind": "clone_pairs", "folder": "/data"}
 _CLOZE = {"kind": "cloze", "words": ["max", "min", "sum"]}
@@ -89,13 +91,19 @@ def data_of(task: Any) -> Any:
         (_SEARCH, {"kind": "bi_encoder", "pooling": {"kind": "conba", "conba": {"dim": 8}}}),
         (_SEARCH, {"kind": "bi_encoder", "adaptation": "lora", "pooling": {"kind": "attention"}}),
         (_SEARCH, {"kind": "zero_shot_encoder"}),
+        (_SEARCH, {"kind": "bi_encoder", **_RNN}),
+        (_SEARCH, {"kind": "bi_encoder", **_TRANSFORMER}),
         (_TOKENS, {"kind": "left_to_right"}),
+        (_TOKENS, {"kind": "left_to_right", **_RNN}),
+        (_TOKENS, {"kind": "left_to_right", **_TRANSFORMER}),
         (_TOKENS, {"kind": "left_to_right", "adaptation": "lora", "lora_rank": 2}),
         (_TOKENS, {"kind": "left_to_right", "start": "scratch", "positions": {"kind": "rotary"}}),
         (_DEFECT, {"kind": "classifier"}),
         (_DEFECT, {"kind": "classifier", "adaptation": "lora"}),
         (_CLONES, {"kind": "classifier", "adaptation": "head"}),
         (_CLONES, {"kind": "classifier", "reading": "together", "text_tokens": 16, "pooling": _DIAGONAL}),
+        (_DEFECT, {"kind": "classifier", **_RNN}),
+        (_CLONES, {"kind": "classifier", "reading": "together", **_TRANSFORMER}),
         (_CLOZE, {"kind": "classifier"}),
         (_CLOZE, {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}),
     ],

@@ -59,8 +59,13 @@ def nothing(done: int) -> None:
             PAIRS,
             {"reading": "together", "pooling": PoolingConfig(kind="conba", conba=ConbaConfig(form="seed"))},
         ),
+        (SINGLE, {"start": "scratch", "network": {"kind": "aligned_rnn"}}),
+        (PAIRS, {"start": "scratch", "network": {"kind": "transformer"}, "reading": "together"}),
     ],
-    ids=["one text", "conba", "two apart", "two apart conba", "two together", "two together conba"],
+    ids=[
+        *("one text", "conba", "two apart", "two apart conba", "two together", "two together conba"),
+        *("aligned rnn", "two together, transformer"),
+    ],
 )
 def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], changed: dict[str, Any]) -> None:
     config = ClassifierConfig.model_validate({"dropout": 0.0, "hidden_dim": 32, "text_tokens": 16} | changed)
@@ -79,7 +84,8 @@ def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], change
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     assert found.argmax(axis=1).tolist() == [item.label for item in items]
     assert learner.depth("head.1.weight") == 0
-    assert learner.depth("encoder.network.embedding.weight") == 3
+    embedding = next(name for name, _ in learner.module.named_parameters() if "embedding" in name)
+    assert learner.depth(embedding) == learner.module.encoder.network.config.num_layers + 1
 
 
 def test_loss_is_smoothed_cross_entropy(base: Base) -> None:

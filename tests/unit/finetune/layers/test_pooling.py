@@ -159,6 +159,6 @@ def test_a_text_longer_than_the_models_positions_is_refused(corpus: PreparedCorp
     config = ModelConfig(memory_tokens=0, positions=AbsoluteLearnedPositions(max_positions=32))
     description = ModelDescription(config, corpus.tokenizer.vocab_size, 32)
     small = Base(description, corpus.tokenizer, None, torch.device("cpu"))
-    check_length(small, 32, "query_tokens")
+    check_length(EncoderConfig(), small, 32, "query_tokens")
     with pytest.raises(UserError, match="query_tokens asks for texts of 33 tokens"):
-        check_length(small, 33, "query_tokens")
+        check_length(EncoderConfig(), small, 33, "query_tokens")

@@ -82,12 +82,24 @@ def test_same_group_and_same_text_are_no_negatives() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["mean", "conba"])
-def test_it_learns_which_candidate_belongs_to_which_query(base: Base, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "network"),
+    [
+        ("mean", None),
+        ("conba", None),
+        ("mean", "aligned_rnn"),
+        ("mean", "transformer"),
+        ("conba", "transformer"),
+    ],
+)
+def test_it_learns_which_candidate_belongs_to_which_query(base: Base, kind: str, network: str | None) -> None:
     pooling = PoolingConfig.model_validate({"kind": kind, "conba": ConbaConfig(dim=32)})
+    another = {"start": "scratch", "network": {"kind": network}} if network else {}
     # Queries share no word with what they should find: only training can tell.
     matches = [Match(WORDS[i], WORDS[6 + i], str(i)) for i in range(6)]
-    config = BiEncoderConfig(pooling=pooling, query_tokens=16, candidate_tokens=16, hard_negatives=1)
+    config = BiEncoderConfig.model_validate(
+        {"pooling": pooling, "query_tokens": 16, "candidate_tokens": 16, "hard_negatives": 1, **another}
+    )
     system = bi_encoder.build(config, base, data(matches), seed=0)
     learner = system.learner
     assert learner is not None
