@@ -327,9 +327,9 @@ def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tm
     kept = {name: one for name, one in load_file(weights).items() if not name.startswith("encoder.")}
     of_gru = torch.nn.GRU(8, 8, batch_first=True, bidirectional=True).named_parameters()
     save_file(kept | {f"encoder.network.{name}": one.detach() for name, one in of_gru}, weights)
-    values = json.loads(described.read_text())
+    values = read_document(described)
     values["sha256"]["model.safetensors"] = sha256_file(weights)
-    described.write_text(json.dumps(values))
+    write_document(described, values)
     with pytest.raises(UserError, match="other parameters than the system has in this version of permcode"):
         UsableSystem.load(tmp_path, "cpu")
 
