@@ -54,7 +54,7 @@ _FIRST_ANGLES = (0.0, math.pi / 10)
 class ConbaConfig(Config):
     """The layer's shape; each switch turned off is an ablation."""
 
-    form: Literal["seed", "diagonal"] = "seed"
+    form: Literal["seed", "diagonal"] = "diagonal"
     """What the state is."""
     dim: PositiveInt = 128
     """D: width inside; the input is brought to it by a matrix where it is of another."""
