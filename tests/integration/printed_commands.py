@@ -15,7 +15,7 @@ RECIPES = tuple(
     sorted(f"pipeline/recipes/{path.name}" for path in (ROOT / "pipeline/recipes").glob("*.yaml"))
 )
 
-_PROGRAM = re.compile(r"(permcode|make|pip|ray|curl|export|\. \.venv|\.venv/bin/[\w-]+) \S")
+_PROGRAM = re.compile(r"(permcode|make|pip|ray|curl|export|\. \.venv/\S+|\.venv/bin/[\w-]+) \S")
 _SHELLS = ("", "sh", "bash", "console")
 _FENCE = re.compile(r"```(\w*)\s*$")
 _COMMENT = re.compile(r"(?<!\S)#.*$")

