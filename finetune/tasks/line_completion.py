@@ -45,8 +45,9 @@ class LineCompletionConfig(PairSource):
     language: str = "Python"
     """Of the documents taken from a corpus."""
     literals: Path | None = None
-    """CodeXGLUE's literals.json; a name without a folder is one of `folder`. With it, a folder without a training file and a corpus, what is learnt is made from
-    the corpus' documents of `language`, Python or Java, in the form of the published set."""
+    """CodeXGLUE's literals.json; a name without a folder is one of `folder`. With it, a folder without a training file
+    and a corpus, what is learnt is made from the corpus' documents of `language`, Python or Java, in the form of the
+    published set."""
     context_characters: PositiveInt = 2000
     """Kept of a source, at its right end."""
     per_document: PositiveInt = 8
