@@ -78,12 +78,12 @@ def way_out(config: PretrainConfig, folder: Path, back_to: int, num_commits: int
     rate = min(config.schedule.peak_learning_rate / 10, ScheduleConfig().peak_learning_rate)
     out = shlex.quote(str(folder.parent))
     recipe = shlex.quote(str(folder.parent / "config.yaml"))
-    where = (
-        f"from checkpoint {step_name(back_to)}, the last one from before that" if back_to else "from step 0"
-    )
-    if not back_to and num_commits:
-        where += ", as no checkpoint from before that is left"
+    where = f"checkpoint {step_name(back_to)}, the newest whose weights gave a normal loss"
+    if not back_to:
+        where = (
+            "step 0, as no checkpoint is left whose weights gave a normal loss" if num_commits else "step 0"
+        )
     return (
         f"`permcode pretrain --recipe {recipe} --out {out} pretrain.schedule.peak_learning_rate={rate:g} "
-        f"--accept schedule.peak_learning_rate` goes on under a lower learning rate {where}"
+        f"--accept schedule.peak_learning_rate` goes on under a lower learning rate from {where}"
     )

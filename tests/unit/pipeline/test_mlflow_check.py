@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.storage import read_json, write_json
+from cluster.storage import read_document, write_document
 from pipeline.recipe import load_run_config
 from tests.unit.pipeline.toy_run import ToyRun, close_stores
 
@@ -198,7 +198,7 @@ def test_a_damaged_store_is_noticed_without_the_note_of_what_it_was_like(toy: To
     """As after a kill: the note is older than the file."""
     toy.command()
     note = toy.out / ".tracked.json"
-    write_json(note, {**read_json(note), "seal": ""})
+    write_document(note, {**read_document(note), "seal": ""})
     untouched = content(toy.out / "mlflow.db")
     close_stores()
     change_a_value(toy.out / "mlflow.db")

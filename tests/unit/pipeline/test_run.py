@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import UserError
-from cluster.storage import read_json
+from cluster.storage import read_document
 from pipeline import run as run_module
 from pipeline.graph import StageContext
 from pipeline.mlflow_store import artifact_root
@@ -106,21 +106,21 @@ def test_part_of_a_finished_run_has_nothing_to_hand_in(toy: ToyRun, monkeypatch:
 
 def test_the_rest_of_a_run_is_handed_in_beside_its_first_part(toy: ToyRun) -> None:
     toy.command("first")
-    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first"}
+    assert set(read_document(toy.out / ".tracked.json")["stages"]) == {"first"}
     toy.command()
-    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
+    assert set(read_document(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
     toy.command("first")
-    assert set(read_json(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
+    assert set(read_document(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
 
 
 def test_a_damaged_note_of_what_was_handed_in_costs_a_second_look_only(toy: ToyRun) -> None:
     toy.command()
     note = toy.out / ".tracked.json"
-    known = {**read_json(note), "seal": ""}
+    known = {**read_document(note), "seal": ""}
     for damaged in ("{", "[]", '{"stages": []}'):
         note.write_text(damaged)
         toy.command()
-        assert {**read_json(note), "seal": ""} == known
+        assert {**read_document(note), "seal": ""} == known
     assert toy.ran == ["first", "second"]
 
 

@@ -89,4 +89,4 @@ def test_the_rate_that_is_told_is_a_tenth_and_at_most_the_default(
     text = way_out(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_commits=2)
     assert f" pretrain.schedule.peak_learning_rate={told} --accept schedule.peak_learning_rate`" in text
     assert f"--out '{tmp_path}/my run' " in text
-    assert text.endswith("from step 0, as no checkpoint from before that is left")
+    assert text.endswith("from step 0, as no checkpoint is left whose weights gave a normal loss")
