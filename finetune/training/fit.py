@@ -25,6 +25,7 @@ from pretrain.agreement import agreed
 from pretrain.engine.module_engine import ModuleEngine
 from pretrain.engine.settings import EngineSettings
 from pretrain.health.stop import StopRequest
+from pretrain.inference.finite import NotFinite
 from pretrain.randomness import seed_dropout
 
 _MAX_SKIPPED = 5
@@ -158,9 +159,15 @@ class Fit:
             )
 
     def _evaluate(self, engine: ModuleEngine, state: FitState) -> float:
-        """The headline metric, kept with the weights where none was better; collective."""
+        """The headline metric, kept with the weights where none was better; collective. Diverged where they are too
+        large to compute with."""
         self._learner.module.eval()
-        metric = agreed(self._validate)
+        metric = agreed(self._metric_if_finite)
+        if metric is None:
+            raise Diverged(
+                f"the weights of step {state.step} are too large to compute with: use a lower training.learning_rate "
+                f"than {self._config.learning_rate:g}"
+            )
         state.evaluations_since_better += 1
         if is_better(metric, state.best):
             state.evaluations_since_better = 0
@@ -170,6 +177,12 @@ class Fit:
             if dist.get_rank() == 0:
                 write_best(self._folder, state.best, trained)
         return metric
+
+    def _metric_if_finite(self) -> float | None:
+        try:
+            return self._validate()
+        except NotFinite:
+            return None
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
         if self._journal is not None:
