@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## the whole road on the Python code of this machine: runs/demo
 	$(BIN)/permcode run --recipe demo --out runs/demo
 
-test: $(STAMP) ## the test suite but what is slow or needs a GPU (two files at a time; under 12 minutes on 2 cores)
+test: $(STAMP) ## the test suite but what is slow or needs a GPU (two files at a time)
 	$(BIN)/python -m pytest -m 'not gpu and not slow' -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## the slow tests that `make test` leaves out

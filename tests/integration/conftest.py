@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
