@@ -20,7 +20,8 @@ from pipeline.graph import Stage, plan
 from pipeline.mlflow_check import seal_store
 from pipeline.mlflow_note import read_note, write_note
 from pipeline.mlflow_store import store_uri
-from pipeline.run import run_stages
+from pipeline.run import folder_names, run_stages
+from pipeline.run_folder import restore_config
 from pipeline.task_stage import StartingPoint, data_hashes, task_stage
 from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.inference.folders import find_model_folder
@@ -37,6 +38,7 @@ def run_experiments(
     """
     find_model_folder(config.model)
     stages = experiment_stages(config)
+    restore_config(out, config.model_dump(mode="json"), lambda: folder_names(stages, out))
     if plan(stages, out)[0].action == "run":
         # Before anything is started or written: a worker would find bad data a minute later.
         for line in survey_lines(config):

@@ -18,7 +18,7 @@ from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_check import check_store, seal_store
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
 from pipeline.mlflow_store import store_uri
-from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, working_folder
+from pipeline.run_folder import REPORT_NAME, check_owner, remove_leftovers, restore_config, working_folder
 from pipeline.run_sections import PlaceConfig
 from pipeline.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.stages import build_stages
@@ -49,7 +49,9 @@ def run_pipeline(
                 check_newest(folder / "checkpoints", config.pretrain, config.seed, accepted)
             take_over(out, before, now)
 
-    stages = needed_stages(build_stages(config, accepted), targets)
+    all_stages = build_stages(config, accepted)
+    restore_config(out, config.model_dump(mode="json"), lambda: folder_names(all_stages, out))
+    stages = needed_stages(all_stages, targets)
     _register(config, out, run_stages(stages, config, out, make_reporter, accepted, keep_training))
     seal_store(out, store_uri(out, config.tracking.store))
 
@@ -62,6 +64,11 @@ def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
     for step in steps:
         if step.stage.name in config.finetune:
             register_best(config.finetune[step.stage.name], config, folders["prep"], out, step, Reporter())
+
+
+def folder_names(stages: Sequence[Stage], out: Path) -> set[str]:
+    """What the stages' folders in `out` are called."""
+    return {folder.name for folder in stage_folders(stages, out).values()}
 
 
 def run_stages(

@@ -26,6 +26,7 @@ LOCK_NAME = ".lock"
 _LOGS_NAME = "logs"
 _CHECKSUM_MARK = "sha256:"
 _CHECKSUM_START = f"# checksum of the lines above: {_CHECKSUM_MARK}"
+_STAGE_FOLDER = re.compile(r".+-[0-9a-f]{12}")
 _WAIT_FOR_STATUS_S = 2.0
 _WORK_NAMES = (RECORD_NAME, COMMIT_NAME, RESULT_NAME)
 # What `cluster.storage` writes before it renames.
@@ -76,6 +77,11 @@ def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] =
     owner = out / CONFIG_NAME
     if not owner.is_file():
         foreign = sorted(entry.name for entry in out.iterdir() if not _may_lie_in_a_free_folder(entry.name))
+        if any(_STAGE_FOLDER.fullmatch(name) for name in foreign):
+            raise UserError(
+                f"the output folder {out} has lost its {CONFIG_NAME}: the command that made it, with the same recipe "
+                "and overrides, writes it again"
+            )
         if foreign:
             raise UserError(
                 f"the output folder {out} holds something else ({foreign[0]}, no {CONFIG_NAME}): "
@@ -95,6 +101,27 @@ def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] =
             f"the output folder {out} belongs to another config: {changes}; give --out another folder, "
             f"or the config that made this one{f', or go on with {flags}' if could_be_accepted(keys) else ''}"
         )
+
+
+def restore_config(out: Path, config: Mapping[str, Any], own_folders: Callable[[], Collection[str]]) -> None:
+    """Write config.yaml again where it was removed from a run's folder.
+
+    A stage's folder is called by the fingerprint of its settings, so names say whose the folder is: each must be one
+    of `own_folders`, those of the stages of `config`; of reports older ones may stay. UserError where one is not.
+    """
+    if not out.is_dir() or (out / CONFIG_NAME).exists():
+        return
+    found = sorted(entry.name for entry in out.iterdir() if _STAGE_FOLDER.fullmatch(entry.name))
+    if not found:
+        return
+    own = own_folders()
+    others = [name for name in found if name not in own and not name.startswith("report-")]
+    if others:
+        raise UserError(
+            f"the output folder {out} has lost its {CONFIG_NAME}, and {others[0]} was made under other settings than "
+            "this command's: give the recipe and overrides that made it, which writes the file again"
+        )
+    _write_config(out / CONFIG_NAME, config)
 
 
 @contextmanager
@@ -178,7 +205,7 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
 def _remove_stray_work(out: Path) -> None:
     """What this command's processes wrote after `out` was gone; nothing else has these names."""
     for entry in list(out.iterdir()) if out.is_dir() else []:
-        if entry.name == _LOGS_NAME or re.fullmatch(r".+-[0-9a-f]{12}", entry.name):
+        if entry.name == _LOGS_NAME or _STAGE_FOLDER.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name.startswith((".tracked", "mlflow.db")) or fnmatch(entry.name, _TEMPORARY_PATTERN):
             entry.unlink(missing_ok=True)

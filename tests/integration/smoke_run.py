@@ -4,7 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 _STDLIB = Path(shutil.__file__).parent
 _PACKAGES = ("json", "email", "http", "logging", "unittest", "asyncio", "importlib", "xml", "html", "urllib")
@@ -24,12 +28,28 @@ def command(verb: str, out: Path, corpus: Path, *overrides: str) -> list[str]:
     return [*start, f"prep.source.path={corpus}", *overrides]
 
 
-def run(arguments: list[str], expect: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run to the end; another exit code fails the test with the output."""
+def run(
+    arguments: list[str], expect: int = 0, look: Callable[[psutil.Process], None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end; another exit code fails the test with the output. `look` is called all along."""
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, env=environment)
-    assert done.returncode == expect, f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    return done
+    deadline_s = time.monotonic() + 400
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as started:
+        while True:
+            try:
+                output, errors = started.communicate(timeout=0.3)
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline_s:
+                    started.kill()
+                    raise
+                if look is not None:
+                    look(psutil.Process(started.pid))
+    code = started.returncode
+    assert code == expect, f"exit code {code}:\n{output}\n{errors}"
+    return subprocess.CompletedProcess(arguments, code, output, errors)
 
 
 def only(folder: Path, pattern: str) -> Path:

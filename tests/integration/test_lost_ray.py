@@ -66,12 +66,8 @@ def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: 
 
 def test_run_whose_folder_is_removed_says_so_and_leaves_no_new_one(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with started(command("pretrain", out, corpus)) as run:
-        deadline_s = time.monotonic() + _START_S
-        while not list(out.glob("pretrain-*/journal.jsonl")):
-            assert run.poll() is None
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
+    with started(command("prep", out, corpus)) as run:
+        wait_for(run, "raylet")
         shutil.rmtree(out, ignore_errors=True)
         _, errors = run.communicate(timeout=_END_S)
     assert run.returncode == 2, errors

@@ -2,14 +2,18 @@
 
 import json
 import sqlite3
+import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
+from cluster.local_ray import private_temp_folder
 from tests.integration.shown_figures import (
     figures_in_mlflow,
     figures_in_report,
@@ -27,11 +31,36 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_corpus(tmp_path_factory.mktemp("corpus"))
 
 
+@dataclass
+class Seen:
+    """What others on the machine could see of a run while it worked."""
+
+    listening: set[tuple[str, str]] = field(default_factory=set)
+    """Name and address of every process that takes connections."""
+    ray_folder_modes: set[int] = field(default_factory=set)
+
+    def look(self, run: psutil.Process) -> None:
+        for process in (run, *run.children(recursive=True)):
+            with suppress(psutil.Error):
+                for one in process.net_connections("inet"):
+                    if one.status == psutil.CONN_LISTEN:
+                        self.listening.add((process.name(), one.laddr.ip))
+        with suppress(FileNotFoundError):
+            self.ray_folder_modes.add(stat.S_IMODE(private_temp_folder().parent.lstat().st_mode))
+
+
 @pytest.fixture(scope="module")
-def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a finished run, and what the command printed."""
+def watched(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, Seen]:
+    """The folder of a finished run, what the command printed, and what was seen of it."""
     out = tmp_path_factory.mktemp("runs") / "smoke"
-    return out, run(command("run", out, corpus)).stdout
+    seen = Seen()
+    return out, run(command("run", out, corpus), look=seen.look).stdout, seen
+
+
+@pytest.fixture(scope="module")
+def finished(watched: tuple[Path, str, Seen]) -> tuple[Path, str]:
+    """The folder of a finished run, and what the command printed."""
+    return watched[0], watched[1]
 
 
 @contextmanager
@@ -57,6 +86,19 @@ def test_every_stage_leaves_a_record_and_the_report_stands_alone(finished: tuple
     assert "mlflow ui --backend-store-uri sqlite:///" in printed
     assert "unigram" in printed
     assert "bigram" in printed
+
+
+def test_a_run_on_one_machine_listens_on_loopback_only(watched: tuple[Path, str, Seen]) -> None:
+    _, _, seen = watched
+    names = {name for name, _ in seen.listening}
+    # The training workers, too: Gloo takes connections.
+    assert names >= {"gcs_server", "raylet"}, names
+    assert any("RayTrainWorker" in name for name in names), names
+    assert {address.removeprefix("::ffff:") for _, address in seen.listening} == {"127.0.0.1"}, seen.listening
+
+
+def test_what_ray_writes_lies_in_a_folder_closed_to_others(watched: tuple[Path, str, Seen]) -> None:
+    assert watched[2].ray_folder_modes == {0o700}
 
 
 def test_mlflow_has_the_parent_the_children_and_every_step_once(finished: tuple[Path, str]) -> None:

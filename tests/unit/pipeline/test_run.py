@@ -30,6 +30,16 @@ def test_a_run_is_done_once_and_then_skipped(toy: ToyRun) -> None:
     assert toy.said[0].startswith("first: skipped (finished ")
 
 
+def test_config_that_was_removed_is_written_again_by_the_same_command(toy: ToyRun) -> None:
+    toy.command()
+    path = toy.out / "config.yaml"
+    text = path.read_text()
+    path.unlink()
+    toy.command("first")
+    assert path.read_text() == text
+    assert toy.ran == ["first", "second"]
+
+
 def test_mlflow_sees_parent_stages_arms_metrics_and_artifacts(toy: ToyRun) -> None:
     toy.command()
     runs = toy.runs()

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.errors import UnfinishedError, UserError
 from pipeline import run_folder
-from pipeline.run_folder import check_owner, remove_leftovers, working_folder
+from pipeline.run_folder import check_owner, remove_leftovers, restore_config, working_folder
 
 CONFIG: dict[str, Any] = {"seed": 0, "prep": {"block_tokens": 8}, "ray": {"num_cpus": None}, "tracking": {}}
 
@@ -230,3 +230,20 @@ def test_what_somebody_else_put_in_the_place_of_a_removed_folder_stays(tmp_path:
         replace(tmp_path / "out")
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["notes.txt"]
     assert (tmp_path / "renamed" / "config.yaml").is_file()
+
+
+def test_config_is_not_written_again_by_a_command_with_other_settings(tmp_path: Path) -> None:
+    for name in ("prep-0123456789ab", "pretrain-0123456789ab", "report-0123456789ab"):
+        (tmp_path / name).mkdir()
+    own = {"prep-0123456789ab", "pretrain-ba9876543210"}
+    with pytest.raises(
+        UserError, match=r"has lost its config.yaml, and pretrain-0123456789ab was made under other"
+    ):
+        restore_config(tmp_path, CONFIG, lambda: own)
+    with pytest.raises(
+        UserError, match=r"has lost its config.yaml: the command that made it, with the same recipe"
+    ):
+        check_owner(tmp_path, CONFIG)
+    assert not (tmp_path / "config.yaml").exists()
+    restore_config(tmp_path, CONFIG, lambda: {*own, "pretrain-0123456789ab"})
+    check_owner(tmp_path, CONFIG)

@@ -39,7 +39,8 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 command = [sys.executable, "-I", "-S", "-c", "print('started')"]
 print(subprocess.run(command, capture_output=True, text=True).stdout.strip())
-print(os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(command[0], command[:-1] + ["import os; os._exit(4)"], {}), 0)[1]))
+spawned = os.posix_spawn(command[0], command[:-1] + ["import os; os._exit(4)"], {})
+print(os.waitstatus_to_exitcode(os.waitpid(spawned, 0)[1]))
 """
 
 
