@@ -1,0 +1,72 @@
+"""A block that lost what it needs ends soon, in good order if it can, and says so."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import RetryableError, UnfinishedError, UserError
+from cluster.reporter import Reporter
+from cluster.watch import ended_by_loss, is_block_lost
+from pretrain.health.stop import until_done_or_stopped
+
+_LOSS = RetryableError("the ground is gone")
+STUBBORN = """
+import time
+from cluster import watch
+from cluster.errors import {kind}
+watch._MAX_END_S = watch._INTERRUPT_AGAIN_S = 0.5
+with watch.ended_by_loss(lambda: {kind}("the ground is gone"), close=lambda: None):
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+def run_block(look: Callable[[], Exception | None], work: Callable[[], object]) -> list[str]:
+    closed: list[str] = []
+    with ended_by_loss(look, close=lambda: closed.append("closed")):
+        work()
+    return closed
+
+
+def test_a_block_without_loss_ends_as_it_would() -> None:
+    assert run_block(lambda: None, lambda: None) == ["closed"]
+    with pytest.raises(UserError, match="bad corpus"):
+        run_block(lambda: None, lambda: (_ for _ in ()).throw(UserError("bad corpus")).send(None))
+
+
+def test_a_block_that_waits_is_interrupted() -> None:
+    start_s = time.monotonic()
+    with pytest.raises(RetryableError, match="the ground is gone"):
+        run_block(lambda: _LOSS, lambda: time.sleep(300))
+    assert time.monotonic() - start_s < 60
+    assert not is_block_lost()
+
+
+def test_what_the_loss_brought_about_is_not_raised() -> None:
+    with pytest.raises(RetryableError, match="the ground is gone"):
+        run_block(lambda: _LOSS, lambda: 1 // 0)
+
+
+def test_workers_are_not_asked_to_stop_when_nobody_is_left(tmp_path: Path) -> None:
+    with pytest.raises(RetryableError, match="the ground is gone"):
+        run_block(
+            lambda: _LOSS,
+            lambda: until_done_or_stopped(lambda: time.sleep(60), tmp_path / "stop", Reporter()),
+        )
+    assert not (tmp_path / "stop").exists()
+
+
+@pytest.mark.parametrize(("kind", "code"), [(RetryableError, 75), (UnfinishedError, 2)])
+def test_a_block_that_does_not_end_is_left_with_the_line_and_the_exit_code(kind: type, code: int) -> None:
+    program = STUBBORN.format(kind=kind.__name__)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.endswith(": the ground is gone\n")
+    assert done.stderr.count("\n") == 1
