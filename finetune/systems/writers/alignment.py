@@ -63,4 +63,6 @@ def draw_alignment(alignment: Alignment, path: Path) -> Path:
 def _label(token: str) -> str:
     """White space made visible, and characters that no font may have left out."""
     shown = token.replace(" ", "\u00b7").replace("\n", "\\n").replace("\t", "\\t")
-    return "".join(character if 32 <= ord(character) < 256 else "?" for character in shown)
+    return "".join(
+        character if character.isprintable() and ord(character) < 256 else "?" for character in shown
+    )

@@ -149,7 +149,7 @@ def test_alignments_of_a_copying_network_lie_on_the_diagonal(corpus: PreparedCor
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_draws_an_alignment_whatever_the_tokens(tmp_path: Path, suffix: str) -> None:
-    tokens = ("$x$", " ", "\n", "\t", "\u4e2d", "_{", "\\frac", "<end>")
+    tokens = ("$x$", " ", "\n", "\t", "\x7f", "\x9c", "\u4e2d", "_{", "\\frac", "<end>")
     alignment = Alignment(tokens, tokens, np.eye(len(tokens), dtype=np.float32))
     path = draw_alignment(alignment, tmp_path / f"picture.{suffix}")
     if suffix == "png":
