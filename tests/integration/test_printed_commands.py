@@ -19,6 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline.cli import app
+from pipeline.recipe import load_experiment_config, load_run_config, recipe_names
 from tests.integration.printed_commands import PAGES, ROOT, Printed, printed_commands
 from tests.integration.printed_world import make_runs, make_world, permcode, with_small_recipes
 
@@ -83,6 +84,7 @@ _ONLY_READ = {
     "make demo": "ten minutes; what it runs is printed too",
     "make test": "is running",
     "make test-slow": "half an hour",
+    "make test-explore": "minutes",
     "make check": "minutes, and no test of what works",
     "make install": "installs packages",
     "make bench": "minutes",
@@ -101,6 +103,8 @@ _ONLY_READ = {
     "permcode serve runs/search --port 5001": "given in test_finetune.py, which asks the server",
     'curl localhost:5001/invocations -H \'Content-Type: application/json\' -d \'{"dataframe_records": [{"query": '
     '"number of items", "candidate": "def size(self): return self.n"}]}\'': "the server's",
+    "permcode finetune --recipe translate_java_cs --from runs/java --out runs/translate "
+    "training.learning_rates=[0.0005,0.001,0.002]": "an hour; the recipe's own command: test_printed_recipes.py",
     "permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output rows.jsonl": "CodeXGLUE's "
     "files; given in test_finetune.py with others",
 }
@@ -120,6 +124,7 @@ def test_the_commands_of_a_page_work_in_their_order(
     page: str, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world)
+    shutil.rmtree("runs/mine", ignore_errors=True)  # every page's own
     for printed in printed_commands(page):
         if printed.text in _ONLY_READ:
             _read(printed)
@@ -199,7 +204,13 @@ def _read(printed: Printed) -> None:
         assert done.returncode == 0, done.stderr
     elif program == "permcode":
         group: Any = typer.main.get_command(app)
-        group.commands[words[0]].make_context(words[0], words[1:])
+        given = group.commands[words[0]].make_context(words[0], words[1:]).params
+        if given.get("recipe") in recipe_names():
+            overrides = given["overrides"] or []
+            if given.get("model") is None:
+                load_run_config(given["recipe"], overrides)
+            else:
+                load_experiment_config(given["recipe"], [f"model={given['model']}", *overrides])
     elif "-m" in words:
         assert importlib.util.find_spec(words[words.index("-m") + 1]) is not None
     elif program == "pip":
