@@ -217,6 +217,8 @@ def _set_up_client(store_uri: str, owns_store: bool) -> Any:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
+    # It prints the traceback of every database error that it then raises, and that we report in one line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     try:
         if (path := sqlite_file(store_uri)) is not None:
             make_ready(path, owns_store)

@@ -33,6 +33,11 @@ class ParentInMlflow:
         self._tracking: Tracking | None = None
         self._run_id = ""
 
+    @property
+    def has_no_folder(self) -> bool:
+        """Whether the run's folder is gone: there is nothing left to say about the run, and no file of its to open."""
+        return not self._out.is_dir()
+
     def connect(self) -> "Tracking":
         """Find or begin the run, now RUNNING; what a dead process left RUNNING is ended first.
 

@@ -81,7 +81,7 @@ class MlflowRun:
             self._has_failed_to_end and time.monotonic() > patient_until_s
         ):
             self._thread.join(timeout=0.1)
-        if not self._is_done and self._trouble is not None:
+        if not self._is_done and self._trouble is not None and not self._parent.has_no_folder:
             self._reporter.warn(
                 f"MLflow did not take everything ({first_line(self._trouble)}); the same command will try again"
             )
@@ -97,6 +97,8 @@ class MlflowRun:
         while not self._is_done:
             self._has_news.clear()
             outcome = self._outcome
+            if self._parent.has_no_folder:  # the command says so
+                return
             try:
                 self._parent.sync(list(self._stages), outcome)
                 self._is_done = outcome is not None
