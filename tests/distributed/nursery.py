@@ -81,7 +81,7 @@ def start_ranks(
 def _free_port() -> int:
     """One that nobody is given between its choice and its use, as those of the system's own range are."""
     while True:
-        port = random.randrange(*_PORTS)
+        port = random.SystemRandom().randrange(*_PORTS)  # not the seeded one, which all test processes share
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

@@ -100,15 +100,22 @@ def test_labels_depend_neither_on_the_cut_into_tasks_nor_on_their_order(
     assert len(made[0]) > 50
 
 
-def test_nothing_is_made_twice_and_other_rows_make_other_files(tmp_path: Path) -> None:
+def test_no_task_runs_twice_and_other_rows_make_other_files(tmp_path: Path) -> None:
     parts, work = parts_of(corpus(40), tmp_path, 2), SerialWork(tmp_path / "work")
     near_duplicate_clusters(parts, CONFIG, work)
-    made = {path: path.stat().st_mtime_ns for path in work.folder.iterdir()}
+    made = _times(work.folder)
     near_duplicate_clusters(parts, CONFIG, work)
-    assert {path: path.stat().st_mtime_ns for path in work.folder.iterdir()} == made
+    again = _times(work.folder)
+    # The driver writes the documents' rows anew, as no task's checksum stands for them.
+    assert [path.name.split("-")[1] for path in made if again[path] != made[path]] in ([], ["rows"])
+    assert made.keys() == again.keys()
     fewer = [DedupPart(part.path, part.rows[1:]) for part in parts]
     assert len(near_duplicate_clusters(fewer, CONFIG, work)) == 38
     assert len(list(work.folder.iterdir())) == 2 * len(made)
+
+
+def _times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 def test_no_documents_and_one_document_are_fine(tmp_path: Path) -> None:
