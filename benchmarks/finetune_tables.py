@@ -1,0 +1,152 @@
+"""The finetuning tables of results.md: the bases they start from and the experiments, one command after another.
+
+    python -m benchmarks.finetune_tables DATA OUT TABLE [TABLE ...]
+    python -m benchmarks.finetune_tables DATA OUT --list
+
+DATA is a folder with CodeXGLUE's and the other public sets (`codexglue-translation/`, `cosqa-retrieval/`, ...), OUT the
+folder for the runs. What is finished is skipped, so the same command resumes after an interruption.
+
+Within a table every system has the same data, steps, batches, label smoothing and decoding. Every system that learns is
+trained with each of the same learning rates, and the one with the best headline metric on the validation split is
+judged on the test split (`learning_rates` in the report says what was tried).
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_RATES = "training.learning_rates=[0.0005,0.001,0.002]"
+_PERMCODE = Path(sys.executable).with_name("permcode")
+
+
+@dataclass(frozen=True)
+class Table:
+    """An experiment: the base it starts from, its recipe, where its data lies and what is changed."""
+
+    base: str
+    recipe: str
+    folder: str | None
+    """Below DATA; None for a task whose items come from the base's corpus."""
+    changes: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def _budget(steps: int, batch_tokens: int, evaluations: int = 2) -> tuple[str, ...]:
+    """Warm-up takes a tenth of the steps."""
+    return (
+        f"training.steps={steps}",
+        f"training.batch_tokens={batch_tokens}",
+        f"training.warmup_steps={steps // 10}",
+        f"training.evaluate_every_steps={steps // evaluations}",
+        _RATES,
+    )
+
+
+_TRANSLATION = "codexglue-translation"
+TABLES = {
+    "translate": Table(
+        "java_cs", "translate_java_cs", _TRANSLATION, (*_budget(1500, 1024), "training.valid_items=200")
+    ),
+    "translate_back": Table(
+        "java_cs",
+        "translate_java_cs",
+        _TRANSLATION,
+        (*_budget(1500, 1024), "training.valid_items=200", "task.source=cs", "task.target=java"),
+    ),
+    "conba": Table("java_cs", "conba_java_cs", _TRANSLATION, _budget(60, 4096), ("--seeds", "3")),
+    "search_java_cs": Table("java_cs", "search_java_cs", _TRANSLATION, _budget(200, 8192, 4)),
+    "clones_java_cs": Table("java_cs", "clones_java_cs", _TRANSLATION, _budget(400, 2048)),
+    "lines": Table(
+        "python",
+        "lines_py150",
+        "codexglue-line-completion/py150",
+        _budget(400, 4096),
+    ),
+    "infill": Table("python", "infill_corpus", None, (*_budget(250, 4096), "task.max_test=200")),
+    "summaries": Table("python", "summaries_corpus", None, _budget(400, 2048)),
+    "generate": Table("python", "generate_corpus", None, _budget(400, 2048)),
+    "humaneval": Table("python", "humaneval", None, _budget(300, 2048)),
+    "search": Table("python", "search_corpus", None, _budget(300, 8192)),
+    "tokens": Table("python", "tokens_corpus", None, _budget(200, 4096)),
+    "cloze": Table("python", "cloze_corpus", None, _budget(200, 4096)),
+}
+
+
+def make_java_cs_corpus(data: Path, path: Path) -> None:
+    """The training split's lines, each language by itself; 100 lines that follow each other stand for a repository."""
+    with path.open("w", encoding="utf-8") as corpus:
+        for side, language in (("java", "Java"), ("cs", "C#")):
+            lines = (data / _TRANSLATION / f"train.java-cs.txt.{side}").open(encoding="utf-8", newline="\n")
+            for number, line in enumerate(lines):
+                part = f"{number // 100:03d}"
+                row = {
+                    "text": line,
+                    "path": f"{part}/{number:05d}.{side}",
+                    "repo": f"{side}-{part}",
+                    "language": language,
+                }
+                corpus.write(json.dumps(row) + "\n")
+
+
+def run(arguments: Sequence[str | Path]) -> None:
+    """Print a command of permcode's and run it; ends this program where it fails."""
+    command = [str(one) for one in (_PERMCODE, *arguments)]
+    print(f"$ {shlex.join(command)}", flush=True)
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def pretrain_base(name: str, data: Path, out: Path) -> Path:
+    """The run folder of a base, trained to its end."""
+    folder = out / f"base-{name}"
+    if name == "java_cs":
+        corpus = out / "java_cs.jsonl"
+        if not corpus.exists():
+            make_java_cs_corpus(data, corpus)
+        test = data / _TRANSLATION / "test.java-cs.txt.*"
+        changes = [
+            f"prep.source.urls=[{corpus.resolve()}]",
+            f"prep.decontamination.sets.translation.path={test}",
+        ]
+        run(["pretrain", "--recipe", "java_cs", "--out", folder, *changes])
+    else:
+        sets = "prep.decontamination.sets"
+        changes = [
+            f"{sets}.cosqa.path={data / 'cosqa-retrieval' / 'code_idx_map.txt'}",
+            f"{sets}.py150.path={data / 'codexglue-line-completion' / 'py150' / 'dev.first1000.json'}",
+            "pretrain.num_steps=9600",
+        ]
+        run(["pretrain", "--recipe", "demo", "--out", folder, *changes])
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], metavar="TABLE")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.list or not arguments.tables:
+        print("\n".join(f"{name:16} {table.recipe}, base {table.base}" for name, table in TABLES.items()))
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    data = arguments.data.resolve()
+    for name in arguments.tables:
+        table = TABLES[name]
+        base = pretrain_base(table.base, data, arguments.out)
+        folder = [f"task.folder={data / table.folder}"] if table.folder else []
+        where = ["--recipe", table.recipe, "--from", base, "--out", arguments.out / name]
+        run(["finetune", *where, *table.options, *folder, *table.changes])
+
+
+if __name__ == "__main__":
+    main()
