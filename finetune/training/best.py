@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,8 +30,9 @@ class Best:
 def write_best(folder: Path, best: Best, trained: dict[str, Tensor]) -> None:
     """The trained parameters, float32, in one file that is there whole or not at all."""
     tensors = {name: value.detach().float().contiguous().cpu() for name, value in trained.items()}
-    told = json.dumps({"step": best.step, "metric": best.metric})
-    metadata = {"best": told, "sha256": _sha256(told, tensors)}
+    facts: dict[str, Any] = {"step": best.step, "metric": best.metric}
+    # One entry: safetensors writes several in an order that changes from process to process.
+    metadata = {"best": json.dumps(facts | {"sha256": _sha256(facts, tensors)})}
     write_bytes(folder / BEST_NAME, save(tensors, metadata))
 
 
@@ -55,8 +57,9 @@ def load_best(folder: Path, module: nn.Module) -> None:
     try:
         with safe_open(folder / BEST_NAME, framework="pt") as file, torch.no_grad():
             stored = {name: file.get_tensor(name) for name in file.keys()}
-            told = file.metadata() or {}
-            if told.get("sha256", "") not in ("", _sha256(told.get("best", ""), stored)):
+            facts = json.loads((file.metadata() or {}).get("best", "{}"))
+            written = facts.pop("sha256", None)
+            if written is not None and written != _sha256(facts, stored):
                 raise UserError(
                     f"{folder / BEST_NAME} is damaged (its checksum differs): remove {folder} to train again"
                 )
@@ -72,13 +75,13 @@ def load_best(folder: Path, module: nn.Module) -> None:
                         f"{tuple(parameter.shape)}: train it again"
                     )
                 parameter.copy_(value)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise UserError(f"{folder / BEST_NAME} is damaged: remove {folder} to train again") from error
 
 
-def _sha256(told: str, tensors: Mapping[str, Tensor]) -> str:
-    """Hex, over all that the file says."""
-    digest = hashlib.sha256(told.encode())
+def _sha256(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Hex, over the file's facts, names, shapes and numbers."""
+    digest = hashlib.sha256(canonical_json(dict(facts)).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]).encode())
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)

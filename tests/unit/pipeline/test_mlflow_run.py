@@ -158,8 +158,7 @@ def test_a_stage_whose_folder_got_another_key_goes_on_in_its_run(out: Path) -> N
     folder = step.folder.with_name("accepted-0123456789ab")
     step.folder.rename(folder)
     moved = replace(step, key="0123456789ab" + "0" * 52, folder=folder)
-    with (folder / "journal.jsonl").open("a") as file:
-        file.write('{"kind": "step", "time_s": 1.0, "step": 4, "metrics": {"loss": 4.0}}\n')
+    Journal(folder / "journal.jsonl").step(4, {"loss": 4.0})
     ParentInMlflow(NO_SERVER, {}, out).sync([StageInMlflow(moved)], "KILLED")
     assert metrics(out, "accepted") == {"loss": 4.0}
 
