@@ -74,6 +74,7 @@ TABLES = {
     "search": Table("python", "search_corpus", None, _budget(300, 8192)),
     "tokens": Table("python", "tokens_corpus", None, _budget(200, 4096)),
     "cloze": Table("python", "cloze_corpus", None, _budget(200, 4096)),
+    "demo_search": Table("demo", "benchmarks/demo_search.yaml", None, ()),
 }
 
 
@@ -120,7 +121,7 @@ def pretrain_base(name: str, data: Path, out: Path) -> Path:
         changes = [
             f"{sets}.cosqa.path={data / 'cosqa-retrieval' / 'code_idx_map.txt'}",
             f"{sets}.py150.path={data / 'codexglue-line-completion' / 'py150' / 'dev.first1000.json'}",
-            "pretrain.num_steps=9600",
+            *(["pretrain.num_steps=9600"] if name == "python" else []),
         ]
         run(["pretrain", "--recipe", "demo", "--out", folder, *changes])
     return folder

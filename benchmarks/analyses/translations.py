@@ -1,37 +1,34 @@
 """What written texts lack beside their references: empty ones, runs that go round, names that were not copied.
 
     python -m benchmarks.analyses.translations OUT/translation-KEY/*/seed-0/predictions.jsonl
-    python -m benchmarks.analyses.translations --training SOURCES TARGETS
+    python -m benchmarks.analyses.translations --training SOURCES TARGETS [--tokenizer RUN/prep-KEY/tokenizer.json]
 
 The second form says of training pairs, two files of lines, how many times as long as its source a target is, and how
-many targets have a run of tokens three times in a row: by these `max_length_ratio` and `max_repeats` were chosen.
-Tokens are those between white space.
+many targets `max_repeats: 2` could not write: by these `max_length_ratio` and `max_repeats` were chosen. Tokens are the
+tokenizer's, or those between white space.
 """
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.analyses.rows import read_rows
+from data_prep.tokenizer import CodeTokenizer
+from pretrain.inference.loops import continuing_a_loop
 
 _NAME = re.compile(r"[A-Za-z_]\w{5,}")
 """Names of six and more characters: shorter ones are often keywords."""
-_LONGEST_RUN_TOKENS, _LEAST_ROUND_TOKENS = 64, 16
 
 
-def goes_round(tokens: Sequence[str]) -> bool:
-    """Whether a run of up to 64 tokens stands three times in a row, 16 tokens at least in all."""
-    for length in range(1, _LONGEST_RUN_TOKENS + 1):
-        same = 0
-        for place in range(length, len(tokens)):
-            same = same + 1 if tokens[place] == tokens[place - length] else 0
-            if same >= 2 * length and same + length >= _LEAST_ROUND_TOKENS:
-                return True
-    return False
+def goes_round(tokens: Sequence[Hashable], max_repeats: int = 2) -> bool:
+    """Whether `max_repeats` would refuse one of the tokens in decoding: it goes on with a loop."""
+    numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    text = [numbers[token] for token in tokens]
+    return any(text[end] in continuing_a_loop(text[:end], max_repeats) for end in range(1, len(text)))
 
 
 def shared_names_written(rows: Iterable[Mapping[str, Any]]) -> float:
@@ -55,12 +52,17 @@ def print_predictions(path: Path) -> None:
     )
 
 
-def print_training(sources: Path, targets: Path) -> None:
+def print_training(sources: Path, targets: Path, tokenizer: Path | None) -> None:
     """Of two files of lines."""
+    loaded = None if tokenizer is None else CodeTokenizer.load(tokenizer)
+
+    def tokens_of(text: str) -> Sequence[Hashable]:
+        return text.split() if loaded is None else loaded.encode(text).tolist()
+
     pairs = [
-        (source.split(), target.split())
+        (tokens_of(source), tokens_of(target))
         for source, target in zip(_lines(sources), _lines(targets), strict=True)
-        if source.split()
+        if source.strip()
     ]
     ratios = np.array([len(target) / len(source) for source, target in pairs])
     rounds = sum(goes_round(target) for _, target in pairs)
@@ -80,11 +82,12 @@ def main() -> None:
     )
     parser.add_argument("predictions", type=Path, nargs="*")
     parser.add_argument("--training", type=Path, nargs=2)
+    parser.add_argument("--tokenizer", type=Path)
     arguments = parser.parse_args()
     for path in arguments.predictions:
         print_predictions(path)
     if arguments.training:
-        print_training(*arguments.training)
+        print_training(*arguments.training, arguments.tokenizer)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,12 @@ def test_insertions_at_one_place_are_at_the_same_place() -> None:
     assert count_repairs([_row("a b c d", "a x b c d", "a b c y d")]).at_the_place == 0
 
 
-def test_texts_that_repeat_a_run_three_times_go_round() -> None:
-    assert goes_round("x = ( a , b , c ) ; ".split() + "y [ 0 ] ; z ".split() * 3)
-    assert not goes_round("x = ( a , b , c ) ; ".split() + "y [ 0 ] ; z ".split() * 2)
-    assert not goes_round(") ) ) )".split()), "short runs are ordinary code"
+def test_texts_that_decoding_could_not_write_go_round() -> None:
+    run = "y [ 0 ] ; z , w ;".split()
+    assert goes_round([*"x = ( a , b ) {".split(), *run, *run, run[0]])
+    assert not goes_round([*"x = ( a , b ) {".split(), *run, *run])
+    assert not goes_round([")"] * 16), "short repetitions are ordinary code"
+    assert goes_round([")"] * 17)
 
 
 def test_shared_names_are_those_of_source_and_reference() -> None:
