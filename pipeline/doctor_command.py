@@ -23,7 +23,8 @@ def doctor(
     One line per check, with the mend; exit code 1 if one fails."""
     with exit_codes(out):
         from cluster.doctor import render, run_checks
+        from finetune.sandbox.run import sandbox_check
         from pretrain.model.fused.preflight import attention_check
 
-        checks = [*run_checks(out, build=build), attention_check(build=build)]
+        checks = [*run_checks(out, build=build), attention_check(build=build), sandbox_check()]
         raise typer.Exit(render(checks, Reporter()))

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cluster.doctor import Check
 from cluster.errors import UserError, first_line
 from finetune.sandbox.limits import Limits, Outcome, Status
 
@@ -90,6 +91,14 @@ def containment_problem() -> str | None:
     except UserError as error:
         return first_line(error)
     return None
+
+
+def sandbox_check() -> Check:
+    """What `permcode doctor` says of it."""
+    problem = containment_problem()
+    if problem is None:
+        return Check("sandbox", "ok", "generated programs can be run (pass@k)")
+    return Check("sandbox", "warning", f"no generated program is run: {problem}")
 
 
 @dataclass

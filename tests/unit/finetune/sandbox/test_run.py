@@ -101,3 +101,12 @@ def test_without_containment_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(run, "_START", refusing)
     with pytest.raises(UserError, match=r"cannot be contained on this machine \(unshare: not permitted\)"):
         run_python("print('ran')", _LIMITS)
+
+
+def test_doctor_says_whether_programs_can_be_contained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "containment_problem", lambda: None)
+    assert (run.sandbox_check().ok, run.sandbox_check().name) == ("ok", "sandbox")
+    monkeypatch.setattr(run, "containment_problem", lambda: "libseccomp.so.2 is not installed")
+    check = run.sandbox_check()
+    assert check.ok == "warning"
+    assert "libseccomp.so.2 is not installed" in check.finding
