@@ -53,6 +53,8 @@ _SMALL_SEARCH: dict[str, Any] = {
     "task.max_test": 20,
     "systems.untrained": None,
     "systems.scratch": None,
+    "systems.transformer": None,
+    "systems.aligned_rnn": None,
     "robustness.transforms": [],
     "training": {"steps": 2, "warmup_steps": 1, "batch_tokens": 384, "evaluate_every_steps": 2},
 }
