@@ -1,5 +1,6 @@
 """The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -178,11 +179,13 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def _removal_is_user_error(out: Path) -> Iterator[None]:
-    mark = (out / LOCK_NAME).stat().st_ino
+    # The folder itself, not a file in it: a lock that somebody removed is no removed run. Held open, so that its number
+    # is not given to a new folder.
+    held = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
 
     def is_gone() -> bool:
         try:
-            return (out / LOCK_NAME).stat().st_ino != mark
+            return not os.path.samestat(os.stat(out), os.fstat(held))
         except FileNotFoundError:
             return True
         except OSError:  # a file system that does not answer says nothing about the folder
@@ -197,9 +200,15 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
         with ended_by_loss(lambda: error if is_gone() else None, close=lambda: None):
             yield
     except UnfinishedError as raised:
-        if raised is error and not (out / LOCK_NAME).exists():
+        if (
+            raised is error
+            and is_gone()
+            and not any((out / name).exists() for name in (LOCK_NAME, CONFIG_NAME))
+        ):
             _remove_stray_work(out)
         raise
+    finally:
+        os.close(held)
 
 
 def _remove_stray_work(out: Path) -> None:

@@ -49,7 +49,8 @@ def check_place(path: Path, option: str = "--out") -> None:
     """UserError where neither a file nor a folder of that name can be made; folders above it may be missing."""
     refuse_url(path, option)
     try:
-        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+        places = path.absolute().parents
+        nearest = path if path.is_dir() else next(parent for parent in places if parent.exists())
         if not nearest.is_dir():
             raise UserError(f"{option} {path}: {nearest} is a file: give another name")
         # Rights alone do not tell: root may write into /proc, but nobody can make a file there.

@@ -247,3 +247,14 @@ def test_config_is_not_written_again_by_a_command_with_other_settings(tmp_path: 
     assert not (tmp_path / "config.yaml").exists()
     restore_config(tmp_path, CONFIG, lambda: {*own, "pretrain-0123456789ab"})
     check_owner(tmp_path, CONFIG)
+
+
+def test_a_removed_lock_costs_nothing_of_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with working_folder(out, {"seed": 1}):
+        work = out / "pretrain-0123456789ab" / "checkpoints"
+        work.mkdir(parents=True)
+        (out / ".lock").unlink()
+        time.sleep(2.5)  # the watch looks every second
+    assert work.is_dir()
+    assert (out / "config.yaml").is_file()
