@@ -1,9 +1,32 @@
-"""Where two nested configs differ."""
+"""Where two nested configs differ, and which keys a config of an older permcode has not."""
 
 from collections.abc import Mapping
 from typing import Any
 
 _ABSENT = object()
+_ADDED_KEYS: Mapping[str, Any] = {
+    "keep_vendored": False,
+    "required": True,
+    "training.learning_rates": [],
+    "network": None,
+    "pooling.hidden_dim": 384,
+    "conba.form": "diagonal",
+}
+"""Keys, by their ends, that came after folders were made which people still use, and the values that change nothing.
+A key that is added to the config of a stage or a task belongs here, unless folders made before it are to be made anew.
+"""
+
+
+def without_added_keys(config: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """The nested `config` as a version of permcode would write it that had not the keys of `_ADDED_KEYS` yet.
+
+    Those whose value is not the one listed stay. So what was made before a key was added is still found by its config.
+    """
+    return {
+        key: without_added_keys(value, key) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if not any(_ADDED_KEYS.get(end, _ABSENT) == value for end in (key, f"{parent}.{key}"))
+    }
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from pipeline.accepting import GROWING, config_of, take_over
 from pipeline.champion import register_best
+from pipeline.differences import without_added_keys
 from pipeline.experiment_config import ExperimentRunConfig, prep_folder, pretrained_on
 from pipeline.experiment_report import write_experiment_report
 from pipeline.experiment_table import experiment_lines
@@ -69,7 +70,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
     )
     report = Stage(
         name="report",
-        config={"experiment": experiment.model_dump(mode="json")},
+        config=without_added_keys({"experiment": experiment.model_dump(mode="json")}),
         run=partial(write_experiment_report, config.task.kind),
         inputs=(task.name,),
         needs_ray=False,

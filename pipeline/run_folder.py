@@ -16,7 +16,7 @@ from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
 from cluster.watch import ended_by_loss
 from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
-from pipeline.differences import changed_keys, describe_changes, flatten
+from pipeline.differences import changed_keys, describe_changes, flatten, without_added_keys
 from pipeline.stage_record import RECORD_NAME
 from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.run import RESULT_NAME
@@ -243,7 +243,8 @@ def _only(keys: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_effect(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in KEYS_WITHOUT_EFFECT_ON_OUTPUTS}
+    found = {key: value for key, value in config.items() if key not in KEYS_WITHOUT_EFFECT_ON_OUTPUTS}
+    return without_added_keys(found)
 
 
 def _first_missing(out: Path) -> Path | None:

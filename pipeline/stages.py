@@ -15,6 +15,7 @@ from data_prep.config import PrepConfig
 from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, TOKENIZER_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS, RunConfig
+from pipeline.differences import without_added_keys
 from pipeline.graph import Stage, StageContext
 from pipeline.task_stage import StartingPoint, data_hashes, task_stage
 from pretrain.checkpoint.compatibility import without_free
@@ -26,7 +27,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
     return [
         Stage(
             name="prep",
-            config=_identity(config, config.prep),
+            config=without_added_keys({"seed": config.seed, **config.prep.model_dump(mode="json")}),
             run=partial(_prep, config),
             signature=partial(_corpus_signature, config.prep),
             version=FORMAT_VERSION,
@@ -54,16 +55,14 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
         ),
         Stage(
             name="report",
-            config={"run": config.model_dump(mode="json", exclude=set(KEYS_WITHOUT_EFFECT_ON_OUTPUTS))},
+            config=without_added_keys(
+                {"run": config.model_dump(mode="json", exclude=set(KEYS_WITHOUT_EFFECT_ON_OUTPUTS))}
+            ),
             run=partial(_report, config),
             inputs=("prep", "pretrain", *config.finetune),
             needs_ray=False,
         ),
     ]
-
-
-def _identity(config: RunConfig, part: Any) -> dict[str, Any]:
-    return {"seed": config.seed, **part.model_dump(mode="json")}
 
 
 def _corpus_signature(config: PrepConfig) -> str:

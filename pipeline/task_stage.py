@@ -13,6 +13,7 @@ from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
 from finetune.experiment.stage import job_paths, run_experiment
+from pipeline.differences import without_added_keys
 from pipeline.graph import Stage, StageContext
 from pipeline.judged import judged_fingerprint
 
@@ -44,7 +45,7 @@ def task_stage(
     paths = job_paths(config)
     return Stage(
         name=name,
-        config=config.model_dump(mode="json"),
+        config=without_added_keys(config.model_dump(mode="json")),
         run=partial(_run, config, start),
         inputs=inputs,
         signature=signature,

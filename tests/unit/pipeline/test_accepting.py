@@ -1,5 +1,6 @@
 """Changed settings of a run: which may differ, which must be accepted, and that its folder goes along."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,47 @@ def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: P
         refuse_to_leave_training(plan(build_stages(settings), out))
     (commit.parents[1] / "STAGE.json").write_text("{}")
     refuse_to_leave_training(plan(build_stages(settings), out))
+
+
+def test_folders_made_before_keys_were_added_are_still_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are those that permcode gave on 2026-11-20, before these keys were."""
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "corpus" / "own" / "a.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("x = 1  # one two three four five six seven eight nine ten\n")
+    os.utime(source, (1e9, 1e9))
+    settings = load_run_config(
+        "smoke", ["prep.source.path=corpus", "prep.decontamination.sets.mine.path=corpus/own/a.py"]
+    )
+    folders = stage_folders(build_stages(settings), Path("out"))
+    assert (folders["prep"].name, folders["pretrain"].name) == (
+        "prep-d88b87f7a02e",
+        "pretrain-5398ebd874cb",
+    )
+    before = settings.model_dump(mode="json")
+    del (
+        before["prep"]["source"]["keep_vendored"],
+        before["prep"]["decontamination"]["sets"]["mine"]["required"],
+    )
+    for task in before["finetune"].values():
+        del task["training"]["learning_rates"]
+        for system in task["systems"].values():
+            system.pop("network", None)
+            if "pooling" in system:
+                del system["pooling"]["hidden_dim"], system["pooling"]["conba"]["form"]
+    with working_folder(tmp_path / "out", before):
+        pass
+    check_owner(tmp_path / "out", settings.model_dump(mode="json"))
+    other = load_run_config("smoke", ["prep.source.path=corpus", "prep.source.keep_vendored=true"])
+    with pytest.raises(UserError, match=r"keep_vendored \(absent there, True here\)"):
+        check_owner(tmp_path / "out", other.model_dump(mode="json"))
+
+
+def test_a_system_without_its_own_search_differs_from_one_with_it(tmp_path: Path) -> None:
+    rates = "finetune.search.training.learning_rates=[0.001,0.002]"
+    one = config(tmp_path / "corpus", rates)
+    other = config(tmp_path / "corpus", rates, "finetune.search.training_of.scratch.learning_rates=[]")
+    first, second = (stage_folders(build_stages(each), tmp_path)["search"] for each in (one, other))
+    assert first != second
