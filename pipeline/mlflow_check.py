@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.errors import UserError
-from cluster.journal import read_journal
+from cluster.journal import JournalRecord, read_journal
 from cluster.journal_feed import metric_key
 from cluster.lineage import Lineage
 from cluster.reporter import Reporter
@@ -33,8 +33,6 @@ _CHANGE_COUNTER = slice(24, 28)
 _READ_VERSION = 19
 _ROLLBACK_JOURNAL = 1
 """In write-ahead mode the change counter does not count every transaction."""
-_Value = tuple[float, int]
-"""A metric's value and its time in ms."""
 
 
 def check_store(out: Path, store: str, steps: Sequence[Step], reporter: Reporter) -> None:
@@ -172,26 +170,57 @@ def _lost_params(database: sqlite3.Connection, run_id: str, step: Step) -> Itera
 
 
 def _lost_metrics(database: sqlite3.Connection, run_id: str, journal: Path, has_all: bool) -> Iterator[str]:
-    """Values that the journal has not, and, where MLflow was given `has_all`, steps that MLflow has not."""
-    records, lineage = read_journal(journal), Lineage()
-    recorded: dict[tuple[str, int], set[_Value]] = {}
+    """Values that the journal has not, and, where MLflow was given `has_all`, steps that MLflow has not.
+
+    In tables of SQLite's own temporary files: a long run has millions of values.
+    """
+    records = read_journal(journal)
+    database.execute("create temp table recorded (key, step, value, time_ms)")
+    database.executemany("insert into recorded values (?, ?, ?, ?)", _values(records))
+    database.execute("create index temp.by_point on recorded (key, step)")
+    strange = (
+        "select key, step from metrics as stored where run_uuid = ? and key in (select distinct key from recorded) and "
+        "not exists (select 1 from recorded where key = stored.key and step = stored.step and time_ms = "
+        "stored.timestamp and value = case when stored.is_nan then 9e999 else stored.value end) limit 1"
+    )
+    for key, step in database.execute(strange, (run_id,)):
+        yield f"is damaged ({key} at step {step} is not what {journal} says)"
+    if has_all:
+        database.execute("create temp table due (key, step)")
+        database.executemany("insert into due values (?, ?)", _due_points(records))
+        missing = "select key, step from due except select key, step from metrics where run_uuid = ? limit 1"
+        for key, step in database.execute(missing, (run_id,)):
+            yield f"has lost {key} at step {step} of {journal.parent.name}"
+    for table in ("recorded", "due"):
+        database.execute(f"drop table if exists temp.{table}")
+
+
+def _values(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int, float, int]]:
+    """Of every record of a step, as MLflow's database has them."""
     for record in records:
         for name, value in record.metrics.items() if record.step is not None else ():
-            known = recorded.setdefault((metric_key(name), record.step or 0), set())
-            known.add((_stored(value), round(record.time_s * 1000)))
-    names = {name for name, _ in recorded}
-    query = "select key, step, value, is_nan, timestamp from metrics where run_uuid = ?"
-    stored = set()
-    for key, step, value, is_nan, time_ms in database.execute(query, (run_id,)):
-        stored.add((key, step))
-        is_told = (_stored(math.nan if is_nan else value), time_ms) in recorded.get((key, step), ())
-        if key in names and not is_told:
-            yield f"is damaged ({key} at step {step} is not what {journal} says)"
+            yield metric_key(name), record.step or 0, _stored(value), round(record.time_s * 1000)
+
+
+def _due_points(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int]]:
+    """What MLflow must have: the points that count, but for those it may have been past before they came.
+
+    A feed sends a metric's steps upwards and never goes back. So after a run went back, a metric of a step that it did
+    not have the first time is not sent where later steps of it were.
+    """
+    highest: dict[str, int] = {}
+    due = set()
+    for record in records:
+        for name in record.metrics if record.step is not None else ():
+            step = record.step or 0
+            if step > highest.get(name, -1):
+                highest[name] = step
+                due.add((name, step))
+    lineage = Lineage()
     lineage.take(records)
-    counting = {(metric_key(point.name), point.step) for point in lineage.all_so_far()}
-    if has_all and (missing := counting - stored):
-        name, step = min(missing)
-        yield f"has lost {name} at step {step} of {journal.parent.name}"
+    for point in lineage.all_so_far():
+        if (point.name, point.step) in due:
+            yield metric_key(point.name), point.step
 
 
 def _stored(value: float) -> float:

@@ -1,8 +1,10 @@
 """A run's MLflow store that was damaged, cut or deleted is noticed by the same command and made again."""
 
+import math
 import random
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from cluster.journal import Journal
 from cluster.storage import read_document, write_document
+from pipeline.graph import StageContext
 from pipeline.recipe import load_run_config
 from tests.unit.pipeline.toy_run import ToyRun, close_stores
 
@@ -38,6 +42,14 @@ def content(path: Path) -> dict[str, Any]:
             return [sorted(tuple(names.get(value, value) for value in row) for row in rows) for rows in found]
 
         return {name: (status, all_rows(run_id)) for run_id, name, status in runs}
+
+
+def has_metric(path: Path, key: str, step: int) -> bool:
+    if not path.exists():
+        return False
+    with closing(sqlite3.connect(path)) as store:
+        found = store.execute("select count(*) from metrics where key = ? and step = ?", (key, step))
+        return found.fetchone() != (0,)
 
 
 def cut(path: Path) -> None:
@@ -236,3 +248,41 @@ def test_a_half_migrated_store_with_runs_is_made_again(toy: ToyRun) -> None:
     toy.command()
     assert "cannot be migrated" in toy.warned[0]
     assert content(store).keys() == untouched.keys()
+
+
+def test_metrics_that_a_run_has_only_after_it_went_back_are_not_missed(
+    toy: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow is given a metric's steps upwards, so one that comes behind later steps is never sent."""
+    write_steps = toy._second
+
+    def second(context: StageContext) -> dict[str, Any]:
+        summary = write_steps(context)
+        journal = Journal(context.folder / "journal.jsonl")
+        journal.step(6, {"loss": math.nan})
+        journal.step(7, {"loss": 0.4, "gradient_norm": 2.0})
+        deadline_s = time.monotonic() + 120
+        while not has_metric(toy.out / "mlflow.db", "gradient_norm", 7):
+            assert time.monotonic() < deadline_s, "MLflow was not given what the journal says"
+            time.sleep(0.1)
+        journal.event("went back", name="rewind", to_step=5)
+        journal.step(6, {"loss": 0.3, "gradient_norm": 1.0})
+        journal.step(7, {"loss": 0.2, "gradient_norm": 1.5})
+        journal.step(8, {"loss": 0.1, "gradient_norm": 1.2})
+        journal.close()
+        return summary
+
+    monkeypatch.setattr(toy, "_second", second)
+    toy.command()
+    note = toy.out / ".tracked.json"
+    write_document(note, {**read_document(note), "seal": ""})  # as after a kill: the runs are compared
+    close_stores()
+    toy.command()
+    assert toy.warned == []
+    close_stores()
+    with closing(sqlite3.connect(toy.out / "mlflow.db")) as store:
+        store.execute("delete from metrics where key = 'gradient_norm' and step = 8")
+        store.execute("update latest_metrics set step = 7, value = 2.0 where key = 'gradient_norm'")
+        store.commit()
+    toy.command()
+    assert len(toy.warned) == 1
