@@ -3,9 +3,9 @@
 Anybody may read while one writes. Each line is one `write` on an O_APPEND descriptor, so lines of several
 writers never mix; a line torn by a kill is skipped by readers, and the next writer marks it and starts a fresh line.
 
-Every line ends with `"check"`: the CRC-32 of the record, begun with the check of the writer's line before (for its
-first line, of the last one in the file). So every reader finds a line that was changed, removed or moved. Lines missing
-at the end can only be seen from what was written after them: commits and STAGE.json.
+Every line ends with `"check"`: the CRC-32 of the record, begun with the check of the line before it, or of one a little
+further back where several write at the same moment. So every reader finds a line that was changed, removed or moved.
+Lines missing at the end can only be seen from what was written after them: commits and STAGE.json.
 """
 
 import errno
@@ -33,7 +33,7 @@ _FIRST_CHECK = 0
 _TORN = b"\x18"
 """Ends a line that a kill tore; JSON has it nowhere."""
 _RECENT_LINES = 4096
-"""Behind any of these may the next line stand: a killed attempt's writer may live on beside a new one for a moment."""
+"""Behind any of these may the next line stand: others may write between a writer's look at the file and its write."""
 _TAIL_BYTES = 1 << 20
 """More than any line has."""
 _SPELT_OUT = {"+": "p", "#": "sharp", "*": "star"}
@@ -73,6 +73,8 @@ class Journal:
         self._lock = threading.Lock()
         self._check = self._end_torn_line()
         """Of the line before the next one."""
+        self._end_bytes = os.fstat(self._descriptor).st_size
+        """Where this writer's last line ends; further on are other writers' lines."""
 
     def step(self, step: int, metrics: Mapping[str, float], facts: Mapping[str, Any] | None = None) -> None:
         """Record the metrics of one optimizer step (or of an evaluation after it)."""
@@ -106,8 +108,11 @@ class Journal:
     def _append(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         with self._lock:
+            if not self._waiting and os.fstat(self._descriptor).st_size != self._end_bytes:
+                self._check = self._end_torn_line()
             line, self._check = _checked_line(text, self._check)
             self._waiting = _write_what_fits(self._descriptor, self._waiting + line)
+            self._end_bytes = os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def _end_torn_line(self) -> int:
         """Make the file end with a line's end; returns the check of its last whole line."""

@@ -183,6 +183,31 @@ def test_a_killed_attempt_that_lives_on_beside_a_new_one_spoils_nothing(tmp_path
     new.close()
 
 
+def test_a_writer_may_sleep_through_any_number_of_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    sleeper = Journal(path)
+    sleeper.step(1, {})
+    other = Journal(path)
+    for step in range(2, 5000):
+        other.step(step, {})
+    sleeper.step(5000, {})
+    other.step(5001, {})
+    assert [record.step for record in read_journal(path)] == list(range(1, 5002))
+    sleeper.close()
+    other.close()
+
+
+def test_a_writer_ends_the_line_that_a_kill_of_another_tore(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.step(1, {})
+    with path.open("ab") as file:
+        file.write(b'{"kind":"step","time_s":17')
+    journal.step(2, {})
+    journal.close()
+    assert [record.step for record in read_journal(path)] == [1, 2]
+
+
 def test_a_journal_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     old = [json.dumps({"kind": "step", "time_s": 0.0, "step": step, "metrics": {}}) for step in (1, 2)]
