@@ -2,12 +2,12 @@
 
 import typer
 
+from cluster.watch import interrupt_on_sigterm
 from pipeline.audit_command import audit
 from pipeline.corpus_commands import forget, inspect, trace
 from pipeline.doctor_command import doctor
 from pipeline.exchange_commands import export_model, import_model
 from pipeline.finetuned_commands import evaluate, leaderboard, predict, serve
-from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.model_commands import complete, embed, infill, score
 from pipeline.plan_command import plan
 from pipeline.stage_commands import finetune, prep, pretrain, report, run, submit

@@ -11,10 +11,10 @@ from cluster.errors import UnfinishedError, UserError
 from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
+from cluster.watch import interrupt_on_sigterm
 from pipeline.accepting import config_of, refuse_to_leave_training, take_over
 from pipeline.config import RunConfig
 from pipeline.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
-from pipeline.interrupts import interrupt_on_sigterm
 from pipeline.mlflow_check import check_store, seal_store
 from pipeline.mlflow_run import MlflowRun, is_handed_in, open_mlflow, status_of
 from pipeline.mlflow_store import store_uri

@@ -1,5 +1,7 @@
 """A block that lost what it needs ends soon, in good order if it can, and says so."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +27,34 @@ with watch.ended_by_loss(lambda: {kind}("the ground is gone"), close=lambda: Non
             time.sleep(60)
         except KeyboardInterrupt:
             pass
+"""
+
+STOPPED = """
+import subprocess, sys, threading, time
+from cluster import watch
+from cluster.errors import RetryableError
+watch._MAX_END_S = watch._INTERRUPT_AGAIN_S = {again_s}
+needed = subprocess.Popen(["sleep", "60"])
+
+def look():
+    if threading.current_thread() is threading.main_thread():
+        needed.wait()  # it ends in the same moment: which is seen first is chance
+    return RetryableError("the ground is gone") if needed.poll() is not None else None
+
+watch.interrupt_on_sigterm()
+try:
+    with watch.ended_by_loss(look, close=lambda: None):
+        print("ready", flush=True)
+        while True:
+            try:
+                time.sleep(60)
+            except KeyboardInterrupt:
+                if {ends}:
+                    raise
+except KeyboardInterrupt:
+    sys.exit(130)
+except RetryableError:
+    sys.exit(75)
 """
 
 
@@ -70,3 +100,17 @@ def test_a_block_that_does_not_end_is_left_with_the_line_and_the_exit_code(kind:
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.endswith(": the ground is gone\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("ends", "again_s"), [("True", 5.0), ("watch.is_block_lost()", 5.0), ("False", 0.5)])
+def test_a_stop_that_takes_all_processes_of_a_job_is_a_stop(ends: str, again_s: float) -> None:
+    """As of systemd and Slurm: Ray's processes get the SIGTERM as well."""
+    program = STOPPED.format(ends=ends, again_s=again_s)
+    command = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert command.stdout is not None
+    assert command.stdout.readline() == b"ready\n"
+    os.killpg(command.pid, signal.SIGTERM)
+    assert command.wait(timeout=120) == 130
+    command.stdout.close()
