@@ -147,7 +147,7 @@ def _in_training(summary: Mapping[str, Any]) -> list[Fact]:
         best = summary["best_validation_in_training"]
         found.insert(0, validation_in_training(Validation(**last), Validation(**best)))
     if account and (overall := summary.get("tokens_per_s_overall")):
-        found.append(overall_speed(overall, summary["tokens_seen"], account["wall_s"]))
+        found.append(overall_speed(overall, round(overall * account["wall_s"]), account["wall_s"]))
     if account:
         found.append(goodput_figure(account))
     return [_of(figure) for figure in found]

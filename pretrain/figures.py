@@ -55,7 +55,7 @@ class PretrainFigures:
     step_tokens_per_s: float | None
     """Median over all steps that count, each by its own time: evaluations, saves and start-ups are not in it."""
     overall_tokens_per_s: float | None
-    """Those steps' tokens over all the time since the first process began."""
+    """Those steps' tokens over all the time since the first process began, as far back as the journal goes."""
     validation: Validation | None
     """The last one in training."""
     best_validation: Validation | None
@@ -67,9 +67,9 @@ class PretrainFigures:
         return None if self.tokens_per_step is None else self.num_steps * self.tokens_per_step
 
     def summary(self) -> dict[str, Any]:
-        """For the record of a finished stage, and so for MLflow."""
+        """For the record of a finished stage, and so for MLflow. None where the journal has no such step any more."""
         return {
-            "final_loss": self.steps[self.num_steps]["loss"],
+            "final_loss": self.steps.get(self.num_steps, {}).get("loss"),
             "tokens_per_s_median": self.step_tokens_per_s,
             "tokens_per_s_overall": self.overall_tokens_per_s,
             "validation_in_training": None if self.validation is None else asdict(self.validation),
@@ -86,7 +86,7 @@ def figures_of(records: Sequence[JournalRecord], last_beat_s: float | None, now_
     num_steps = max(steps, default=0)
     account = goodput(records, last_beat_s, now_s)
     tokens_per_step = _tokens_per_step(records)
-    tokens = num_steps * (tokens_per_step or 0)
+    tokens = sum("loss" in metrics for metrics in steps.values()) * (tokens_per_step or 0)
     speeds = [metrics["tokens_per_s"] for metrics in steps.values() if "tokens_per_s" in metrics]
     validations = _validations(records, steps)
     return PretrainFigures(
@@ -128,8 +128,10 @@ def validation_in_training(last: Validation, best: Validation | None = None) -> 
     return Figure(VALIDATION_IN_TRAINING, bits_text(last.bits_per_byte), detail)
 
 
-def speed_of_steps(tokens_per_s: float, num_steps: int) -> Figure:
-    """What the machine does while it trains."""
+def speed_of_steps(tokens_per_s: float | None, num_steps: int) -> Figure:
+    """What the machine does while it trains. None: the journal was moved away and has no step."""
+    if tokens_per_s is None:
+        return Figure(SPEED_OF_STEPS, "not recorded", "the journal has no step")
     detail = f"median of {num_steps:,} steps, all workers; without start-up, evaluation and saving"
     return Figure(SPEED_OF_STEPS, f"{count_text(tokens_per_s)} tokens/s", detail)
 

@@ -95,7 +95,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
         "resumed_from": _resumed_from(records),
         # Of a finished run: its time ends with its journal.
-        **figures_of(records, None, records[-1].time_s).summary(),
+        **figures_of(records, None, records[-1].time_s if records else 0.0).summary(),
     }
 
 

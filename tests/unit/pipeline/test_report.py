@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pipeline.recipe import load_run_config
 from pipeline.report import render_report, write_report
 from pipeline.stage_record import write_record
 from pipeline.summary import summary_lines
+from pretrain.figures import figures_of
 from tests.unit.pipeline import example_run
 
 
@@ -187,3 +189,12 @@ def test_shares_add_up_and_the_rare_stand_together() -> None:
     assert "100.0 %" in svg
     assert "language 39" in svg
     assert "language 25" not in svg
+
+
+def test_a_run_whose_journal_was_moved_away_has_a_report_and_a_table(tmp_path: Path) -> None:
+    records = example_run.records()
+    empty = figures_of([], None, 0.0).summary()
+    records["pretrain"] = replace(records["pretrain"], summary=records["pretrain"].summary | empty)
+    html = render_report(load_run_config("demo").model_dump(mode="json"), records, tmp_path / "journal.jsonl")
+    assert "the journal has no step" in html
+    assert any("not recorded" in line for line in summary_lines(records, tmp_path, "sqlite:///mlflow.db"))

@@ -40,3 +40,16 @@ def test_a_journal_without_a_step_has_no_figures(tmp_path: Path) -> None:
     figures = figures_of(read_journal(run.folder / "journal.jsonl"), None, run.clock_s)
     assert (figures.num_steps, figures.step_tokens_per_s, figures.overall_tokens_per_s) == (0, None, None)
     assert figures.validation is None
+    assert figures.summary()["final_loss"] is None
+    assert figures_of([], None, 0.0).summary()["tokens_per_s_overall"] is None
+
+
+def test_a_journal_that_was_moved_away_on_the_way_counts_the_steps_it_has(tmp_path: Path) -> None:
+    run = RunOnDisk(tmp_path / "out")
+    run.attempt(12)
+    records = read_journal(run.folder / "journal.jsonl")
+    later = [record for record in records if record.step is None or record.step > 10]
+    whole, rest = (figures_of(some, None, records[-1].time_s) for some in (records, later))
+    assert rest.num_steps == 12
+    assert whole.overall_tokens_per_s is not None
+    assert rest.overall_tokens_per_s == pytest.approx(whole.overall_tokens_per_s * 2 / 12)
