@@ -217,6 +217,8 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path)
     parser.add_argument("--language", default="c_sharp", choices=["java", "c_sharp", "python"])
     arguments = parser.parse_args()
+    if (arguments.translation is None) != (arguments.refinement is None):
+        parser.error("--translation and --refinement belong together: the naive copies are of both sets")
     official = Official(arguments.checkout, arguments.python)
     if arguments.predictions is not None:
         print_codebleu(official, arguments.predictions, arguments.language)

@@ -4,8 +4,8 @@
     python -m benchmarks.analyses.retrieval --symmetric OUT/clone_retrieval-KEY/*/seed-0/predictions.jsonl
 
 Functions that differ only in names are equal texts once names are masked. `--symmetric` is for sets in which the
-queries are the candidates as well, in the same order: it prints the highest MAP@R anyone could have, as ties count
-against a system.
+queries are the candidates as well, in the same order, and each has one right candidate: it prints the highest MAP@R
+anyone could have, as ties count against a system.
 """
 
 import argparse
@@ -30,19 +30,19 @@ def distinct_mrr(rows: Rows) -> tuple[float, int]:
 
 
 def highest_map_at_r(rows: Rows) -> float:
-    """MAP@R of a system that ranks every program of the same problem first, as far as texts can be told apart.
+    """MAP@R of a system that ranks every program's one partner first, as far as texts can be told apart.
 
-    A candidate whose text a wrong candidate has too stands behind it.
+    A partner whose text a wrong candidate has too stands behind it. Where some program has several partners ValueError:
+    how they are ranked best depends on the order of all of them.
     """
     copies = Counter(row["query"] for row in rows)
     found = []
-    for number, row in enumerate(rows):
-        texts = [rows[one]["query"] for one in row["relevant"]]
-        right = Counter(texts)
-        # Wrong candidates with such a text: all copies but the right ones and the query itself.
-        wrong = {text: copies[text] - right[text] - (rows[number]["query"] == text) for text in right}
-        clear = sum(wrong[text] == 0 for text in texts)
-        found.append(clear / len(texts))
+    for row in rows:
+        if len(row["relevant"]) != 1:
+            raise ValueError("the highest MAP@R is known only where every program has one partner")
+        text = rows[row["relevant"][0]]["query"]
+        # All copies are wrong candidates but the partner and the query itself.
+        found.append(copies[text] == 1 + (row["query"] == text))
     return float(np.mean(found))
 
 
@@ -59,7 +59,10 @@ def main() -> None:
         distinct, num_distinct = distinct_mrr(rows)
         print(f"{path}: MRR {mrr:.4f} of {len(rows)} queries, {distinct:.4f} of {num_distinct} distinct ones")
         if arguments.symmetric:
-            print(f"  MAP@R is at most {highest_map_at_r(rows):.4f} for anyone")
+            try:
+                print(f"  MAP@R is at most {highest_map_at_r(rows):.4f} for anyone")
+            except ValueError as error:
+                raise SystemExit(f"{path}: {error}") from None
 
 
 if __name__ == "__main__":

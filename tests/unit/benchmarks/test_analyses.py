@@ -54,6 +54,8 @@ def test_wrong_programs_with_the_right_text_bound_map() -> None:
     rows = [{"query": text, "relevant": one} for text, one in zip(texts, relevant, strict=True)]
     # From 0 the right text b is another program's too; from 3 as well; from 1 and 2 and 4 it is clear.
     assert highest_map_at_r(rows) == pytest.approx(3 / 5)
+    with pytest.raises(ValueError, match="one partner"):
+        highest_map_at_r([{"query": "a", "relevant": [1, 2]}])
 
 
 def test_bugs_are_counted_by_the_kind_in_their_key() -> None:
