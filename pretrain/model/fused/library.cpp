@@ -9,6 +9,7 @@ TORCH_LIBRARY(permcode_attention, library) {
       permcode::visible);
   library.def("different(Tensor row_BQ, Tensor key_BK) -> Tensor", permcode::different);
   library.def("multiplies(ScalarType type) -> bool", permcode::multiplies);
+  library.def("multiply_in_float32() -> ()", permcode::multiply_in_float32);
   library.def(
       "forward(Tensor query_NBQH, float scale, Tensor? content_bias_NH, Tensor? distance_bias_NH,"
       " Tensor? document_NBQ2, Tensor key_NBKH, Tensor value_NBKH, Tensor? distance_NRH, Tensor visible_BQW,"

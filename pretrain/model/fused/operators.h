@@ -30,6 +30,9 @@ at::Tensor different(const at::Tensor& row_BQ, const at::Tensor& key_BK);
 // Whether this machine can multiply numbers of this type as layout.h does.
 bool multiplies(at::ScalarType type);
 
+// Have PyTorch compute its products of bfloat16 matrices on a CPU by way of float32.
+void multiply_in_float32();
+
 // Bits, positions and weights have their rows in the order of positions, row i being row_order[i] of the other
 // tensors: a block of rows then needs few distances.
 
