@@ -17,6 +17,7 @@ from cluster.reporter import Reporter
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.config import PrepConfig
 from data_prep.corpus import Corpus, load_corpus
+from data_prep.decontamination.choice import choose_sets, record_choice, sets_in_summary
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.duplicates import drop_exact, drop_near, preference
@@ -53,10 +54,11 @@ def run_prep(
     Needs an open Ray session. Intermediate files lie in `folder`/work under names made from what they
     depend on: killed anywhere and called again, it goes on, and the bytes are the same. The manifest is
     written last. Files that fall under `forgotten`, or a request recorded in the folder, are dropped, also from
-    a folder that is finished already. UserError when the corpus is missing or holds nothing usable, or the disk
-    is full.
+    a folder that is finished already. Evaluation sets as `choose_sets` says, in a finished folder as it has them.
+    UserError when the corpus is missing or holds nothing usable, or the disk is full.
     """
     inputs = Inputs.of(config)
+    sets = config.decontamination
     requests = ForgetRequests((*forgotten, *read_requests(folder)))
     if (folder / MANIFEST_NAME).is_file():
         summary = finished_summary(config, seed, folder, inputs.signature)
@@ -64,11 +66,15 @@ def run_prep(
             forget(folder, requests.requests)
             summary = finished_summary(config, seed, folder, inputs.signature)
         if summary is not None:
-            return summary
-        (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    for reason in inputs.missing:
-        reporter.line(f"prep: goes on without {reason}")
-    return _Preparation(config, seed, folder, reporter, requests).run(inputs)
+            return summary | sets_in_summary(sets, folder)
+    chosen = choose_sets(sets, folder)
+    index = inputs.index_with(chosen)
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    record_choice(sets, chosen, folder)
+    for line in chosen.lines:
+        reporter.line(f"prep: {line}")
+    summary = _Preparation(config, seed, folder, reporter, requests).run(inputs, index)
+    return summary | sets_in_summary(sets, folder)
 
 
 class _Preparation:
@@ -84,8 +90,8 @@ class _Preparation:
         self.reporter = reporter
         self.work = Work(folder / "work", reporter, FORMAT_VERSION)
 
-    def run(self, inputs: Inputs) -> dict[str, Any]:
-        corpus = self.read(inputs.units, self.index_file(inputs))
+    def run(self, inputs: Inputs, index: bytes | None) -> dict[str, Any]:
+        corpus = self.read(inputs.units, self.index_file(index))
         licences = effective_licences(corpus)
         fates = self.decide(corpus, licences)
         splits = split_corpus(corpus, fates, self.config.split)
@@ -101,12 +107,12 @@ class _Preparation:
             self.reporter.line(line)
         return summary
 
-    def index_file(self, inputs: Inputs) -> Path | None:
+    def index_file(self, index: bytes | None) -> Path | None:
         """The evaluation sets' index where the workers find it, under its content's name."""
-        if inputs.index is None:
+        if index is None:
             return None
-        path = self.work.path("evaluation", sha256_bytes(inputs.index), "npz")
-        write_bytes(path, inputs.index)
+        path = self.work.path("evaluation", sha256_bytes(index), "npz")
+        write_bytes(path, index)
         return path
 
     def read(self, units: Sequence[WorkUnit], index: Path | None) -> Corpus:

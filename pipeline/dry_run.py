@@ -35,6 +35,8 @@ def stage_lines(
     for step in plan(stages, out):
         lines.append(f"{step.stage.name:<11} {step.action:<8} {step.folder}")
         lines.append(f"{'':<11} {_reads(step.stage)}; {step.reason}")
+        if step.must_run:
+            lines += [f"{'':<11} {line}" for line in step.stage.foresee(step.folder)]
     return lines
 
 

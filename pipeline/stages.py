@@ -32,6 +32,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             signature=partial(_corpus_signature, config.prep),
             version=FORMAT_VERSION,
             artifacts=("manifest.json",),
+            foresee=partial(_foresee_sets, config.prep),
         ),
         Stage(
             name="pretrain",
@@ -69,6 +70,12 @@ def _corpus_signature(config: PrepConfig) -> str:
     from data_prep.inputs import input_signature
 
     return input_signature(config)
+
+
+def _foresee_sets(config: PrepConfig, folder: Path) -> tuple[str, ...]:
+    from data_prep.decontamination.choice import choose_sets
+
+    return () if (folder / MANIFEST_NAME).is_file() else choose_sets(config.decontamination, folder).lines
 
 
 def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:

@@ -102,7 +102,17 @@ def _prep(summary: Mapping[str, Any]) -> list[Fact]:
             count_text(tokens),
             f"vocabulary {summary['vocab_size']:,}, {summary['bytes_per_token']:.2f} bytes per token",
         ),
+        *_evaluation_sets(summary),
     ]
+
+
+def _evaluation_sets(summary: Mapping[str, Any]) -> list[Fact]:
+    """None where no set is configured, or an older permcode prepared the corpus."""
+    if "evaluation_sets" not in summary:
+        return []
+    kept_out, missing = (summary["evaluation_sets"][key] for key in ("kept_out", "missing"))
+    detail = f"{', '.join(kept_out) or 'none'}; missing: {', '.join(missing) or 'none'}"
+    return [Fact("sets kept out", f"{len(kept_out)} of {len(kept_out) + len(missing)}", detail)]
 
 
 def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
+from cluster.storage import fingerprint, sha256_bytes
 from data_prep.decontamination.config import DecontaminationConfig
-from data_prep.decontamination.items import MissingSet, evaluation_texts
+from data_prep.decontamination.items import evaluation_texts
 from data_prep.decontamination.ngram_filter import NgramFilter
 from data_prep.decontamination.table import NgramTable, TextHit, ngram_entries
 from data_prep.dedup.shingles import polynomials
@@ -48,18 +49,11 @@ class ContaminationIndex:
         return rejections
 
 
-def without_missing(config: DecontaminationConfig) -> tuple[DecontaminationConfig, tuple[str, ...]]:
-    """The config with those sets that are there, and what is said of each that is not and need not be."""
-    sets, missing = {}, []
-    for name, one in config.sets.items():
-        try:
-            if not one.required:
-                next(evaluation_texts(name, one), None)
-        except MissingSet as error:
-            missing.append(str(error))
-        else:
-            sets[name] = one
-    return config.model_copy(update={"sets": sets}), tuple(missing)
+def set_digest(name: str, config: DecontaminationConfig) -> str:
+    """Changes with the texts of the set `name` that are looked for. UserError as `build_index`."""
+    only = config.model_copy(update={"sets": {name: config.sets[name]}})
+    names, texts = _usable_texts(only)
+    return fingerprint([names, sha256_bytes(b"".join(words.tobytes() for words in texts))])
 
 
 def build_index(config: DecontaminationConfig) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 from cluster.errors import UserError
 from pipeline.accepting import accepted_keys, config_of, may_differ, refuse_to_leave_training, take_over
 from pipeline.config import RunConfig
+from pipeline.dry_run import dry_run_lines
 from pipeline.graph import plan, stage_folders
 from pipeline.recipe import load_run_config
 from pipeline.run_folder import check_owner, working_folder
@@ -154,6 +155,28 @@ def test_folders_made_before_keys_were_added_are_still_found(
     other = load_run_config("smoke", ["prep.source.path=corpus", "prep.source.keep_vendored=true"])
     with pytest.raises(UserError, match=r"keep_vendored \(absent there, True here\)"):
         check_owner(tmp_path / "out", other.model_dump(mode="json"))
+
+
+def test_sets_that_need_not_be_there_give_no_folder_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal commands from other working directories, where other sets are found, are of one run."""
+    path, out = "data/set.txt", tmp_path / "out"
+    settings = config(
+        tmp_path / "corpus",
+        f"prep.decontamination.sets={{mine: {{path: {path}, required: false}}}}",
+    )
+    (tmp_path / "with" / "data").mkdir(parents=True)
+    (tmp_path / "with" / path).write_text("x = 1  # one two three four five six seven eight nine ten\n")
+    (tmp_path / "without").mkdir()
+    names = []
+    for place in ("with", "without"):
+        monkeypatch.chdir(tmp_path / place)
+        names.append(stage_folders(build_stages(settings), out))
+        told = [line for line in dry_run_lines(settings, out, ["prep"]) if "goes on without" in line]
+        expected = f"{'':<11} goes on without evaluation set mine: no file at {path}: correct its path"
+        assert told == ([expected] if place == "without" else [])
+    assert names[0] == names[1]
 
 
 def test_a_system_without_its_own_search_differs_from_one_with_it(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ TRAIN = [
     [[document("alpha", 0), document("alpha", 1)], [document("beta", 2)]],
     [[document("beta", 3), document("gamma", 4)]],
 ]
+SETS = {"kept_out": ["mine"], "missing": []}
 LAYOUT = {"train": TRAIN, "validation": [[[document("delta", 5)]]], "test": [[[document("zeta", 6)]]]}
 
 
@@ -58,7 +59,7 @@ def run(tmp_path: Path) -> Path:
         inputs={},
         signature="",
         files=hash_outputs(prep),
-        summary={},
+        summary={"evaluation_sets": SETS},
         wall_s=1.0,
     )
     write_record(prep, record)
@@ -248,6 +249,7 @@ def test_forget_leaves_a_finished_stage_behind_that_is_not_run_again(run: Path, 
     verify_outputs(prep_of(run), record)
     assert record.files == hash_outputs(prep_of(run))
     assert record.summary["dropped_by_rule"] == {"forgotten": 2, "file_size": 1}
+    assert record.summary["evaluation_sets"] == SETS
     assert json.loads((run / "forgotten.json").read_text())["requests"] == [{"repository": "alpha"}]
 
 

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig
-from data_prep.decontamination.index import build_index, without_missing
 from data_prep.decontamination.items import evaluation_texts
 
 ITEMS = [{"id": "a", "code": "x = 1", "n": 3}, {"id": "b", "code": ["y", "=", "2"], "doc": "é"}]
@@ -113,18 +112,3 @@ def test_a_text_file_that_is_one_json_object_has_its_keys_as_items(tmp_path: Pat
     ]
     (tmp_path / "lines.txt").write_text('{"a": 1}\n{"b": 2}')
     assert texts(path=str(tmp_path / "lines.txt")) == [("set/1", '{"a": 1}'), ("set/2", '{"b": 2}')]
-
-
-def test_a_set_that_is_not_required_may_be_missing_but_not_broken(tmp_path: Path) -> None:
-    (tmp_path / "there.txt").write_text("one two three four five six seven eight nine ten\n")
-    there = {"there": EvaluationSetConfig(path=str(tmp_path / "there.txt"), required=False)}
-    absent = {"absent": EvaluationSetConfig(path=str(tmp_path / "absent.txt"), required=False)}
-    config, missing = without_missing(DecontaminationConfig(sets=there | absent))
-    assert config.sets == there
-    assert missing == (f"evaluation set absent: no file at {tmp_path}/absent.txt: correct its path",)
-    (tmp_path / "absent.txt").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="cannot be read"):
-        without_missing(DecontaminationConfig(sets=absent))
-    wanted = EvaluationSetConfig(path=str(tmp_path / "none.txt"))
-    with pytest.raises(UserError, match="no file at"):
-        build_index(without_missing(DecontaminationConfig(sets={"wanted": wanted}))[0])

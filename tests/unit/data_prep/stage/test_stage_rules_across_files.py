@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cluster.errors import UserError
 from cluster.reporter import Reporter
 from data_prep.config import PrepConfig
 from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig
@@ -79,9 +80,51 @@ def test_what_holds_an_evaluation_item_is_dropped_and_named(
     row = rows_by_path(tmp_path / "prep")["package2/leaked.py"]
     assert (row["rule"], row["detail"]) == ("contaminated", "mine/fox/1")
     assert summary["dropped_by_rule"]["contaminated"] == 1
+    assert summary["evaluation_sets"] == {"kept_out": ["mine"], "missing": ["theirs"]}
     before = input_signature(watched)
     items.write_text(json.dumps({"task": "fox/1", "solution": story(6, 60)}) + "\n", encoding="utf-8")
     assert input_signature(watched) != before
+
+
+def test_a_set_that_need_not_be_there_is_as_it_was_when_prep_began(
+    corpus: Path, config: PrepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = {}
+    for number, name in enumerate(("first", "later")):
+        (tmp_path / f"{name}.txt").write_text(story(5 + number, 60).replace("\n", " "), encoding="utf-8")
+        text = "x = 1\n" * 30 + story(5 + number, 60) + "y = 2\n" * 30
+        (corpus / "package2" / f"{name}.py").write_text(text, encoding="utf-8")
+        sets[name] = EvaluationSetConfig(path=str(tmp_path / f"{name}.txt"), required=False)
+    config = config.model_copy(update={"decontamination": DecontaminationConfig(sets=sets)})
+    later = tmp_path / "later.txt"
+    late_text = later.read_text(encoding="utf-8")
+    later.unlink()
+    before = input_signature(config)
+    folder = tmp_path / "prep"
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patches:
+        patches.setattr("data_prep.stage.split_corpus", kill)
+        with pytest.raises(KeyboardInterrupt):
+            run_prep(config, 0, folder, Reporter())
+    later.write_text(late_text, encoding="utf-8")
+    (tmp_path / "first.txt").rename(tmp_path / "aside")
+    assert input_signature(config) == before
+    with pytest.raises(UserError, match="evaluation set first .* is gone"):
+        run_prep(config, 0, folder, Reporter())
+    (tmp_path / "aside").rename(tmp_path / "first.txt")
+    reporter = RecordingReporter()
+    summary = run_prep(config, 0, folder, reporter)
+    assert "prep: read and filter: going on, 1 of 1 parts are already there" in reporter.lines
+    assert any("without evaluation set later: it was not there when" in line for line in reporter.lines)
+    assert summary["evaluation_sets"] == {"kept_out": ["first"], "missing": ["later"]}
+    rows = rows_by_path(folder)
+    assert rows["package2/first.py"]["rule"] == "contaminated"
+    assert rows["package2/later.py"]["fate"] == "kept"
+    (tmp_path / "first.txt").unlink()
+    assert run_prep(config, 0, folder, Reporter()) == summary
 
 
 def test_vendored_files_are_rows_of_the_ledger_and_counted(

@@ -1,0 +1,105 @@
+"""Sets that are not required: looked up when prep begins in a folder, and then as it was then."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import UserError
+from data_prep.decontamination.choice import (
+    ChosenSets,
+    choose_sets,
+    record_choice,
+    required_sets,
+    sets_in_summary,
+)
+from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig
+from data_prep.decontamination.index import build_index
+
+TEXT = "one two three four five six seven eight nine ten\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DecontaminationConfig:
+    """A set that must be there, and two that need not: one of them is there."""
+    for name in ("must", "there"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} {TEXT}")
+    sets = {
+        name: EvaluationSetConfig(path=str(tmp_path / f"{name}.txt"), required=name == "must")
+        for name in ("must", "there", "absent")
+    }
+    return DecontaminationConfig(sets=sets)
+
+
+def begin(config: DecontaminationConfig, folder: Path) -> ChosenSets:
+    chosen = choose_sets(config, folder)
+    record_choice(config, chosen, folder)
+    return chosen
+
+
+def test_a_set_that_is_not_required_may_be_missing_but_not_broken(
+    config: DecontaminationConfig, tmp_path: Path
+) -> None:
+    chosen = choose_sets(config, tmp_path / "prep")
+    assert list(chosen.config.sets) == ["must", "there"]
+    assert chosen.lines == (
+        f"goes on without evaluation set absent: no file at {tmp_path}/absent.txt: correct its path",
+    )
+    (tmp_path / "absent.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="cannot be read"):
+        choose_sets(config, tmp_path / "prep")
+    (tmp_path / "absent.txt").write_text("short\n")
+    with pytest.raises(UserError, match="no text has 8 words"):
+        choose_sets(config, tmp_path / "prep")
+    (tmp_path / "must.txt").unlink()
+    with pytest.raises(UserError, match="no file at"):
+        build_index(required_sets(config))
+
+
+def test_what_is_there_later_is_not_used_and_what_is_gone_is_told(
+    config: DecontaminationConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "prep"
+    first = begin(config, folder)
+    assert begin(config, folder) == first
+    (tmp_path / "absent.txt").write_text(TEXT)
+    later = begin(config, folder)
+    assert (later.config, later.digests) == (first.config, first.digests)
+    assert later.lines == (
+        f"goes on without evaluation set absent: it was not there when prep was begun in {folder}; remove that folder "
+        "to begin anew with it",
+    )
+    there = tmp_path / "there.txt"
+    there.write_text(f"changed {TEXT}")
+    with pytest.raises(UserError, match=r"^evaluation set there \(.*there\.txt\) has other texts than when"):
+        begin(config, folder)
+    there.unlink()
+    with pytest.raises(
+        UserError, match=r"set there .* is gone, it was there when prep was begun in .*prep: bring"
+    ):
+        begin(config, folder)
+    assert list(choose_sets(config, tmp_path / "other").config.sets) == ["must", "absent"]
+
+
+def test_other_sets_are_chosen_anew(config: DecontaminationConfig, tmp_path: Path) -> None:
+    begin(config, tmp_path / "prep")
+    (tmp_path / "absent.txt").write_text(TEXT)
+    sets = {name: one for name, one in config.sets.items() if name != "there"}
+    chosen = begin(config.model_copy(update={"sets": sets}), tmp_path / "prep")
+    assert list(chosen.config.sets) == ["must", "absent"]
+
+
+def test_the_summary_names_the_sets_and_nothing_is_written_where_all_are_required(
+    config: DecontaminationConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "prep"
+    folder.mkdir()
+    required = required_sets(config)
+    begin(required, folder)
+    assert list(folder.iterdir()) == []
+    assert sets_in_summary(required, folder) == {"evaluation_sets": {"kept_out": ["must"], "missing": []}}
+    assert sets_in_summary(DecontaminationConfig(), folder) == {}
+    begin(config, folder)
+    told = {"evaluation_sets": {"kept_out": ["must", "there"], "missing": ["absent"]}}
+    assert sets_in_summary(config, folder) == told
+    (tmp_path / "there.txt").unlink()
+    assert sets_in_summary(config, folder) == told
