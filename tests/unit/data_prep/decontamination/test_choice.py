@@ -1,5 +1,7 @@
 """Sets that are not required: looked up when prep begins in a folder, and then as it was then."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,35 @@ def test_the_summary_names_the_sets_and_nothing_is_written_where_all_are_require
     assert sets_in_summary(config, folder) == told
     (tmp_path / "there.txt").unlink()
     assert sets_in_summary(config, folder) == told
+
+
+@pytest.mark.parametrize(
+    "pattern", ["set.txt", "*.txt", "deep/set.txt", "../*/set.txt", "../**/s*.txt", "../**"]
+)
+def test_what_lies_in_a_folder_that_may_not_be_looked_into_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    sets = {"mine": EvaluationSetConfig(path=str(tmp_path / "closed" / pattern), required=False)}
+    config = DecontaminationConfig(sets=sets)
+    (tmp_path / "open").mkdir()
+    if pattern != "../**":
+        assert choose_sets(config, tmp_path / "prep").digests == {"mine": None}
+
+    def refusing(original):  # type: ignore[no-untyped-def]
+        """Tests run as root, too, whom no mode keeps out."""
+
+        def look(path=".", *arguments, **options):  # type: ignore[no-untyped-def]
+            name = os.path.normpath(os.fspath(path)) if not isinstance(path, int) else ""
+            if name.startswith(f"{closed}/") or (name == str(closed) and original is scandir):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return original(path, *arguments, **options)
+
+        return look
+
+    scandir = os.scandir
+    for name in ("scandir", "stat", "lstat"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    with pytest.raises(UserError, match=r"set mine: .* cannot be looked up \(Permission denied: .*closed"):
+        choose_sets(config, tmp_path / "prep")
