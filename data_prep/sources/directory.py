@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,52 +15,68 @@ from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadabl
 from data_prep.sources.patience import patiently
 from data_prep.sources.remote import filesystem, is_remote, local_path, retried
 from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
-from data_prep.sources.vendored import FOLDERS, vendored_by
+from data_prep.sources.vendored import Neighbours, vendored_by
 
 
 def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
     """Everything below the folder but `.git`, `.hg` and `.svn`; hidden folders are entered, links never.
 
-    What is vendored is a row, too, file by file, unless `keep_vendored`. Only parts of a path below the folder count.
+    What is vendored is a row, too, file by file, unless `keep_vendored`. Only parts of a path below the folder count:
+    within the repository, that is within the folder itself if it has a project's marks or a `repository`, else within
+    the folders directly below it.
 
     UserError when the folder is not there, cannot be listed, or offers no file that may be opened.
     """
-    names = _Names(config)
-    listed = _remote_files if is_remote(config.path) else _local_files
+    neighbours = Neighbours()
+    # All of them, before anything is said of one: neighbours tell whose a file is.
+    found = list((_remote_files if is_remote(config.path) else _local_files)(config.path, neighbours))
+    names = _Names(config, neighbours)
     suffixes = "" if config.suffixes is None else f" (suffixes {', '.join(config.suffixes)})"
     return plan_listed(
-        source, listed(config.path, names), config.exclude, config.max_total_bytes, config.path + suffixes
+        source, map(names.file, found), config.exclude, config.max_total_bytes, config.path + suffixes
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file below the root, `relative` to it; the rest as `ListedFile` has it."""
+
+    relative: str
+    place: str
+    num_bytes: int | None
+    mark: str
+    rejection: Rejection | None = None
 
 
 class _Names:
     """From a path below the root to its repository and the path in it."""
 
-    def __init__(self, config: DirectoryConfig) -> None:
+    def __init__(self, config: DirectoryConfig, neighbours: Neighbours) -> None:
+        self._neighbours = neighbours
         self._whole = config.repository
         self._suffixes = config.suffixes
         self._keeps_vendored = config.keep_vendored
         root = config.path if is_remote(config.path) else os.path.realpath(local_path(config.path))
         self._root_name = printable(name_of(root)) or "root"
 
-    def file(
-        self, relative: str, place: str, num_bytes: int | None, mark: str, rejection: Rejection | None = None
-    ) -> ListedFile:
+    def file(self, found: _Found) -> ListedFile:
+        relative, rejection = found.relative, found.rejection
         first, slash, rest = relative.partition("/")
         if self._whole is not None or not slash or not rest:
             repository, path = self._whole or self._root_name, relative
         else:
             repository, path = first, rest
         if rejection is None and not self._keeps_vendored:
-            # The root may as well be one repository, with node_modules directly below it.
-            what = f"{first}/" if slash and first in FOLDERS else vendored_by(path)
+            is_one_repository = self._whole is not None or self._neighbours.is_project("")
+            what = vendored_by(relative, self._neighbours, is_below_repositories=not is_one_repository)
             rejection = None if what is None else Rejection("vendored", None, what)
         if rejection is None and self._suffixes is not None and not relative.endswith(self._suffixes):
             rejection = Rejection("suffix")
-        return ListedFile(printable(repository), printable(path), "", place, num_bytes, mark, None, rejection)
+        names = (printable(repository), printable(path), "")
+        return ListedFile(*names, found.place, found.num_bytes, found.mark, None, rejection)
 
 
-def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
+def _local_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
     """In no particular order; paths are absolute, because workers have another working directory."""
     root = local_path(location)
     try:
@@ -76,12 +93,15 @@ def _local_files(location: str, names: _Names) -> Iterator[ListedFile]:
             try:
                 status = patiently(partial(entry.stat, follow_symlinks=False))
                 if not stat.S_ISDIR(status.st_mode):
-                    yield _local_file(names, relative, entry.path, status)
-                elif entry.name not in VCS_FOLDERS:
+                    neighbours.see(relative)
+                    yield _local_file(relative, entry.path, status)
+                elif entry.name in VCS_FOLDERS:
+                    neighbours.see(relative)
+                else:
                     folders.append((relative + "/", _entries(entry.path)))
             except OSError as error:
                 # A folder's row ends with a slash: nobody knows how many files it stands for.
-                yield names.file(relative + "/" * _is_folder(entry), entry.path, 0, "", unreadable(error))
+                yield _Found(relative + "/" * _is_folder(entry), entry.path, 0, "", unreadable(error))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -99,7 +119,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     return patiently(listed)
 
 
-def _local_file(names: _Names, relative: str, place: str, status: os.stat_result) -> ListedFile:
+def _local_file(relative: str, place: str, status: os.stat_result) -> _Found:
     kind = stat.S_IFMT(status.st_mode)
     rejection = None
     if kind == stat.S_IFLNK:
@@ -107,10 +127,10 @@ def _local_file(names: _Names, relative: str, place: str, status: os.stat_result
     elif kind != stat.S_IFREG:
         rejection = Rejection("not_regular", None, kind_of_file(kind))
     num_bytes = status.st_size if rejection is None else 0
-    return names.file(relative, place, num_bytes, str(status.st_mtime_ns), rejection)
+    return _Found(relative, place, num_bytes, str(status.st_mtime_ns), rejection)
 
 
-def _remote_files(location: str, names: _Names) -> Iterator[ListedFile]:
+def _remote_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
     system, root = filesystem(location)
     try:
         found: dict[str, Any] = retried(location, lambda: system.find(root, detail=True))
@@ -124,8 +144,13 @@ def _remote_files(location: str, names: _Names) -> Iterator[ListedFile]:
     prefix = root.rstrip("/") + "/"
     for path, info in found.items():
         relative = path.removeprefix(prefix)
-        if VCS_FOLDERS.isdisjoint(relative.split("/")[:-1]):
+        *folders, _ = relative.split("/")
+        version_control = next((depth for depth, name in enumerate(folders) if name in VCS_FOLDERS), None)
+        if version_control is not None:
+            neighbours.see("/".join(folders[: version_control + 1]))
+        else:
+            neighbours.see(relative)
             if info.get("size") is None:  # http: listed from a page of links
                 info = retried(path, partial(system.info, path))
             size = None if info.get("size") is None else int(info["size"])
-            yield names.file(relative, system.unstrip_protocol(path), size, remote_mark(info))
+            yield _Found(relative, system.unstrip_protocol(path), size, remote_mark(info))

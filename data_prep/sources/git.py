@@ -16,7 +16,7 @@ from data_prep.sources.listed import name_of
 from data_prep.sources.records import excluded_by
 from data_prep.sources.remote import is_remote, local_path
 from data_prep.sources.units import WorkUnit, cut_runs, join_small, printable, printable_bytes
-from data_prep.sources.vendored import vendored_by
+from data_prep.sources.vendored import Neighbours, vendored_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
             )
             git_folder, entries = folder, [_unreadable(config.revision, error)]
         else:
-            entries = [_without(entry, names[number], config) for entry in _entries(listing)]
+            listed = _entries(listing)
+            neighbours = Neighbours(entry.path for entry in listed)
+            entries = [_without(entry, names[number], config, neighbours) for entry in listed]
         units: list[WorkUnit] = []
         for part, run in enumerate(cut_runs([_size(entry) for entry in entries])):
             reader = GitReader(git_folder, names[number], tuple(entries[run]))
@@ -124,14 +126,14 @@ def _entries(listing: bytes) -> list[GitEntry]:
     return sorted(entries, key=lambda entry: (entry.path, entry.object_id))
 
 
-def _without(entry: GitEntry, repository: str, config: GitConfig) -> GitEntry:
+def _without(entry: GitEntry, repository: str, config: GitConfig, neighbours: Neighbours) -> GitEntry:
     """The entry, rejected if `exclude` fits it or, unless the config keeps that, if it is vendored."""
     pattern = excluded_by(repository, entry.path, config.exclude)
     if pattern is not None:
         return replace(entry, rejection=Rejection("excluded", None, pattern))
     if entry.rejection is not None or config.keep_vendored:
         return entry
-    what = vendored_by(entry.path)
+    what = vendored_by(entry.path, neighbours)
     return entry if what is None else replace(entry, rejection=Rejection("vendored", None, what))
 
 

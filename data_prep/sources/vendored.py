@@ -4,23 +4,32 @@ The names are those of github-linguist's `lib/linguist/vendor.yml` (9.6.0, commi
 Left out are the ones that linguist keeps out of its language statistics although the repository wrote them (tests'
 fixtures, `testdata`, `.github`, `.vscode`, `Vagrantfile`, `Jenkinsfile`, `fabfile.py`, `*.d.ts`, git's own files), and
 ordinary names of one's own code (`cache/`, `env/`, `effects.js`, `controls.js`, `*import.css`). Added are virtual
-environments, folders of Python's and Node's tools, `_vendor`, and `build`, which linguist does not know.
+environments, folders of Python's and Node's tools, `_vendor`, and `build`, which linguist does not know. `build` and
+`dist` count at a repository's root only: further down they are packages of one's own (`src/build`, `cmd/dist`).
 """
 
 import re
+from collections.abc import Iterable
 
-FOLDERS = frozenset(
-    # Dependencies, as package managers and people call them.
+NO_REPOSITORIES = frozenset(
+    # What package managers install.
     "node_modules bower_components jspm_packages web_modules xvba_modules"
-    " vendor vendors Vendor Vendors vendored _vendor _vendored extern external externals Extern External Externals"
-    " third_party third-party thirdparty Third_Party Third-Party ThirdParty Thirdparty"
-    " 3rd_party 3rd-party 3rdparty 3rd_Party 3rd-Party 3rdParty"
-    # Installed Python.
-    " site-packages dist-packages .venv venv virtualenv .virtualenv .tox .nox .eggs __pypackages__"
-    # What builds leave behind.
-    " build dist".split()
+    " site-packages dist-packages .venv .virtualenv .tox .nox .eggs __pypackages__".split()
 )
-"""A file below a folder of such a name is vendored."""
+"""A file below a folder of such a name is vendored, and nobody calls a repository so."""
+FOLDERS = NO_REPOSITORIES | frozenset(
+    # Dependencies, as people call them.
+    "vendor vendors Vendor Vendors vendored _vendor _vendored extern external externals Extern External Externals"
+    " third_party third-party thirdparty Third_Party Third-Party ThirdParty Thirdparty"
+    " 3rd_party 3rd-party 3rdparty 3rd_Party 3rd-Party 3rdParty".split()
+)
+"""A file below a folder of such a name, within a repository, is vendored."""
+PROJECT_MARKS = frozenset(
+    ".git .hg .svn pyproject.toml setup.py setup.cfg package.json Cargo.toml go.mod pom.xml build.gradle"
+    " build.gradle.kts build.sbt composer.json Gemfile Makefile makefile GNUmakefile CMakeLists.txt configure.ac"
+    " meson.build BUILD.bazel WORKSPACE MODULE.bazel".split()
+)
+"""A folder that has one of these is a project's own."""
 
 _IN_REPOSITORIES = frozenset(
     # Libraries that are copied whole. A repository itself may well be called so.
@@ -30,6 +39,8 @@ _IN_REPOSITORIES = frozenset(
 )
 # Further down they are often packages of one's own.
 _AT_ROOT = frozenset({"deps", "dependencies", "Dependencies", "debian"})
+# What builds and virtual environments leave at a repository's root, unless it is a package.
+_AT_ROOT_BUT_PACKAGES = frozenset({"build", "dist", "venv", "virtualenv"})
 _BELOW = {
     folder: re.compile(below)
     for folders, below in (
@@ -69,12 +80,61 @@ _FILES = tuple(
 _ANY_FILE = re.compile("|".join(pattern.pattern for pattern in _FILES))
 
 
-def vendored_by(path: str) -> str | None:
-    """What tells that the file at `path` in its repository is vendored: a folder, with a slash behind it, or the
-    pattern that fits the file's name; None if nothing does."""
+class Neighbours:
+    """What lies beside files, as far as it tells whose they are: shown every path of a listing, asked about folders.
+
+    Paths are relative, with slashes; the listing's own folder is "".
+    """
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._environments: set[str] = set()
+        self._projects: set[str] = set()
+        self._packages: set[str] = set()
+        for path in paths:
+            self.see(path)
+
+    def see(self, path: str) -> None:
+        """Every file, and folders that are not entered."""
+        folder, _, name = path.rpartition("/")
+        if name == "pyvenv.cfg":
+            self._environments.add(folder)
+        elif name in PROJECT_MARKS:
+            self._projects.add(folder)
+        elif name == "__init__.py" or name.endswith(".go"):
+            if folder.rpartition("/")[2] in _AT_ROOT_BUT_PACKAGES:
+                self._packages.add(folder)
+
+    def is_environment(self, folder: str) -> bool:
+        """Whether it is a virtual environment, and not a project that was made one in place."""
+        return folder in self._environments and folder not in self._projects
+
+    def is_project(self, folder: str) -> bool:
+        return folder in self._projects
+
+    def is_package(self, folder: str) -> bool:
+        """Of Python or Go; asked about folders that are called as what builds leave behind."""
+        return folder in self._packages
+
+
+def vendored_by(path: str, neighbours: Neighbours, is_below_repositories: bool = False) -> str | None:
+    """What tells that the file at `path` is vendored: a folder, with a slash behind it, the mark of an environment, or
+    the pattern that fits the file's name; None if nothing does.
+
+    `path` begins in its repository, or, `is_below_repositories`, with the folder that is one, whose name is no reason.
+    """
     *folders, name = path.split("/")
+    root = 1 if is_below_repositories else 0
     for depth, folder in enumerate(folders):
-        if folder in FOLDERS or folder in _IN_REPOSITORIES or (depth == 0 and folder in _AT_ROOT):
+        whole = "/".join(folders[: depth + 1])
+        if folder in NO_REPOSITORIES:
+            return f"{folder}/"
+        if neighbours.is_environment(whole):
+            return f"{folder}/pyvenv.cfg"
+        if depth < root:
+            continue
+        if folder in FOLDERS or folder in _IN_REPOSITORIES or (depth == root and folder in _AT_ROOT):
+            return f"{folder}/"
+        if depth == root and folder in _AT_ROOT_BUT_PACKAGES and not neighbours.is_package(whole):
             return f"{folder}/"
         below = _BELOW.get(folder)
         if below is not None:

@@ -5,6 +5,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from cluster.errors import UserError
 from data_prep.documents import RawFile
 from data_prep.sources.config import DirectoryConfig, GitConfig
 from data_prep.sources.plan import plan_units
-from data_prep.sources.vendored import FOLDERS, vendored_by
+from data_prep.sources.vendored import FOLDERS, Neighbours, vendored_by
 from tests.unit.data_prep.sources.reading import read_all, rule_of
 
 _OWN = (
@@ -32,7 +33,16 @@ _OWN = (
         "d3_helpers.js",
         "types.d.ts",
     ),
-    *("packages/core/index.js", "src/env/wrapper.py", ".github/workflows/x.yml", "configure.py", "LICENSE"),
+    *("src/build/__init__.py", "src/virtualenv/run.py", "Lib/venv/__init__.py", "src/go/build/build.go"),
+    *(
+        "src/cmd/dist/main.go",
+        "web/build/tool.js",
+        "packages/core/index.js",
+        "src/env/wrapper.py",
+        ".github/workflows/x.yml",
+        "configure.py",
+        "LICENSE",
+    ),
 )
 _VENDORED = (
     *("node_modules/left-pad/index.js", "web/node_modules/@types/node/LICENSE", "vendor/github.com/x/y.go"),
@@ -41,7 +51,7 @@ _VENDORED = (
         ".venv/bin/activate_this.py",
         "venv/x.py",
         "build/lib/app.py",
-        "web/dist/bundle.js",
+        "dist/bundle.js",
         "pip/_vendor/six.py",
     ),
     *("Godeps/_workspace/src/a.go", "deps/v8/a.cc", "debian/rules", "bower_components/jquery/a.js"),
@@ -65,12 +75,12 @@ _VENDORED = (
 
 @pytest.mark.parametrize("path", _OWN)
 def test_what_a_repository_wrote_is_its_own(path: str) -> None:
-    assert vendored_by(path) is None
+    assert vendored_by(path, Neighbours()) is None
 
 
 @pytest.mark.parametrize("path", _VENDORED)
 def test_what_others_wrote_is_vendored(path: str) -> None:
-    assert vendored_by(path) is not None
+    assert vendored_by(path, Neighbours()) is not None
 
 
 _name = st.text(st.sampled_from("abz_.-/"), min_size=1, max_size=12).filter(lambda name: name not in FOLDERS)
@@ -82,10 +92,10 @@ _name = st.text(st.sampled_from("abz_.-/"), min_size=1, max_size=12).filter(lamb
 def test_all_below_a_vendored_folder_is_vendored_at_any_depth(
     above: list[str], folder: str, below: str
 ) -> None:
-    assert vendored_by("/".join((*above, folder, below))) is not None
+    assert vendored_by("/".join((*above, folder, below)), Neighbours()) is not None
     # A file of that name is no folder, and a name that only contains it is another one.
-    assert vendored_by(f"src/{folder}") is None
-    assert vendored_by(f"src/my{folder}s2/a.py") is None
+    assert vendored_by(f"src/{folder}", Neighbours()) is None
+    assert vendored_by(f"src/my{folder}s2/a.py", Neighbours()) is None
 
 
 def _write(root: Path, names: tuple[str, ...]) -> Path:
@@ -93,6 +103,15 @@ def _write(root: Path, names: tuple[str, ...]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"content of {name}\n")
     return root
+
+
+def _in_memory(root: Path) -> str:
+    """The address of a copy in the memory of this process."""
+    system = fsspec.filesystem("memory")
+    for path in root.rglob("*"):
+        if path.is_file():
+            system.pipe(f"/vendored{path}", path.read_bytes())
+    return f"memory://vendored{root}"
 
 
 def _told(files: list[RawFile]) -> dict[str, tuple[str | None, bool]]:
@@ -130,6 +149,61 @@ def test_folders_above_the_source_do_not_count(tmp_path: Path, above: str) -> No
     }
 
 
+_TAKEN_NAMES = ("build", "dist", "virtualenv", "venv", "external", "vendor", "third_party", "deps", "debian")
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_repository_may_be_called_as_what_others_leave_behind(tmp_path: Path, is_remote: bool) -> None:
+    names = tuple(f"{name}/src/{name}/__init__.py" for name in _TAKEN_NAMES)
+    left = ("build/build/lib/a.py", "vendor/vendor/a.go", "node_modules/src/a.js", ".venv/src/a.py")
+    root = _write(tmp_path, (*names, *left, "env/pyvenv.cfg", "env/bin/activate_this.py"))
+    path = _in_memory(root) if is_remote else str(root)
+    assert _told(read_all(DirectoryConfig(path=path))) == {
+        **{name: ("vendored", False) for name in (*left, "env/pyvenv.cfg", "env/bin/activate_this.py")},
+        **{
+            name: (None, True)
+            if name.split("/")[2] not in ("external", "vendor", "third_party")
+            else ("vendored", False)
+            for name in names
+        },
+    }
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("mark", ["pyproject.toml", ".git/HEAD", "Makefile", None])
+def test_a_folder_that_is_one_repository_has_a_build_and_not_a_repository_of_that_name(
+    tmp_path: Path, mark: str | None, is_remote: bool
+) -> None:
+    root = _write(
+        tmp_path,
+        ("src/a.py", "build/a.py", "external/b.py", "deps/c.py", "src/build/d.py", *filter(None, [mark])),
+    )
+    repository = None if mark else "mine"
+    path = _in_memory(root) if is_remote else str(root)
+    found = _told(read_all(DirectoryConfig(path=path, repository=repository)))
+    dropped = {name.removeprefix("mine/") for name, (rule, _) in found.items() if rule == "vendored"}
+    assert dropped == {"build/a.py", "external/b.py", "deps/c.py"}
+
+
+def test_a_package_called_build_is_no_build_and_an_environment_is_one_whatever_it_is_called(
+    tmp_path: Path,
+) -> None:
+    own = ("one/build/__init__.py", "one/build/env/sub.py", "two/dist/main.go", "three/venv/__init__.py")
+    own += ("made_in_place/pyvenv.cfg", "made_in_place/setup.py", "made_in_place/app.py")
+    other = (
+        "one/dist/a.py",
+        "two/build/lib/one/__init__.py",
+        "two/tools/env/pyvenv.cfg",
+        "two/tools/env/b.py",
+    )
+    root = _write(tmp_path, (*own, *other))
+    expected = dict.fromkeys(own, (None, True)) | dict.fromkeys(other, ("vendored", False))
+    files = read_all(DirectoryConfig(path=str(root)))
+    assert _told(files) == expected
+    details = {file.path: file.rejection.detail for file in files if file.rejection is not None}
+    assert details["tools/env/b.py"] == "env/pyvenv.cfg"
+
+
 def test_roots_of_repositories_are_where_patterns_begin(tmp_path: Path) -> None:
     root = _write(tmp_path, ("one/deps/zlib.c", "one/src/deps/own.c"))
     assert _told(read_all(DirectoryConfig(path=str(root)))) == {
@@ -164,13 +238,14 @@ def test_vendored_files_take_nothing_of_the_budget(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_nothing_but_vendored_code_says_how_to_keep_it(tmp_path: Path) -> None:
-    _write(tmp_path, ("vendor/x.py", "vendor/y.py"))
+    _write(tmp_path, ("node_modules/x.py", "node_modules/y.py"))
     with pytest.raises(UserError, match="2 vendored .`keep_vendored: true` keeps them."):
         plan_units(DirectoryConfig(path=str(tmp_path)))
 
 
 def test_git_repositories_leave_vendored_code_out_unless_it_is_kept(tmp_path: Path) -> None:
-    folder = _write(tmp_path / "vendor" / "code", ("src/a.py", "vendor/six.py", "deps/z.c", "docs/x.md"))
+    own = ("src/a.py", "src/build/__init__.py", "build/main.go", "docs/x.md")
+    folder = _write(tmp_path / "vendor" / "code", (*own, "vendor/six.py", "deps/z.c", "dist/y.py"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
@@ -178,10 +253,14 @@ def test_git_repositories_leave_vendored_code_out_unless_it_is_kept(tmp_path: Pa
     config = GitConfig(path=(str(folder),), exclude=("docs/*",))
     expected = {
         "code/src/a.py": (None, True),
+        "code/src/build/__init__.py": (None, True),
+        "code/build/main.go": (None, True),
+        "code/dist/y.py": ("vendored", False),
         "code/vendor/six.py": ("vendored", False),
         "code/deps/z.c": ("vendored", False),
         "code/docs/x.md": ("excluded", False),
     }
     assert _told(read_all(config)) == expected
     kept = read_all(config.model_copy(update={"keep_vendored": True}))
-    assert _told(kept) == expected | {"code/vendor/six.py": (None, True), "code/deps/z.c": (None, True)}
+    others = ("code/vendor/six.py", "code/deps/z.c", "code/dist/y.py")
+    assert _told(kept) == expected | dict.fromkeys(others, (None, True))
