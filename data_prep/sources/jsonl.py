@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
+from itertools import count, islice, takewhile
 from typing import Any, BinaryIO
 
 from cluster.errors import UserError
@@ -12,6 +12,7 @@ from data_prep.documents import RawFile, Rejection
 from data_prep.sources.config import JsonlConfig
 from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, plain_pieces, unpacked_pieces
 from data_prep.sources.files import SourceFile, find_files
+from data_prep.sources.json_array import begins_array, is_object, peeked
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.named_columns import refuse_missing_columns, refuse_without_content
@@ -23,7 +24,7 @@ from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 _BOM = b"\xef\xbb\xbf"
 # Where a column that the user names must be met with, within the first UNIT_BYTES.
 _LOOKED_AT_LINES = 1000
-_ONE_ARRAY = "one JSON array, not one JSON object per line"
+_ARRAY = Rejection("broken_record", 0.0, "one JSON array, not one JSON object per line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +40,22 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes.
 
     Also if a file has none of a column that the user names, or no file one that holds code: their beginnings are read
-    for that, often one record; and if all files are JSON arrays. Of several files, one that is an array is one row.
+    for that, often one record; and if all files are JSON arrays. Of several files, one that is an array is one row: the
+    readers see to that, so that only the first file is opened here (all, where the user names columns).
     """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     files = find_files(config.urls)
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
-    files = [_refused_if_array(file) for file in files]
-    if all(file.rejection is not None and file.rejection.detail == _ONE_ARRAY for file in files):
+    openable = [file for file in files if file.rejection is None]
+    if openable and all(map(_is_array, openable)):  # asks no file after one that is none
         raise UserError(
-            f"source {source}: {files[0].label} is {_ONE_ARRAY}: "
+            f"source {source}: {openable[0].label} is {_ARRAY.detail}: "
             "write each of its objects on a line of its own (jq -c '.[]' FILE)"
         )
     if config.columns is None:
-        beginnings = (record for file in files if file.rejection is None for record in _first_records(file))
+        beginnings = (record for file in openable for record in _first_records(file))
         refuse_without_content(beginnings, mappings, f"source {source}")
     for number, file in enumerate(files):
         if config.columns is not None and file.rejection is None:
@@ -70,40 +72,12 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     return join_small(groups)
 
 
-def _refused_if_array(file: SourceFile) -> SourceFile:
-    if file.rejection is not None or not _is_array(file):
-        return file
-    return replace(file, rejection=Rejection("broken_record", 0.0, _ONE_ARRAY))
-
-
 def _is_array(file: SourceFile) -> bool:
-    """Whether the file is one JSON array, as far as its beginning tells: not where a line is a list or is broken."""
     try:
         with file.open(sequential=True) as opened:
-            pieces = _first_bytes(_pieces(opened, _codec(file), ReadLimits()), UNIT_BYTES)
-            first = next(pieces, b"").removeprefix(_BOM).lstrip()
-            if not first.startswith(b"["):
-                return False
-            text = (first + b"".join(pieces)).decode(errors="replace")
-    except (OSError, StreamEnd):
+            return begins_array(_pieces(opened, _codec(file), ReadLimits()))[0]
+    except OSError:
         return False
-    whole = _json_at(text, 0)
-    if whole is not None:
-        return not text[whole:].strip()
-    element = _json_at(text, len(text) - len(text[1:].lstrip()))
-    if element is None or not text[element:].lstrip().startswith(","):
-        return False
-    # It is cut, here or in itself: the lines of an array are no objects, for commas stand between those.
-    lines = text.split("\n")[1:_LOOKED_AT_LINES]
-    return not any(line.startswith("{") and _json_at(line, 0) == len(line.rstrip()) for line in lines[:-1])
-
-
-def _json_at(text: str, start: int) -> int | None:
-    """Where the JSON value that begins at `start` ends; None if none does."""
-    try:
-        return json.JSONDecoder().raw_decode(text, start)[1]
-    except (ValueError, RecursionError):
-        return None
 
 
 def _readers(file: SourceFile, records: RecordReader) -> list[Reader]:
@@ -121,7 +95,8 @@ def _first_records(file: SourceFile) -> Iterator[dict[str, Any]]:
     limits = ReadLimits()
     try:
         with file.open(sequential=True) as opened:
-            pieces = _first_bytes(_pieces(opened, _codec(file), limits), UNIT_BYTES)
+            is_array, all_pieces = begins_array(_pieces(opened, _codec(file), limits))
+            pieces = _first_bytes(iter(()) if is_array else all_pieces, UNIT_BYTES)
             for line in islice(split_lines(pieces, 0, limits.max_record_bytes), _LOOKED_AT_LINES):
                 try:
                     record = json.loads(_without_mark(line.offset, line.data or b"").decode())
@@ -160,23 +135,42 @@ class JsonlRange:
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         position = self.start
         try:
-            for line in self._lines(limits.max_record_bytes):
-                position = line.offset + line.num_bytes + 1
-                yield from _line_files(line, self.file.label, self.records, limits)
+            with self.file.open() as file:
+                is_array, lines = self._looked_at(file, limits.max_record_bytes)
+                if is_array and self.start == 0:
+                    yield _array_row(self.file.label, self.records)
+                for line in () if is_array else lines:
+                    position = line.offset + line.num_bytes + 1
+                    yield from _line_files(line, self.file.label, self.records, limits)
         except OSError as error:
             if position < self.end:  # else the next line is the next range's to tell
                 yield self.records.rejected(f"{self.file.label}#{position}-", unreadable(error))
 
-    def _lines(self, max_bytes: int) -> Iterator[Line]:
-        with self.file.open() as file:
-            first = first_line_start(file, self.start, self.end)
-            if first is None:
-                return
+    def _looked_at(self, file: BinaryIO, max_bytes: int) -> tuple[bool, Iterator[Line]]:
+        """Whether the file is one array, and the lines of this range.
+
+        Two lines of an array that follow each other are never objects both, for a comma stands between those. So the
+        file's beginning is only asked where this range's lines are not what they should be.
+        """
+        if self.start == 0:
+            is_array, pieces = begins_array(plain_pieces(file))
+            return is_array, self._until_end(split_lines(pieces, 0, max_bytes))
+        number = count(1)
+        first, lines = peeked(
+            (line for line in self._lines(file, max_bytes) if not _is_blank(line)),
+            lambda line: not _is_object(line) or next(number) == 2,
+        )
+        is_jsonl = len(first) == 2 and all(map(_is_object, first))
+        return bool(first) and not is_jsonl and _is_array(self.file), lines
+
+    def _lines(self, file: BinaryIO, max_bytes: int) -> Iterator[Line]:
+        first = first_line_start(file, self.start, self.end)
+        if first is not None:
             file.seek(first)
-            for line in split_lines(plain_pieces(file), first, max_bytes):
-                if line.offset >= self.end:
-                    return
-                yield line
+            yield from self._until_end(split_lines(plain_pieces(file), first, max_bytes))
+
+    def _until_end(self, lines: Iterator[Line]) -> Iterator[Line]:
+        return takewhile(lambda line: line.offset < self.end, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +186,11 @@ class JsonlStream:
         label = self.file.label
         try:
             with self.file.open(sequential=True) as file:
-                pieces = _pieces(file, self.codec, limits)
+                is_array, pieces = begins_array(_pieces(file, self.codec, limits))
+                if is_array:
+                    if self.part.owns(0):
+                        yield _array_row(label, self.records)
+                    return
                 for line in split_lines(pieces, 0, limits.max_record_bytes):
                     if self.part.owns(line.offset):
                         yield from _line_files(line, label, self.records, limits)
@@ -204,6 +202,19 @@ class JsonlStream:
             # Each part reads for itself: nobody else tells what this one could not see.
             place = f"{label}#end" + (f" of part {self.part.number}" if self.part.number else "")
             yield self.records.rejected(place, unreadable(error))
+
+
+def _array_row(label: str, records: RecordReader) -> RawFile:
+    """Stands for all of a file that is one array."""
+    return records.rejected(f"{label}#end", _ARRAY)
+
+
+def _is_blank(line: Line) -> bool:
+    return line.data is not None and (not line.data or line.data.isspace())
+
+
+def _is_object(line: Line) -> bool:
+    return line.data is not None and is_object(line.data)
 
 
 def first_line_start(file: BinaryIO, start: int, end: int) -> int | None:

@@ -326,55 +326,6 @@ def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path) -> N
     ]
 
 
-_OBJECTS = [{"content": f"x = {number}\n", "path": f"{number}.py", "more": [{}, [1]]} for number in range(50)]
-_ARRAYS = {
-    "compact": json.dumps(_OBJECTS),
-    "indented": json.dumps(_OBJECTS, indent=2),
-    "an object to a line": "[\n" + ",\n".join(map(json.dumps, _OBJECTS)) + "\n]\n",
-    "one object": "\n [\n" + json.dumps(_OBJECTS[0]) + "\n]\n",
-    "cut": json.dumps(_OBJECTS, indent=2)[:-40],
-    "cut, an object to a line": ("[\n" + ",\n".join(map(json.dumps, _OBJECTS)))[:-4],
-}
-
-
-@pytest.mark.parametrize("codec", [None, "gz"])
-@pytest.mark.parametrize("form", list(_ARRAYS))
-def test_a_file_that_is_one_array_is_one_message(tmp_path: Path, form: str, codec: str | None) -> None:
-    name = "a.jsonl.gz" if codec else "a.jsonl"
-    (tmp_path / name).write_bytes(
-        _COMPRESS[codec](_ARRAYS[form].encode()) if codec else _ARRAYS[form].encode()
-    )
-    for columns in (None, ColumnsConfig(path="path")):
-        with pytest.raises(UserError, match=f"{name} is one JSON array.*jq -c"):
-            plan_units(JsonlConfig(urls=(str(tmp_path / name),), columns=columns))
-
-
-def test_an_array_longer_than_what_is_looked_at_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 200)
-    for form in ("compact", "indented", "an object to a line"):
-        (tmp_path / "a.jsonl").write_text(_ARRAYS[form])
-        with pytest.raises(UserError, match="is one JSON array"):
-            plan_units(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
-
-
-def test_an_array_among_other_files_is_one_row(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(_ARRAYS["indented"])
-    (tmp_path / "b.jsonl").write_bytes(_records(3))
-    files = read_all(JsonlConfig(urls=(str(tmp_path / "*.jsonl"),)))
-    assert [rule_of(file) for file in files] == ["broken_record", None, None, None]
-    assert files[0].rejection is not None
-    assert files[0].rejection.detail == "one JSON array, not one JSON object per line"
-
-
-@pytest.mark.parametrize("first", ["[1, 2]", "[1, 2", "[", "[7,", '["a", "b"]', "[" * 5000])
-def test_a_first_line_that_is_a_list_or_broken_costs_no_neighbour(tmp_path: Path, first: str) -> None:
-    (tmp_path / "a.jsonl").write_bytes(first.encode() + b"\n" + _records(3))
-    files = read_all(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
-    assert [rule_of(file) for file in files] == ["broken_record", None, None, None]
-
-
 def test_files_without_a_column_of_code_are_told_how_to_name_it(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x = 1", "path": "a.py"}\n' * 3)
     (tmp_path / "b.jsonl").write_text("no JSON\n")
