@@ -5,7 +5,7 @@ for a query (`Match` to learn from, `Pool` to be judged by), to give a text or a
 (`Labelled`), to predict every token of a text from those before it (`Code`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -98,6 +98,8 @@ class TaskData(Generic[Example, Judged]):
     valid: Judged
     test: Judged
     facts: dict[str, float] = field(default_factory=dict)
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
+    """As what texts of `test` stand in the task's files, of those that the task has changed: see `Published`."""
 
 
 WritingData = TaskData[Pair, Sequence[Pair]]

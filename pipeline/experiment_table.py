@@ -51,9 +51,15 @@ class SystemTable:
         columns = list(dict.fromkeys(name for found in systems.values() for name in found["metrics"]))
         order = sorted(systems, key=lambda name: -systems[name]["metrics"][headline]["value"])
         rows = [_row(name, systems[name], columns, headline) for name in order]
-        facts = summary.get("overlap")
-        overlap = f"verbatim in the pretraining corpus: {overlap_text(facts)}" if facts else ""
-        return cls(columns, rows, summary["baseline"], headline, overlap)
+        return cls(columns, rows, summary["baseline"], headline, _overlap_of(summary))
+
+
+def _overlap_of(summary: Mapping[str, Any]) -> str:
+    if facts := summary.get("overlap"):
+        return f"verbatim in the pretraining corpus: {overlap_text(facts)}"
+    if untold := summary.get("overlap_untold"):
+        return f"verbatim in the pretraining corpus: cannot be told ({untold})"
+    return ""
 
 
 def _row(name: str, found: Mapping[str, Any], columns: list[str], headline: str) -> SystemRow:

@@ -1,7 +1,8 @@
 """What of a task's test items stands in the text that the base model was pretrained on."""
 
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,26 @@ from finetune.examples import Code, Labelled, Pair, Pool
 from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.results import overlap_text
+from finetune.formats.languages import grammar_name
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
+from finetune.tasks.generation import GenerationConfig
 from finetune.tasks.humaneval import HumanEvalConfig
+from finetune.tasks.line_completion import LineCompletionConfig
+from finetune.tasks.repair import RepairConfig
+from finetune.tasks.token_completion import TokenCompletionConfig
 
 _NAME = "overlap.json"
 _WORK_NAME = ".overlap"
 _SUFFIX = "_unseen"
+_REWRITTEN = "its texts stand nowhere as they are published: names or literals in them were replaced"
+_MOST_REWRITTEN = 0.9
+"""From this share on the set is one of rewritten texts: some are so short that nothing in them was replaced."""
+_UNREADABLE = "the pretraining corpus cannot be read"
+
+_ABSTRACT_NAME = re.compile(r"\b(?:TYPE|METHOD|VAR|STRING|INT|FLOAT|CHAR)_\d+\b")
+_LEFT_OUT_LITERAL = re.compile(r"<(?:STR|NUM|CHAR)_LIT>")
+_CONCODE = re.compile(r"\bfunction \(|\b(?:arg|loc)\d+\b|\bconcode_(?:field|elem)_sep\b")
 
 
 @dataclass(frozen=True)
@@ -37,10 +51,11 @@ class JudgedText:
 @dataclass(frozen=True)
 class Overlap:
     """`facts` are for people and for the experiment's result.json; `items` the numbers of the test items of which a
-    text stands verbatim in the corpus."""
+    text stands verbatim in the corpus. Where that cannot be told, `untold` says why, and there are neither."""
 
-    facts: dict[str, Any]
+    facts: dict[str, Any] | None
     items: frozenset[int]
+    untold: str = ""
 
 
 def overlap_of(
@@ -48,25 +63,31 @@ def overlap_of(
 ) -> Overlap | None:
     """The overlap with the prepared corpora at `corpora`, those the base was pretrained on.
 
-    None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, where
-    nobody knows what the base was pretrained on, and, with a warning, where that cannot be read. Found once: it
-    is kept in `folder`. Needs an open Ray session.
+    None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, and
+    where nobody knows what the base was pretrained on. Untold where the texts were rewritten before they were
+    published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`. Needs an open
+    Ray session.
     """
     task = task_of(config.task)
     if not corpora or not (task.files() or isinstance(config.task, HumanEvalConfig)):
         return None
     data = task.load(Source(prep, config.seed))
-    texts = list(judged_texts(data.test))
+    texts = list(judged_texts(data.test, data.published))
+    pattern = _rewritten_by(config.task)
+    is_rewritten = [pattern is not None and bool(pattern.search(one.text)) for one in texts]
+    if sum(is_rewritten) >= _MOST_REWRITTEN * len(texts):
+        return Overlap(None, frozenset(), _REWRITTEN)
     try:
         manifests = [open_prepared(location).manifest_sha256 for location in corpora]
         key = fingerprint([manifests, [(one.role, one.text, one.items) for one in texts]])
         path = folder / _NAME
         if path.is_file() and (kept := read_document(path)).get("key") == key:
             return Overlap(kept["facts"], frozenset(kept["items"]))
-        found = _searched(texts, corpora, folder.absolute() / _WORK_NAME, reporter)
+        found = _searched(texts, is_rewritten, corpora, folder.absolute() / _WORK_NAME, reporter)
     except UserError as error:
         reporter.warn(f"{config.task.kind}: what the base has seen of the test split is not known: {error}")
-        return None
+        return Overlap(None, frozenset(), _UNREADABLE)
+    assert found.facts is not None
     facts = found.facts | {"items": _num_items(data.test), "items_verbatim": len(found.items)}
     write_document(path, {"key": key, "facts": facts, "items": sorted(found.items)})
     shutil.rmtree(folder / _WORK_NAME, ignore_errors=True)
@@ -78,11 +99,17 @@ def overlap_of(
     return replace(found, facts=facts)
 
 
-def judged_texts(test: Pool | Sequence[Any]) -> Iterator[JudgedText]:
-    """Every different text of each role, with all items that have it."""
+def judged_texts(
+    test: Pool | Sequence[Any], published: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[JudgedText]:
+    """Every different text of each role as the task's files have it, with all items that it has become a text of.
+
+    `published` as in `TaskData`. Texts that the task has made the same are the same item: it has them all.
+    """
     found: dict[tuple[str, str], set[int]] = {}
-    for role, text, items in _pool_texts(test) if isinstance(test, Pool) else _item_texts(test):
-        found.setdefault((role, text), set()).update(items)
+    for role, made, items in _pool_texts(test) if isinstance(test, Pool) else _item_texts(test):
+        for text in (published or {}).get(made, (made,)):
+            found.setdefault((role, text), set()).update(items)
     for (role, text), numbers in found.items():
         yield JudgedText(role, text, tuple(sorted(numbers)))
 
@@ -97,18 +124,38 @@ def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -
     return [replace(headline, name=headline.name + _SUFFIX, statistics_NS=statistics_NS)]
 
 
+def _rewritten_by(task: Any) -> re.Pattern[str] | None:
+    """What shows that a text of the task's files was rewritten, so that it stands in no other file."""
+    match task:
+        case RepairConfig():
+            return _ABSTRACT_NAME
+        case LineCompletionConfig() | TokenCompletionConfig():
+            return _LEFT_OUT_LITERAL
+        case GenerationConfig() if grammar_name(task.language) == "java":
+            return _CONCODE
+        case _:
+            return None
+
+
 def _searched(
-    texts: Sequence[JudgedText], corpora: Sequence[str], folder: Path, reporter: Reporter
+    texts: Sequence[JudgedText],
+    is_rewritten: Sequence[bool],
+    corpora: Sequence[str],
+    folder: Path,
+    reporter: Reporter,
 ) -> Overlap:
     from data_prep.decontamination.search import search_corpora
 
     found = search_corpora([one.text for one in texts], corpora, folder, reporter)
     counts: dict[str, dict[str, int]] = {}
     items: set[int] = set()
-    for one, share in zip(texts, found.share_T, strict=True):
-        of_role = counts.setdefault(one.role, {"texts": 0, "too_short": 0, "verbatim": 0, "half": 0})
+    for one, rewritten, share in zip(texts, is_rewritten, found.share_T, strict=True):
+        of_role = counts.setdefault(
+            one.role, {"texts": 0, "too_short": 0, "rewritten": 0, "verbatim": 0, "half": 0}
+        )
         of_role["texts"] += 1
         of_role["too_short"] += bool(np.isnan(share))
+        of_role["rewritten"] += bool(rewritten and share < 1)
         of_role["verbatim"] += bool(share == 1)
         of_role["half"] += bool(share > 0)
         if share == 1:

@@ -73,8 +73,17 @@ def overlap_text(facts: Mapping[str, Any]) -> str:
     """For people: "37 of 6,267 candidates, 2 of 472 answers (8 too short to tell)"."""
     parts = []
     for role, counts in facts["texts"].items():
-        short = f" ({counts['too_short']:,} too short to tell)" if counts["too_short"] else ""
-        parts.append(f"{counts['verbatim']:,} of {counts['texts']:,} {role}{short}")
+        untold = [
+            f"{counts[name]:,} {what}"
+            # Results of older versions count nothing as rewritten.
+            for name, what in (
+                ("too_short", "too short to tell"),
+                ("rewritten", "rewritten before publication"),
+            )
+            if counts.get(name)
+        ]
+        told = f" ({', '.join(untold)})" if untold else ""
+        parts.append(f"{counts['verbatim']:,} of {counts['texts']:,} {role}{told}")
     share = facts["searched_share"]
     return ", ".join(parts) + ("" if share == 1 else f", in the {share:.1%} of the corpus that were searched")
 

@@ -17,6 +17,8 @@ class ClozeItem:
 
     key: str
     text: str
+    code: str
+    """The part of the text that is code."""
 
 
 def read_labelled_texts(path: Path, text: str, label: str, num_labels: int) -> list[tuple[str, int]]:
@@ -83,7 +85,7 @@ def read_cloze(path: Path) -> list[ClozeItem]:
                 f"{path} item {number} has the idx {key!r} of item {number_of[key]}: give each its own"
             )
         number_of[key] = number
-        items.append(ClozeItem(key, text))
+        items.append(ClozeItem(key, text, " ".join(tokens[1])))
     return items
 
 

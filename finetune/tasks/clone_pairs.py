@@ -85,7 +85,15 @@ class ClonePairs:
         known = {text for item in train for text in item.texts}
         facts["test_pairs_with_texts_in_train"] = sum(not known.isdisjoint(item.texts) for item in test)
         facts |= masking.unparsed | left_out
-        return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
+        return LabellingData(
+            train,
+            valid,
+            test,
+            facts,
+            self.num_texts,
+            len(self.labels),
+            published=masking.published.changed(),
+        )
 
     def judge(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None

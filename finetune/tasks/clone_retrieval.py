@@ -98,7 +98,9 @@ class CloneRetrieval:
         )
         valid_pool, test_pool = self._pool(valid, "valid", facts), self._pool(test, "test", facts)
         matches = self._matches(train, source.seed)
-        return RankingData(matches, valid_pool, test_pool, facts | masking.unparsed)
+        return RankingData(
+            matches, valid_pool, test_pool, facts | masking.unparsed, published=masking.published.changed()
+        )
 
     def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """MAP@R, MRR, recall among the first 1 and 10."""

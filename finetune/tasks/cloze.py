@@ -23,6 +23,7 @@ from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.tasks.published import Published
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
@@ -72,9 +73,10 @@ class Cloze:
         """Raises UserError for data that cannot be used: also for items without answers."""
         config = self.config
         if config.items is not None:
-            test = self._of_file(config.items)
-            facts = label_shares(test, self.labels, "test")
-            return LabellingData([], test, test, facts, self.num_texts, len(self.labels))
+            published = Published()
+            test = self._of_file(config.items, published)
+            facts, found = label_shares(test, self.labels, "test"), published.changed()
+            return LabellingData([], test, test, facts, self.num_texts, len(self.labels), published=found)
         if source.prep is None:
             raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
         corpus = open_prepared(source.prep)
@@ -92,7 +94,7 @@ class Cloze:
         """Accuracy."""
         return [accuracy(wanted_labels(items), given_labels(probability_NC, threshold))]
 
-    def _of_file(self, path: Path) -> list[Labelled]:
+    def _of_file(self, path: Path, published: Published) -> list[Labelled]:
         items = read_cloze(path)
         if self.config.answers is None:
             raise UserError(
@@ -105,6 +107,8 @@ class Cloze:
             raise UserError(
                 f"{self.config.answers} has no answer for {missing[0]} and {len(missing) - 1} others"
             )
+        for item in items:
+            published.note(item.text, item.code.replace(MASK, self.labels[answers[item.key]]))
         return [Labelled(item.key, (item.text,), answers[item.key]) for item in items]
 
     def _of_corpus(self, corpus: PreparedCorpus, split: str, seed: int, most: int) -> list[Labelled]:

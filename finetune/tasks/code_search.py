@@ -80,6 +80,7 @@ class CodeSearch:
             pool_of_pairs(self._masked(masking, valid or test, "valid"), "valid"),
             test_pool,
             facts | masking.unparsed,
+            published=masking.published.changed(),
         )
 
     def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:

@@ -27,6 +27,7 @@ from finetune.metrics.measured import Measured
 from finetune.syntax import prose_lines
 from finetune.tasks.base import Source
 from finetune.tasks.derived import derived_splits
+from finetune.tasks.published import Published, whole_words
 from finetune.tasks.writing import finish, load_pair_files, references
 
 _PIECE = re.compile(r"\w+|[^\w\s]")
@@ -118,11 +119,14 @@ class LineCompletion:
         most = self.config.context_characters
         facts = {name: fact for name, fact in data.facts.items() if not name.startswith("test_")}
         facts["test_sources_cut"] = sum(len(pair.source) > most for pair in data.test)
+        published = Published()
+        for source in (pair.source for pair in data.test if len(pair.source) > most):
+            published.note(source[-most:], whole_words(source, len(source) - most, len(source)))
         train, valid, test = (
             [replace(pair, source=pair.source[-most:], leaked=False) for pair in split]
             for split in (data.train, data.valid, data.test)
         )
-        return WritingData(train, valid, test, facts)
+        return WritingData(train, valid, test, facts, published=published.changed())
 
     def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Exact match by tokens and edit similarity, literals written out."""

@@ -14,6 +14,7 @@ from finetune.examples import Match, Pool
 from finetune.formats.names import Names, masked
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr, recall_at
+from finetune.tasks.published import Published
 
 TextPairs = Sequence[tuple[str, str]]
 _RECALLS = (1, 5, 10)
@@ -64,6 +65,8 @@ class Masking:
 
     names: Names
     unparsed: dict[str, float] = field(default_factory=dict)
+    published: Published = field(default_factory=Published)
+    """Of the test split."""
 
     def text(self, code: str, language: str, split: str) -> str:
         """One text."""
@@ -71,7 +74,7 @@ class Masking:
         if not parsed:
             fact = f"{split}_masked_unparsed"
             self.unparsed[fact] = self.unparsed.get(fact, 0) + 1
-        return text
+        return self.published.note(text, code) if split == "test" else text
 
     def pairs(self, pairs: TextPairs, languages: tuple[str, str], split: str) -> list[tuple[str, str]]:
         """Both sides of all pairs."""

@@ -22,6 +22,7 @@ from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, held_out_documents
 from finetune.metrics.measured import Measured
 from finetune.tasks.base import Source
+from finetune.tasks.published import Published
 from finetune.tasks.ranking import (
     leaks,
     matches_of_pairs,
@@ -95,30 +96,32 @@ class TextSearch:
 
         Raises UserError for files that cannot be used, and where neither files nor a corpus are given.
         """
-        config, facts = self.config, dict[str, float]()
+        config, facts, published = self.config, dict[str, float](), Published()
         corpus = open_prepared(source.prep) if source.prep is not None else None
-        test_pairs, test_pool = self._test(corpus, source.seed, facts)
+        test_pairs, test_pool = self._test(corpus, source.seed, facts, published)
         train = self._train(corpus, source.seed, test_pairs, facts)
         valid: Pool | None = None
         if config.valid is not None:
-            valid = self._pool_of_file(config.valid, "valid", facts)
+            valid = self._pool_of_file(config.valid, "valid", facts, Published())
         elif train:
             num_valid = max(1, min(_MAX_VALID, len(train) // _VALID_SHARE))
             valid = pool_of_pairs(train[:num_valid], "valid")
             train = train[num_valid:]
         facts |= leaks(_as_functions(train), _as_functions(test_pairs)) if train else {}
-        return RankingData(matches_of_pairs(train), valid or test_pool, test_pool, facts)
+        return RankingData(
+            matches_of_pairs(train), valid or test_pool, test_pool, facts, published=published.changed()
+        )
 
     def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """MRR, recall among the first 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 
     def _test(
-        self, corpus: PreparedCorpus | None, seed: int, facts: dict[str, float]
+        self, corpus: PreparedCorpus | None, seed: int, facts: dict[str, float], published: Published
     ) -> tuple[list[TextPair], Pool]:
         config = self.config
         if config.test is not None:
-            pool = self._pool_of_file(config.test, "test", facts)
+            pool = self._pool_of_file(config.test, "test", facts, published)
             pairs = [
                 (query, pool.candidates[number])
                 for query, numbers in zip(pool.queries, pool.relevant, strict=True)
@@ -137,7 +140,7 @@ class TextSearch:
     ) -> list[TextPair]:
         config = self.config
         if config.train is not None:
-            pairs = self._read(config.train, "train", facts)
+            pairs = self._read(config.train, "train", facts, Published())
             order = keyed_generator(seed, "text-search-train").permutation(len(pairs))
             return [pairs[index] for index in order[: config.max_train]]
         if corpus is None:
@@ -152,14 +155,14 @@ class TextSearch:
         facts["train_functions_left_out_for_test"] = len(pairs) - len(kept)
         return kept
 
-    def _pool_of_file(self, name: str, split: str, facts: dict[str, float]) -> Pool:
+    def _pool_of_file(self, name: str, split: str, facts: dict[str, float], published: Published) -> Pool:
         config = self.config
         if config.base is None:
-            return pool_of_pairs(self._read(name, split, facts), split)
+            return pool_of_pairs(self._read(name, split, facts, published), split)
         codes = read_base(self._path(config.base))
         queries = read_queries(self._path(name), len(codes))
         if not config.docstrings:
-            codes = [without_docstrings(code) for code in codes]
+            codes = [published.note(without_docstrings(code), code) for code in codes]
         return Pool(
             [query.key for query in queries],
             [query.text for query in queries],
@@ -167,13 +170,13 @@ class TextSearch:
             [(query.number,) for query in queries],
         )
 
-    def _read(self, name: str, split: str, facts: dict[str, float]) -> list[TextPair]:
+    def _read(self, name: str, split: str, facts: dict[str, float], published: Published) -> list[TextPair]:
         """Of a file; what lacks query or code is left out and counted."""
         read = read_text_pairs(self._path(name), self.config.query, self.config.code)
         pairs = with_both_sides(read, split, facts)
         if self.config.docstrings:
             return pairs
-        return [(query, without_docstrings(code)) for query, code in pairs]
+        return [(query, published.note(without_docstrings(code), code)) for query, code in pairs]
 
     def _of_corpus(
         self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, seen: Sequence[TextPair]

@@ -32,6 +32,7 @@ from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
 from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
+from finetune.tasks.published import Published, whole_words
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
@@ -98,8 +99,9 @@ class TokenCompletion:
         config, facts = self.config, dict[str, float]()
         whole = self._texts(config.test, TEST_SPLIT, config.max_test, source)
         test = self._judged(whole, "test", source.seed, facts)
+        published = _published(whole, test)
         if config.test is not None and config.train is None and source.prep is None:
-            return PredictingData([], test, test, facts)
+            return PredictingData([], test, test, facts, published=published)
         train = self._texts(config.train, TRAIN_SPLIT, config.max_train, source)
         if config.valid is not None:
             texts = self._texts(config.valid, TRAIN_SPLIT, None, source)
@@ -108,7 +110,8 @@ class TokenCompletion:
         valid = self._judged(texts, "valid", source.seed, facts)
         learnt = {one.text for one in train}
         facts["test_texts_in_train"] = sum(one.text in learnt for one in whole)
-        return PredictingData(*learnt_and_chosen_by(train, valid, test), test, facts)
+        both = learnt_and_chosen_by(train, valid, test)
+        return PredictingData(*both, test, facts, published=published)
 
     def code(self, key: str, text: str) -> Code:
         """A text in the form of the test texts, as a whole."""
@@ -184,6 +187,16 @@ class TokenCompletion:
     def _path(self, name: str) -> Path:
         assert self.config.folder is not None
         return self.config.folder / name
+
+
+def _published(whole: Sequence[Code], parts: Sequence[Code]) -> dict[str, tuple[str, ...]]:
+    """Of parts of the texts, found by key: without words that are cut at their ends."""
+    text_of, published = {one.key: one.text for one in whole}, Published()
+    for part in parts:
+        text = text_of[part.key]
+        first = text.find(part.text)
+        published.note(part.text, whole_words(text, first, first + len(part.text)))
+    return published.changed()
 
 
 def _is_spaced(name: str | None) -> bool:

@@ -84,3 +84,14 @@ def test_what_stands_in_the_pretraining_corpus_is_told() -> None:
     facts["searched_share"] = 0.25
     assert f"{told}, in the 25.0% of the corpus that were searched" in summary_lines(summary, "t")
     assert not any("verbatim" in line for line in summary_lines(summary | {"overlap": None}, "t"))
+
+
+def test_what_cannot_be_told_of_the_pretraining_corpus_is_said() -> None:
+    counts = {"texts": 9, "too_short": 1, "rewritten": 5, "verbatim": 0, "half": 0}
+    facts = {"texts": {"sources": counts}, "searched_share": 1.0, "items": 9}
+    summary = {"systems": SYSTEMS, "headline": "bleu", "baseline": "copy", "facts": {}, "overlap": facts}
+    told = "verbatim in the pretraining corpus: "
+    counted = "0 of 9 sources (1 too short to tell, 5 rewritten before publication)"
+    assert told + counted in summary_lines(summary, "t")
+    untold = summary | {"overlap": None, "overlap_untold": "names were replaced"}
+    assert f"{told}cannot be told (names were replaced)" in summary_lines(untold, "t")

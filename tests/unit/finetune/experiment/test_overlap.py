@@ -69,8 +69,8 @@ def test_texts_are_counted_by_role_and_items_by_any_of_theirs(
     assert found is not None
     assert found.facts == {
         "texts": {
-            "sources": {"texts": 3, "too_short": 1, "verbatim": 1, "half": 1},
-            "targets": {"texts": 4, "too_short": 0, "verbatim": 1, "half": 2},
+            "sources": {"texts": 3, "too_short": 1, "rewritten": 0, "verbatim": 1, "half": 1},
+            "targets": {"texts": 4, "too_short": 0, "rewritten": 0, "verbatim": 1, "half": 2},
         },
         "searched_share": 1.0,
         "items": 4,
@@ -123,11 +123,94 @@ def test_a_pretraining_corpus_that_is_gone_costs_the_overlap_and_not_the_experim
     tmp_path: Path, searches: Searches
 ) -> None:
     reporter = RecordingReporter()
-    assert _overlap(_config(tmp_path, _TESTS), tmp_path / "gone", tmp_path, reporter) is None
+    found = _overlap(_config(tmp_path, _TESTS), tmp_path / "gone", tmp_path, reporter)
+    assert found == Overlap(None, frozenset(), "the pretraining corpus cannot be read")
     (warning,) = reporter.warnings
     assert warning.startswith("translation: what the base has seen of the test split is not known: ")
     assert "gone" in warning
     assert not (tmp_path / "overlap.json").exists()
+
+
+def _experiment(task: dict[str, Any], system: str) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({"task": task, "systems": {"one": {"kind": system}}})
+
+
+def _java(name: str, number: int) -> str:
+    return f"public int {name} ( int first , int second ) {{ int sum = first + {number} ; return sum * second ; }}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "system", "role"),
+    [("code_search", "lexical_ranker", "queries"), ("clone_pairs", "lexical_labeller", "texts")],
+)
+def test_texts_are_searched_as_the_files_have_them_with_their_names(
+    kind: str, system: str, role: str, corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    for split in ("train", "valid", "test"):
+        names = {"test": ["prices", "other"]}.get(split, [split, "more"])
+        for side in ("java", "cs"):
+            lines = [_java(name if side == "java" else name[::-1], k) for k, name in enumerate(names)]
+            (tmp_path / f"{split}.java-cs.txt.{side}").write_text("".join(f"{line}\n" for line in lines))
+    config = _experiment({"kind": kind, "folder": tmp_path, "names": "all_masked"}, system)
+    found = _overlap(config, corpus.folder, tmp_path, RecordingReporter())
+    assert found is not None
+    assert found.facts is not None
+    assert found.facts["texts"][role]["verbatim"] == 1
+    # A pair for clone_pairs is two items: the right partner's and the wrong one's.
+    assert found.items == ({0} if kind == "code_search" else {0, 1})
+
+
+def test_texts_that_were_made_the_same_have_the_items_of_each() -> None:
+    pool = Pool(["1", "2"], ["m", "m"], ["c"], [(0,), (0,)])
+    published = {"m": ("first", "second"), "c": ("c", "d")}
+    found = {(one.role, one.text): one.items for one in judged_texts(pool, published)}
+    assert found == {
+        ("queries", "first"): (0, 1),
+        ("queries", "second"): (0, 1),
+        ("candidates", "c"): (),
+        ("candidates", "d"): (),
+        ("answers", "c"): (0, 1),
+        ("answers", "d"): (0, 1),
+    }
+
+
+def test_what_is_published_rewritten_cannot_be_told(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    for split in ("train", "valid", "test"):
+        for side in ("buggy", "fixed"):
+            lines = [f"public TYPE_1 METHOD_{k} ( ) {{ return {side} ; }}\n" for k in range(20)]
+            short = [f"public int {side} ( ) {{ return 1 ; }}\n"]
+            (tmp_path / f"{split}.buggy-fixed.{side}").write_text("".join(lines + short))
+    config = _experiment({"kind": "repair", "folder": tmp_path}, "copy")
+    reporter = RecordingReporter()
+    found = _overlap(config, corpus.folder, tmp_path, reporter)
+    assert found is not None
+    assert (found.facts, found.items) == (None, frozenset())
+    assert "published" in found.untold
+    assert not searches.locations
+    assert not reporter.warnings
+
+
+def test_texts_with_literals_left_out_are_counted_apart(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    items = [
+        {
+            "input": "<s> name = '<STR_LIT>' + other + third + fourth",
+            "gt": "fifth + sixth + seventh + eighth",
+        },
+        {"input": "<s> prices = '<STR_LIT:tax>' + other + third + fourth", "gt": "nothing"},
+    ]
+    (tmp_path / "dev.json").write_text("\n".join(map(json.dumps, items)))
+    config = _experiment({"kind": "line_completion", "folder": tmp_path}, "copy")
+    found = _overlap(config, corpus.folder, tmp_path, RecordingReporter())
+    assert found is not None
+    assert found.facts is not None
+    assert found.facts["texts"] == {
+        "sources": {"texts": 2, "too_short": 0, "rewritten": 1, "verbatim": 1, "half": 1},
+        "targets": {"texts": 2, "too_short": 1, "rewritten": 0, "verbatim": 0, "half": 0},
+    }
 
 
 def test_candidates_answers_and_queries_of_a_pool_are_told_apart() -> None:
