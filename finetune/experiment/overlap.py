@@ -65,31 +65,38 @@ def overlap_of(
 
     None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, and
     where nobody knows what the base was pretrained on. Untold where the texts were rewritten before they were
-    published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`. Needs an open
-    Ray session.
+    published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`, also when the
+    corpora are gone. Needs an open Ray session.
     """
-    task = task_of(config.task)
-    if not corpora or not (task.files() or isinstance(config.task, HumanEvalConfig)):
+    task, path = task_of(config.task), folder / _NAME
+    if not (task.files() or isinstance(config.task, HumanEvalConfig)) or not (corpora or path.is_file()):
         return None
     data = task.load(Source(prep, config.seed))
     texts = list(judged_texts(data.test, data.published))
+    kept = _kept(path)
+    wanted: dict[str, Any] = {"texts": fingerprint([(one.role, one.text, one.items) for one in texts])}
+    if corpora:
+        wanted["corpora"] = list(corpora)
+    known = Overlap(kept["facts"], frozenset(kept["items"])) if _is_part(wanted, kept) else None
+    if not corpora:
+        return known
     pattern = _rewritten_by(config.task)
     is_rewritten = [pattern is not None and bool(pattern.search(one.text)) for one in texts]
     if sum(is_rewritten) >= _MOST_REWRITTEN * len(texts):
         return Overlap(None, frozenset(), _REWRITTEN)
     try:
-        manifests = [open_prepared(location).manifest_sha256 for location in corpora]
-        key = fingerprint([manifests, [(one.role, one.text, one.items) for one in texts]])
-        path = folder / _NAME
-        if path.is_file() and (kept := read_document(path)).get("key") == key:
-            return Overlap(kept["facts"], frozenset(kept["items"]))
+        wanted["manifests"] = [open_prepared(location).manifest_sha256 for location in corpora]
+        if known is not None and _is_part(wanted, kept):
+            return known
         found = _searched(texts, is_rewritten, corpora, folder.absolute() / _WORK_NAME, reporter)
     except UserError as error:
+        if known is not None and "manifests" not in wanted:
+            return known
         reporter.warn(f"{config.task.kind}: what the base has seen of the test split is not known: {error}")
         return Overlap(None, frozenset(), _UNREADABLE)
     assert found.facts is not None
     facts = found.facts | {"items": _num_items(data.test), "items_verbatim": len(found.items)}
-    write_document(path, {"key": key, "facts": facts, "items": sorted(found.items)})
+    write_document(path, wanted | {"facts": facts, "items": sorted(found.items)})
     shutil.rmtree(folder / _WORK_NAME, ignore_errors=True)
     if any(counts["verbatim"] for counts in facts["texts"].values()):
         reporter.warn(
@@ -122,6 +129,18 @@ def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -
     kept = [number for number in range(num_items) if number not in overlapping]
     statistics_NS = headline.statistics_NS[kept]
     return [replace(headline, name=headline.name + _SUFFIX, statistics_NS=statistics_NS)]
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    """What was found before; {} where nothing was, or the file is damaged: it is found again."""
+    try:
+        return read_document(path) if path.is_file() else {}
+    except UserError:
+        return {}
+
+
+def _is_part(wanted: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
+    return all(kept.get(name) == value for name, value in wanted.items())
 
 
 def _rewritten_by(task: Any) -> re.Pattern[str] | None:

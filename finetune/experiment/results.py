@@ -39,7 +39,8 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
     """The experiment's result.json: by system, metrics with interval or deviation, and the comparison.
 
     `results`: of every system by seed. With several seeds a metric's value is their mean and `deviation` is their
-    sample standard deviation; `low` and `high` are the means of the seeds' bounds.
+    sample standard deviation; `low` and `high` are the means of the seeds' bounds. A metric that not all seeds have of
+    as many items is left out: what the base has seen of the test split may have become known, or unknown, between them.
     """
     return {
         "headline": results[baseline][0]["headline"],
@@ -90,15 +91,19 @@ def overlap_text(facts: Mapping[str, Any]) -> str:
 
 def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[str, Any]:
     first = runs[0]
-    metrics = {name: _over_seeds([run["metrics"][name] for run in runs]) for name in first["metrics"]}
+    metrics = {
+        name: _over_seeds([run["metrics"][name] for run in runs])
+        for name, found in first["metrics"].items()
+        if all(run["metrics"].get(name, {}).get("num_items") == found["num_items"] for run in runs)
+    }
     told = {name: first[name] for name in _TOLD if name in first}
     headline = metrics[first["headline"]]["value"]
-    found: dict[str, Any] = {
+    system: dict[str, Any] = {
         "headline": headline, "seeds": [run["seed"] for run in runs], "metrics": metrics, **told
     }  # fmt: skip
     if baseline is not None:
-        found["against_baseline"] = _compared(runs, baseline)
-    return found
+        system["against_baseline"] = _compared(runs, baseline)
+    return system
 
 
 def _over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

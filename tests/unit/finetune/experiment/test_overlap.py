@@ -1,6 +1,7 @@
 """What of the test split the base has seen in pretraining: counted by role, told once, metrics without it."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,38 @@ def test_a_pretraining_corpus_that_is_gone_costs_the_overlap_and_not_the_experim
     assert warning.startswith("translation: what the base has seen of the test split is not known: ")
     assert "gone" in warning
     assert not (tmp_path / "overlap.json").exists()
+
+
+def test_what_was_found_is_known_when_the_corpus_is_gone(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    prep, reporter = shutil.copytree(corpus.folder, tmp_path / "prep"), RecordingReporter()
+    first = _overlap(_config(tmp_path, _TESTS), prep, tmp_path, reporter)
+    prep.rename(tmp_path / "moved")
+    reporter = RecordingReporter()
+    assert _overlap(_config(tmp_path, _TESTS), prep, tmp_path, reporter) == first
+    # Of a run whose prep folder is gone nothing tells where its corpora are.
+    assert overlap_of(_config(tmp_path, _TESTS), None, [], tmp_path, reporter) == first
+    assert overlap_of(_config(tmp_path, _TESTS[1:]), None, [], tmp_path, reporter) is None
+    assert not reporter.warnings
+    others = _overlap(_config(tmp_path, _TESTS[1:]), prep, tmp_path, reporter)
+    assert others == _overlap(_config(tmp_path, _TESTS), tmp_path / "other", tmp_path, reporter)
+    assert others == Overlap(None, frozenset(), "the pretraining corpus cannot be read")
+
+
+def test_a_damaged_record_is_made_again_where_the_corpus_is_there(
+    corpus: PreparedCorpus, tmp_path: Path, searches: Searches
+) -> None:
+    reporter = RecordingReporter()
+    first = _overlap(_config(tmp_path, _TESTS), corpus.folder, tmp_path, reporter)
+    path = tmp_path / "overlap.json"
+    path.write_text(path.read_text().replace('"items_verbatim": 2', '"items_verbatim": 3'))
+    assert _overlap(_config(tmp_path, _TESTS), corpus.folder, tmp_path, reporter) == first
+    assert len(searches.locations) == 2
+    path.write_text("{")
+    assert _overlap(_config(tmp_path, _TESTS), tmp_path / "gone", tmp_path, reporter) == Overlap(
+        None, frozenset(), "the pretraining corpus cannot be read"
+    )
 
 
 def _experiment(task: dict[str, Any], system: str) -> ExperimentConfig:
