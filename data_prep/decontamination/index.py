@@ -35,6 +35,10 @@ class ContaminationIndex:
         for table in self._tables:
             yield from table.hits(words, starts)
 
+    def num_counted(self, text: int) -> int:
+        """Of how many of its different n-grams a text's hits tell the share."""
+        return sum(table.num_counted(text) for table in self._tables)
+
     def match(self, words: Words) -> list[Rejection | None]:
         """For each document None, or what to drop it for: rule `contaminated`, the share of the text's counted
         n-grams that it holds, and "set/item"; of several texts the fullest, then the first."""

@@ -1,7 +1,13 @@
-"""Which of some texts stand in corpora that are prepared already, by the rule that keeps evaluation sets out."""
+"""Which of some texts stand in corpora that are prepared already, by the rule that keeps evaluation sets out.
 
+The rule counts n-grams that few texts share. What a document has of a text that it contains is told by all of the
+text's n-grams: a document with all of them contains it by the rule, too, so looking at those alone misses none.
+"""
+
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +19,8 @@ from cluster.storage import read_document, sha256_bytes, write_bytes, write_docu
 from data_prep.decontamination.config import DecontaminationConfig
 from data_prep.decontamination.index import index_of, load_index
 from data_prep.decontamination.items import as_searched
-from data_prep.dedup.words import hash_words
+from data_prep.dedup.shingles import polynomials
+from data_prep.dedup.words import Words, hash_words
 from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
 from data_prep.sources.units import UNIT_BYTES
 
@@ -27,14 +34,36 @@ MOST_BYTES = 16 << 30
 
 @dataclass(frozen=True)
 class Found:
-    """Per text the largest share of its word n-grams that one document holds: NaN where the text is too short to
-    tell, 0 where no document contains it (`DecontaminationConfig`), 1 where one has all of it.
+    """Per text the largest share of its different word n-grams that one document holds of those that contain it
+    (`DecontaminationConfig`): NaN where the text is too short to tell, 0 where none contains it, 1 where one has all.
+
+    N-grams have `ngram_words` words, of texts with fewer `min_text_words`.
 
     `searched_share` is the part of the corpora's text that was searched.
     """
 
     share_T: NDArray[np.float64]
     searched_share: float
+
+
+class TextNgrams:
+    """The different n-grams of texts given as word hashes, made when they are asked for."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._known: dict[int, NDArray[np.uint64]] = {}
+
+    def of(self, text: int) -> NDArray[np.uint64]:
+        """Sorted."""
+        if text not in self._known:
+            self._known[text] = _ngrams_of(self._words, text, self.length(text))
+        return self._known[text]
+
+    def length(self, text: int) -> int:
+        """Words of an n-gram of a text."""
+        config, offsets = DecontaminationConfig(), self._words.offsets
+        is_long = offsets[text + 1] - offsets[text] >= config.ngram_words
+        return config.ngram_words if is_long else config.min_text_words
 
 
 def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path, reporter: Reporter) -> Found:
@@ -57,8 +86,10 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
     index = index_of([str(number) for number in range(len(firsts))], [words[n] for n in firsts], config)
     index_path = folder / f"texts-{sha256_bytes(index)[:16]}.npz"
     write_bytes(index_path, index)
+    words_path = folder / index_path.name.replace("texts", "words")
+    write_bytes(words_path, _saved_words([words[number] for number in firsts]))
     corpora = [open_prepared(location) for location in locations]
-    tasks, num_bytes, searched_share = _tasks(corpora, index_path, folder)
+    tasks, num_bytes, searched_share = _tasks(corpora, (index_path, words_path), folder)
     with reporter.bar("search the pretraining corpus", total=num_bytes / 1e6, unit="MB") as bar:
         done_mb = 0.0
 
@@ -75,15 +106,43 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
     return Found(share_T, searched_share)
 
 
-def search_task(location: str, entries: Sequence[BlockEntry], index_path: Path, output: Path) -> None:
-    """Write the largest share of every text of the index that a document of the blocks contains."""
-    index = load_index(index_path)
+def search_task(location: str, entries: Sequence[BlockEntry], paths: tuple[Path, Path], output: Path) -> None:
+    """Write the largest share of every text that a document of the blocks contains; `paths` are those of the texts'
+    index and of their words."""
+    index, texts = load_index(paths[0]), _load_words(paths[1])
     best: dict[str, float] = {}
     for group in _documents(open_prepared(location), entries):
-        for hit in index.hits(hash_words(group)):
-            name = index.names[hit.text]
-            best[name] = max(best.get(name, 0.0), hit.share)
+        words = hash_words(group)
+        held: dict[tuple[int, int], NDArray[np.uint64]] = {}
+        for hit in index.hits(words):
+            name, share = index.names[hit.text], hit.share
+            if best.get(name) == 1:
+                continue
+            ngrams = texts.of(hit.text)
+            if index.num_counted(hit.text) < len(ngrams):
+                key = hit.document, texts.length(hit.text)
+                if key not in held:
+                    held[key] = _ngrams_of(words, *key)
+                share = float(np.isin(ngrams, held[key], assume_unique=True).mean())
+            best[name] = max(best.get(name, 0.0), share)
     write_document(output, {"shares": best})
+
+
+def _ngrams_of(words: Words, number: int, ngram_words: int) -> NDArray[np.uint64]:
+    first, end = words.offsets[number : number + 2]
+    return np.unique(polynomials(words.hashes[first:end], ngram_words))
+
+
+def _saved_words(words: Sequence[NDArray[np.uint64]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, hashes=np.concatenate(words), offsets=np.cumsum([0, *map(len, words)]))
+    return buffer.getvalue()
+
+
+@lru_cache(maxsize=2)
+def _load_words(path: Path) -> TextNgrams:
+    with np.load(path) as arrays:
+        return TextNgrams(Words(arrays["hashes"], arrays["offsets"]))
 
 
 def _documents(corpus: PreparedCorpus, entries: Sequence[BlockEntry]) -> Iterator[list[bytes]]:
@@ -100,7 +159,7 @@ def _documents(corpus: PreparedCorpus, entries: Sequence[BlockEntry]) -> Iterato
 
 
 def _tasks(
-    corpora: Sequence[PreparedCorpus], index_path: Path, folder: Path
+    corpora: Sequence[PreparedCorpus], paths: tuple[Path, Path], folder: Path
 ) -> tuple[list[FileTask], int, float]:
     """The tasks, the bytes of text that they search, and the share of all."""
     blocks = [(corpus, entry) for corpus in corpora for entry in corpus.blocks(_SPLIT)]
@@ -115,9 +174,9 @@ def _tasks(
         runs[-1][1].append(entry)
     tasks = []
     for corpus, entries in runs:
-        name = f"{corpus.manifest_sha256} {entries[0].key} {index_path.name}"
+        name = f"{corpus.manifest_sha256} {entries[0].key} {paths[1].name}"
         output = folder / f"found-{sha256_bytes(name.encode())[:16]}.json"
-        tasks.append(FileTask(f"search {entries[0].shard}", output, (corpus.location, entries, index_path)))
+        tasks.append(FileTask(f"search {entries[0].shard}", output, (corpus.location, entries, paths)))
     searched, total = int(sizes_bytes[drawn].sum()), int(sizes_bytes.sum())
     return tasks, searched, searched / total if total else 1.0
 

@@ -35,6 +35,10 @@ class NgramTable:
         self._ngram_words, self._hashes, self._owners, self._needed = ngram_words, hashes, owners, needed
         self._num_counted = np.bincount(owners, minlength=len(needed))
 
+    def num_counted(self, text: int) -> int:
+        """Different n-grams of a text that are counted; 0 for texts that are in another table."""
+        return int(self._num_counted[text])
+
     def hits(self, words: Words, starts: NDArray[np.int64]) -> list[TextHit]:
         """Every text contained in a document, from the n-grams that begin at the words `starts` (ascending)."""
         documents = np.searchsorted(words.offsets, starts, side="right") - 1

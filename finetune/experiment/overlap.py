@@ -27,6 +27,8 @@ from finetune.tasks.repair import RepairConfig
 from finetune.tasks.token_completion import TokenCompletionConfig
 
 _NAME = "overlap.json"
+_VERSION = 2
+"""Of what is counted: 2 counts n-grams that many texts share."""
 _WORK_NAME = ".overlap"
 _SUFFIX = "_unseen"
 _REWRITTEN = "its texts stand nowhere as they are published: names or literals in them were replaced"
@@ -74,7 +76,10 @@ def overlap_of(
     data = task.load(Source(prep, config.seed))
     texts = list(judged_texts(data.test, data.published))
     kept = _kept(path)
-    wanted: dict[str, Any] = {"texts": fingerprint([(one.role, one.text, one.items) for one in texts])}
+    wanted: dict[str, Any] = {
+        "version": _VERSION,
+        "texts": fingerprint([(one.role, one.text, one.items) for one in texts]),
+    }
     if corpora:
         wanted["corpora"] = list(corpora)
     known = Overlap(kept["facts"], frozenset(kept["items"])) if _is_part(wanted, kept) else None

@@ -76,6 +76,31 @@ def test_whole_texts_are_found_whatever_their_white_space_and_punctuation(
     assert shares[6] == 1.0
 
 
+_HEAD = [f"common{number}" for number in range(60)]
+_OF_A_HEAD = [" ".join([*_HEAD, *(f"own{text}_{number}" for number in range(4))]) for text in range(12)]
+
+
+def test_n_grams_that_many_texts_share_count_too(tmp_path: Path, ran: list[str]) -> None:
+    tail = " ".join(_OF_A_HEAD[0].split()[-13:])
+    short = [f"a b c d e f g h end{text}" for text in range(12)]
+    files = [tail, _OF_A_HEAD[1], " ".join(_HEAD), "b c d e f g h end0", short[1]]
+    corpus = {"train": {"a": {f"{number}.py": text for number, text in enumerate(files)}}}
+    prep = write_corpus(tmp_path / "prep", corpus).folder
+    shares = _shares([*_OF_A_HEAD, *short], prep, tmp_path / "work")
+    assert shares[0] == pytest.approx(4 / 55), "it has all that no other text shares"
+    assert shares[1] == 1.0
+    assert not any(shares[2:12])
+    assert shares[12:14] == [0.5, 1.0], "of fewer than ten words n-grams of eight are looked for"
+    assert not any(shares[14:])
+
+
+def test_of_several_documents_the_one_with_most_of_a_text_counts(tmp_path: Path, ran: list[str]) -> None:
+    words = _OF_A_HEAD[0].split()
+    parts = {f"{first}.py": " ".join(words[first:]) for first in (51, 20, 40)}
+    prep = write_corpus(tmp_path / "prep", {"train": {"a": parts}}).folder
+    assert _shares(_OF_A_HEAD, prep, tmp_path / "work")[0] == pytest.approx(35 / 55)
+
+
 def test_texts_across_two_files_are_not_in_one(tmp_path: Path, ran: list[str]) -> None:
     head, tail = _FUNCTION[:60], _FUNCTION[60:]
     prep = write_corpus(tmp_path / "prep", {"train": {"a": {"a.py": head, "b.py": tail}}}).folder
