@@ -10,6 +10,7 @@ from finetune.experiment.choices import TaskConfig, asks_for, learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
+from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.rankers.bi_encoder import BiEncoderConfig
 from pipeline.recipe import (
     experiment_recipe_names,
@@ -88,6 +89,16 @@ def test_all_systems_that_learn_have_the_same_limits_smoothing_decoding_and_trai
         assert len(set(map(repr, found.values()))) <= 1, (key, found)
     training = {system: config.training_of_system(system) for system in learning}
     assert len(set(map(repr, training.values()))) == 1, training
+
+
+@pytest.mark.parametrize(("name", "config"), _tasks(), ids=[name for name, _ in _tasks()])
+def test_every_network_reads_two_texts_in_the_same_ways(name: str, config: ExperimentConfig) -> None:
+    readings: dict[str, set[str]] = {}
+    for system in config.systems.values():
+        if isinstance(system, ClassifierConfig) and system.pooling.kind != "conba":
+            network = system.network.kind if system.network else system.start
+            readings.setdefault(network, set()).add(system.reading)
+    assert len(set(map(frozenset, readings.values()))) <= 1, readings
 
 
 def test_every_kind_of_task_has_a_recipe() -> None:
