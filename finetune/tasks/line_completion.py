@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import PositiveInt, ValidationInfo, field_validator
@@ -54,13 +54,16 @@ class LineCompletionConfig(PairSource):
     per_document: PositiveInt = 8
     """Lines cut in one document of a corpus."""
 
-    @field_validator("literals")
+    @field_validator("literals", mode="before")
     @classmethod
-    def _beside_the_files(cls, literals: Path | None, others: ValidationInfo) -> Path | None:
+    def _beside_the_files(cls, literals: Any, others: ValidationInfo) -> Any:
+        """Of the text as it is given: a Path has forgotten the `./` before a name."""
         folder = others.data.get("folder")
-        if literals is not None and literals.parent == Path() and folder is not None:
+        if not isinstance(literals, str | Path):
+            return literals
+        if "/" not in str(literals) and folder is not None:
             return Path(folder) / literals
-        return None if literals is None else literals.expanduser().absolute()
+        return Path(literals).expanduser().absolute()
 
 
 class LineCompletion:

@@ -187,6 +187,23 @@ def test_training_lines_are_made_in_the_form_of_the_published_set(tmp_path: Path
     assert task.load(NOWHERE).train == []
 
 
+@pytest.mark.parametrize(
+    ("given", "is_beside"),
+    [("literals.json", True), ("./literals.json", False), ("sub/literals.json", False), ("../l.json", False)],
+)
+def test_a_bare_name_of_literals_is_one_of_the_folder_and_a_path_is_a_path(
+    given: str, is_beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, folder = tmp_path / "here", tmp_path / "data"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    config = LineCompletionConfig.model_validate({"folder": folder, "literals": given})
+    assert config.literals == (folder if is_beside else here) / given
+    assert LineCompletionConfig.model_validate(config.model_dump(mode="json")) == config
+    alone = LineCompletionConfig.model_validate({"literals": given})
+    assert alone.literals == here / given
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(alphabet="ab (.\n\r\t é", max_size=120), seed=st.integers(0, 5))
 def test_a_cut_line_is_put_together_again(text: str, seed: int) -> None:
