@@ -1,5 +1,6 @@
 """Bytes and text of a task's files, and what identifies them."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,18 +9,25 @@ from cluster.storage import sha256_file
 from data_prep.sources.decompress import CODECS, StreamEnd, unpacked_pieces
 from data_prep.sources.limits import ReadLimits
 
+MAX_UNPACKED_BYTES = 16 << 30
+"""Of a packed file, which is held in memory. How well it packs does not matter: it is the user's own."""
+
 
 def read_bytes(path: Path) -> bytes:
     """What the file holds, unpacked where its name ends as packed sources' do (.gz, .zst, .bz2, .xz).
 
-    UserError when the file is missing, is a folder, cannot be read or unpacked.
+    UserError when the file is missing, is a folder, cannot be read or unpacked, or unpacks to more than
+    `MAX_UNPACKED_BYTES`.
     """
     codec = CODECS.get(path.suffix)
+    limits = ReadLimits(max_archive_ratio=math.inf, max_archive_bytes=MAX_UNPACKED_BYTES)
     try:
         with path.open("rb") as file:
-            return file.read() if codec is None else b"".join(unpacked_pieces(file, codec, ReadLimits()))
+            return file.read() if codec is None else b"".join(unpacked_pieces(file, codec, limits))
     except StreamEnd as end:
-        raise UserError(f"task file {path} cannot be unpacked ({end.reason}): pack it again") from None
+        # Packed again, a file unpacks to as much.
+        remedy = "unpack it, and give that file" if end.rule == "bomb" else "pack it again"
+        raise UserError(f"task file {path} cannot be unpacked ({end.reason}): {remedy}") from None
     except FileNotFoundError:
         raise UserError(f"task file {path} does not exist: check the task's folder and file names") from None
     except (OSError, ValueError) as error:

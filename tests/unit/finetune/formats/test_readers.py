@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from cluster.storage import sha256_file
+from finetune.formats import files
 from finetune.formats.files import fingerprints
 from finetune.formats.parallel import read_lines, read_parallel
 from finetune.formats.records import read_records, read_text_pairs
@@ -119,6 +120,21 @@ def test_packed_files_are_read_as_sources_are(tmp_path: Path, ending: str) -> No
     for damaged in (lines.read_bytes()[:-3], b"not packed at all"):
         with pytest.raises(UserError, match=r"task file .* cannot be unpacked \(.*\): pack it again"):
             read_lines(_write(lines, damaged))
+
+
+@pytest.mark.parametrize("ending", _PACK)
+def test_a_file_of_ones_own_may_pack_as_well_as_it_does(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = b"the same line again and again\n"
+    packed = _write(tmp_path / f"lines{ending}", _PACK[ending](line * (20_000_000 // len(line))))
+    assert packed.stat().st_size * 200 < 20_000_000
+    assert len(read_lines(packed)) == 20_000_000 // len(line)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 1 << 20)
+    with pytest.raises(
+        UserError, match=r"task file .* cannot be unpacked \(.*\): unpack it, and give that file"
+    ):
+        read_lines(packed)
 
 
 @pytest.mark.parametrize(
