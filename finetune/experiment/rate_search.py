@@ -86,8 +86,13 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
 
 
 def _finished(folder: Path) -> list[Tried] | None:
+    """What was tried by a search that has ended; what a kill left behind at its end goes now."""
     path = folder / _NAME
-    return [Tried(**one) for one in read_document(path)["tried"]] if path.is_file() else None
+    if not path.is_file():
+        return None
+    tried = [Tried(**one) for one in read_document(path)["tried"]]
+    _remove_what_made_it(folder, tried)
+    return tried
 
 
 def _finish(folder: Path, tried: Sequence[Tried]) -> None:
@@ -96,6 +101,10 @@ def _finish(folder: Path, tried: Sequence[Tried]) -> None:
     for name in (JOURNAL_NAME, BEST_NAME):
         write_bytes(folder / name, (kept / name).read_bytes())
     write_document(folder / _NAME, {"tried": [asdict(one) for one in tried]})
+    _remove_what_made_it(folder, tried)
+
+
+def _remove_what_made_it(folder: Path, tried: Sequence[Tried]) -> None:
     for one in tried:
         place = folder / rate_name(one.learning_rate)
         shutil.rmtree(place / "checkpoints", ignore_errors=True)

@@ -86,9 +86,12 @@ class ConbaConfig(Config):
 
 
 class SeedStates(nn.Module):
-    """state_t = A state_{t-1} + B x_t with real matrices [D, D]."""
+    """state_t = A state_{t-1} + B x_t with real matrices [D, D].
 
-    def __init__(self, dim: int, max_radius: float) -> None:
+    Made without `recurrent` it has no `W_DD`, and is asked for no transition.
+    """
+
+    def __init__(self, dim: int, max_radius: float, recurrent: bool = True) -> None:
         super().__init__()
         self.max_radius = max_radius
         self.W_DD = nn.Parameter(torch.empty(dim, dim))
@@ -106,6 +109,9 @@ class SeedStates(nn.Module):
         scale_D = (1.0 - (max_radius * radius_D).square()).sqrt()
         with torch.no_grad():
             self.B.weight.copy_((basis_DD * scale_D) @ (basis_DD.T @ self.B.weight.double()))
+        if not recurrent:
+            # B began as it does with A; what nothing uses is neither counted nor saved.
+            del self.W_DD
 
     def transition(self) -> Tensor:
         """A [D, D], in float32 at least."""
@@ -194,7 +200,7 @@ class ConbaLayer(nn.Module):
         self.states: SeedStates | DiagonalStates | None = None
         if config.state:
             self.states = (
-                SeedStates(dim, config.max_radius)
+                SeedStates(dim, config.max_radius, config.recurrence)
                 if config.form == "seed"
                 else DiagonalStates(dim, config.state_dim or dim, config.max_radius)
             )

@@ -56,8 +56,9 @@ def seed_by_loop(block: ConbaBlock, x_BTE: Tensor, is_text_BT: Tensor) -> Tensor
         for t in is_text_BT[lane].nonzero()[:, 0].tolist():
             x = block.inward(x_BTE[lane, t])
             if isinstance(layer.states, SeedStates):
-                a_matrix = transition_by_equations(layer.states)
-                before = a_matrix @ state if layer.config.recurrence else 0.0
+                before = (
+                    transition_by_equations(layer.states) @ state if layer.config.recurrence else 0.0 * state
+                )
                 state = before + layer.states.B.weight @ x
             outputs[lane, t] = final_output(layer, x, state)
     return outputs
@@ -194,6 +195,22 @@ def test_the_seeds_form_has_the_texts_parameters_and_no_others() -> None:
     }
     with pytest.raises(ValidationError, match="state_dim is of form diagonal"):
         ConbaConfig(form="seed", state_dim=3)
+
+
+@pytest.mark.parametrize("changed", SWITCHES, ids=str)
+def test_the_seeds_form_has_no_parameter_that_nothing_uses(changed: dict[str, object]) -> None:
+    block = small_block(form="seed", **changed)
+    block(torch.randn(2, 5, 6, dtype=torch.float64), torch.ones(2, 5, dtype=torch.bool)).sum().backward()
+    assert [name for name, one in block.named_parameters() if one.grad is None] == []
+
+
+def test_without_recurrence_the_rest_begins_the_same() -> None:
+    torch.manual_seed(1)
+    whole = ConbaBlock(ConbaConfig(form="seed", dim=5), 6).state_dict()
+    torch.manual_seed(1)
+    without = ConbaBlock(ConbaConfig(form="seed", dim=5, recurrence=False), 6).state_dict()
+    assert whole.keys() - without.keys() == {"layer.states.W_DD"}
+    assert all(torch.equal(one, whole[name]) for name, one in without.items())
 
 
 @forms
@@ -335,8 +352,8 @@ def test_recurrence_gives_a_its_gradient_and_the_past_its_say(form: str) -> None
         assert (x_BTE.grad[0, :-1].abs().max().item() > 1e-6) is recurrence
         states = block.layer.states
         assert states is not None
-        gradient = (states.W_DD if isinstance(states, SeedStates) else states.angle_N).grad
-        has_gradient = gradient is not None and gradient.abs().min().item() > 0
+        past = getattr(states, "W_DD" if form == "seed" else "angle_N", None)
+        has_gradient = past is not None and past.grad is not None and past.grad.abs().min().item() > 0
         assert has_gradient is recurrence
 
 

@@ -111,6 +111,24 @@ def test_a_search_that_is_stopped_goes_on_and_a_finished_one_trains_nothing(tmp_
     assert len(read_json(tmp_path / "learning_rates.json")["tried"]) == 3
 
 
+def test_what_a_kill_at_the_end_of_a_search_left_is_removed_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rate_search.shutil, "rmtree", kill)
+        with pytest.raises(KeyboardInterrupt):
+            search(tmp_path, _RATES, Trainings(0.2, 0.4, 0.3))
+    assert (tmp_path / "learning_rates.json").exists()
+    assert len(list(tmp_path.glob("rate-*/checkpoints"))) == 3
+    assert search(tmp_path, _RATES, Trainings()).learning_rate == 0.002
+    left = {path.name for path in tmp_path.glob("rate-*/*")}
+    assert left == {"journal.jsonl"}
+    assert (tmp_path / "best.safetensors").read_text() == "best.safetensors of 0.002"
+
+
 def test_only_the_first_seed_of_systems_that_learn_searches_and_an_own_rate_is_not_searched_for() -> None:
     config = ExperimentConfig.model_validate(
         {
