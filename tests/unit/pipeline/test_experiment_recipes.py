@@ -12,6 +12,8 @@ from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.rankers.bi_encoder import BiEncoderConfig
+from finetune.systems.writers.aligned_rnn import AlignedRnnConfig, AlignedRnnNetwork
+from finetune.systems.writers.transformer import TransformerNetwork, TransformerWriterConfig
 from pipeline.recipe import (
     experiment_recipe_names,
     load_experiment_config,
@@ -89,6 +91,35 @@ def test_all_systems_that_learn_have_the_same_limits_smoothing_decoding_and_trai
         assert len(set(map(repr, found.values()))) <= 1, (key, found)
     training = {system: config.training_of_system(system) for system in learning}
     assert len(set(map(repr, training.values()))) == 1, training
+
+
+_WITH_WRITERS = [
+    *("infill_corpus", "lines_corpus", "lines_java", "lines_py150", "summaries_corpus", "generate_corpus"),
+    *("humaneval", "translate_java_cs", "repair_java", "generate_java"),
+]
+
+
+@pytest.mark.parametrize("name", _WITH_WRITERS)
+def test_writers_have_the_sizes_that_the_page_tells_and_its_keys_change_them(name: str) -> None:
+    def count(*overrides: str) -> tuple[str, str]:
+        found = load_experiment_config(name, [_MODEL, *overrides]).systems
+        transformer, aligned_rnn = found["transformer"], found["aligned_rnn"]
+        assert isinstance(transformer, TransformerWriterConfig)
+        assert isinstance(aligned_rnn, AlignedRnnConfig)
+        networks = TransformerNetwork(transformer, 4096), AlignedRnnNetwork(aligned_rnn, 4096)
+        dropouts = transformer.encoder.dropout, aligned_rnn.dropout
+        counts = [sum(one.numel() for one in network.parameters()) / 1e6 for network in networks]
+        first, second = (f"{one:.2f}M, dropout {p}" for one, p in zip(counts, dropouts, strict=True))
+        return first, second
+
+    assert count() == ("8.43M, dropout 0.1", "5.32M, dropout 0.2")
+    smaller = count(
+        *(f"systems.transformer.encoder.{one}" for one in ("model_dim=64", "dropout=0.0", "num_layers=2")),
+        *(f"systems.aligned_rnn.{one}" for one in ("embedding_dim=64", "state_dim=64", "dropout=0.0")),
+    )
+    assert smaller[0] < "1"
+    assert smaller[1] < "2"
+    assert all(one.endswith("dropout 0.0") for one in smaller)
 
 
 @pytest.mark.parametrize(("name", "config"), _tasks(), ids=[name for name, _ in _tasks()])

@@ -1,11 +1,13 @@
 """What the terminal shows of a finished experiment."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.experiment_table import experiment_lines, summary_lines
+from pipeline.experiment_table import SystemTable, experiment_lines, summary_lines
+from pipeline.page import page
 from pipeline.stage_record import StageRecord
 
 
@@ -39,6 +41,17 @@ def test_systems_stand_the_best_first_and_what_was_cut_is_told_once() -> None:
         "cut: 1,076 train sources, 2 train targets (small, other)"
     ]
     assert "data: test_leaked 3" in shown
+
+
+def test_every_system_s_number_of_parameters_stands_in_table_and_report() -> None:
+    summary = {"systems": SYSTEMS, "headline": "bleu", "baseline": "copy", "facts": {}}
+    rows = {row.split()[0]: row for row in summary_lines(summary, "t") if row.split()[:1]}
+    assert rows["system"].endswith("size")
+    assert rows["small"].endswith("4.47M")
+    report = page("systems.html.j2", table=SystemTable.of(summary))
+    head, *cells = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in report.split("<tr>")[1:]]
+    shown = {row[0]: row[head.index("parameters")] for row in cells}
+    assert shown == {"small": "4.47M", "other": "4.47M", "third": "", "copy": ""}
 
 
 def test_the_rates_that_were_tried_are_told_with_what_chose_one() -> None:
