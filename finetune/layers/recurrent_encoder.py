@@ -4,6 +4,10 @@ ends.
 Shapes: B lanes, S source, D embedding, R state of one direction, C = 2R annotation; a 2 is the two directions.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -43,9 +47,9 @@ class BidirectionalEncoder(nn.Module):
         if self.network is not None:
             length_B = is_source_BS.sum(dim=1).cpu()
             packed = pack_padded_sequence(rows_BSD, length_B, batch_first=True, enforce_sorted=False)
-            annotation_BSC, _ = pad_packed_sequence(
-                self.network(packed)[0], batch_first=True, total_length=rows_BSD.shape[1]
-            )
+            with _lstm_of_pytorch():
+                states, _ = self.network(packed)
+            annotation_BSC, _ = pad_packed_sequence(states, batch_first=True, total_length=rows_BSD.shape[1])
             return annotation_BSC
         for number, layer in enumerate(self.gated):
             rows_BSD = layer(self.dropout(rows_BSD) if number else rows_BSD, is_source_BS)
@@ -99,6 +103,18 @@ class GatedLayer(nn.Module):
         forward_SBR, backward_SBR = torch.stack(states).to(narrow).unbind(dim=1)
         annotation_SBC = torch.cat([forward_SBR, backward_SBR.flip(0)], dim=-1)
         return annotation_SBC.transpose(0, 1) * is_source_BS[..., None]
+
+
+@contextmanager
+def _lstm_of_pytorch() -> Iterator[None]:
+    """In the place of oneDNN's, which fails where the processor has no products of bfloat16."""
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.enabled
+    onednn.enabled = before and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    try:
+        yield
+    finally:
+        onednn.enabled = before
 
 
 def _both_ways(given_BS2X: Tensor) -> Tensor:

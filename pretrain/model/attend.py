@@ -42,6 +42,16 @@ class Queries:
     distance_bias_NH: Tensor | None
     document_NBQ2: Tensor | None
 
+    def to(self, dtype: torch.dtype) -> "Queries":
+        """The same in another type."""
+        others = (self.content_bias_NH, self.distance_bias_NH, self.document_NBQ2)
+        content_bias_NH, distance_bias_NH, document_NBQ2 = (
+            None if other is None else other.to(dtype) for other in others
+        )
+        return Queries(
+            self.query_NBQH.to(dtype), self.scale, content_bias_NH, distance_bias_NH, document_NBQ2
+        )
+
     def of_keys(self) -> Tensor:
         """What keys are asked, [N, B, Q, H]."""
         return self._biased(self.content_bias_NH)

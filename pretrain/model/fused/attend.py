@@ -40,6 +40,8 @@ def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
     if torch.compiler.is_compiling():
         return False
     query_NBQH = queries.query_NBQH
+    if query_NBQH.dtype not in (torch.float32, torch.bfloat16):
+        return False
     if query_NBQH.device.type != "cpu" or dropout > 0.0 or distances.values_RH is not None:
         return False
     if query_NBQH.dtype == torch.bfloat16 and query_NBQH.shape[-1] % 2:
@@ -47,13 +49,11 @@ def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
     others = (queries.content_bias_NH, queries.distance_bias_NH, queries.document_NBQ2, distances.keys_NRH)
     if any(other is not None and other.dtype != query_NBQH.dtype for other in others):
         return False
-    return bool(torch.backends.mkldnn.enabled) and _multiplies(query_NBQH.dtype)
+    return bool(torch.backends.mkldnn.enabled) and _multiplies(torch.float32)
 
 
 @cache
 def _multiplies(dtype: torch.dtype) -> bool:
-    if dtype not in (torch.float32, torch.bfloat16):
-        return False
     return operators_are_there() and bool(torch.ops.permcode_attention.multiplies(dtype))
 
 
@@ -63,7 +63,15 @@ def attend_fused(
     """`attend` without dropout, [N, B, Q, H]; scores are float32 and weights in the type of the queries.
 
     A row's result depends on nothing but its inputs: not on the other rows and lanes, not on the number of threads.
+
+    Where the processor has no products of bfloat16, such inputs are made float32 and the result is rounded.
     """
+    dtype, wide = queries.query_NBQH.dtype, torch.float32
+    if not _multiplies(dtype):
+        in_float32 = attend_fused(
+            queries.to(wide), key_NBKH.to(wide), value_NBKH.to(wide), distances.to(wide), sight
+        )
+        return in_float32.to(dtype)
     document_NBQ2 = None if packed_sight(sight).other_document_BQW is None else queries.document_NBQ2
     mixed_NBQH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
         queries.query_NBQH,

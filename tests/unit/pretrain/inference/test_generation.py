@@ -354,7 +354,14 @@ def test_samples_are_the_same_in_several_batches() -> None:
     later = complete_tokens(
         decoder, [array(1), array(2)], 5, sampling, ANYTHING, num_samples=2, first_sample=1
     )
-    assert later == [whole[1], whole[2], whole[4], whole[5]]
+    same = [whole[1], whole[2], whole[4], whole[5]]
+    # Sums over several lanes may be made in another order.
+    assert [replace(one, log_likelihood=0.0) for one in later] == [
+        replace(one, log_likelihood=0.0) for one in same
+    ]
+    assert [one.log_likelihood for one in later] == pytest.approx(
+        [one.log_likelihood for one in same], rel=1e-12
+    )
 
 
 def test_tables_of_distances_are_made_once_and_change_nothing_for_later_texts() -> None:
