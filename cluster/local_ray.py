@@ -28,6 +28,8 @@ ENVIRONMENT = {
     "RAY_raylet_start_wait_time_s": "45",
     # Otherwise a port that tells everybody who asks.
     "RAY_enable_metrics_collection": "0",
+    # A process for every training, which takes seconds to start: one machine is not preempted part by part.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 """For Ray's processes of this machine, where the user has not set them."""
 _NUM_STARTS = 5
