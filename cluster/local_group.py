@@ -1,4 +1,4 @@
-"""Ray Train's process group for workers of one machine, which nothing outside of it can reach.
+"""Ray Train for workers of one machine: a process group that nothing outside of it can reach, and a quick start.
 
 Torch's TCPStore listens on all addresses whatever MASTER_ADDR is, and answers everybody; Gloo and NCCL listen on the
 address that the machine is known by. Here the store is a file, and they listen on loopback.
@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.train.torch import TorchConfig
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch.config import (
     _set_torch_distributed_env_vars,
     _setup_torch_process_group,
     _TorchBackend,
 )
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
 _reserved: list[socket.socket] = []
 
@@ -27,6 +29,18 @@ class LocalTorchConfig(TorchConfig):  # type: ignore[misc]
     @property
     def backend_cls(self) -> type["_LocalBackend"]:
         return _LocalBackend
+
+
+class LocalTorchTrainer(TorchTrainer):  # type: ignore[misc]
+    """As TorchTrainer, for the local Ray, without two processes that take seconds to start.
+
+    One would hand out Ray's datasets, of which there are none; one would free the workers' places when this process
+    dies, with which the local Ray dies as well.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        unneeded = (DatasetsCallback, PlacementGroupCleanerCallback)
+        return [one for one in super()._create_default_callbacks() if not isinstance(one, unneeded)]
 
 
 class _LocalBackend(_TorchBackend):  # type: ignore[misc]

@@ -108,11 +108,14 @@ class Workers:
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 
-        from cluster.local_group import LocalTorchConfig
+        from cluster.local_group import LocalTorchConfig, LocalTorchTrainer
 
-        torch_config = LocalTorchConfig if session_folder() is not None else TorchConfig
+        is_local = session_folder() is not None
+        trainer, torch_config = (
+            (LocalTorchTrainer, LocalTorchConfig) if is_local else (TorchTrainer, TorchConfig)
+        )
         os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_PATIENCE_S))
-        return TorchTrainer(
+        return trainer(
             work,
             train_loop_config=settings,
             torch_config=torch_config(backend=backend, timeout_s=self.patience_s),

@@ -38,17 +38,11 @@ def kill_when(arguments: list[str], reached: Callable[[], bool], log: Path) -> N
     process.wait()
 
 
-@pytest.mark.parametrize(
-    "tasks", [["completion"], pytest.param(["completion", "search"], marks=pytest.mark.slow)], ids=len
-)
-def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(
-    corpus: Path, tmp_path: Path, tasks: list[str]
-) -> None:
-    """Tasks that are ranked are trained as those that are labelled: one of the two is enough for `make test`."""
+@pytest.mark.slow
+def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, tmp_path: Path) -> None:
     untouched, out, log = tmp_path / "untouched", tmp_path / "killed", tmp_path / "log"
     run(command("pretrain", untouched, corpus, _MORE_STEPS))
-    left_out = [f"finetune.{task}=null" for task in ("completion", "search") if task not in tasks]
-    arguments = command("run", out, corpus, _MORE_STEPS, *left_out)
+    arguments = command("run", out, corpus, _MORE_STEPS)
 
     def steps_done() -> int:
         journals = list(out.glob("pretrain-*/journal.jsonl"))
@@ -56,7 +50,7 @@ def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(
 
     kill_when(arguments, lambda: any(out.glob("prep-*/work/*")), log)
     kill_when(arguments, lambda: steps_done() >= 14, log)
-    for task in tasks:
+    for task in ("completion", "search"):
         in_training = f"{task}-*/scratch/seed-0/journal.jsonl"
         kill_when(arguments, lambda in_training=in_training: any(out.glob(in_training)), log)
     printed = run(arguments).stdout

@@ -185,11 +185,17 @@ def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPat
         submit(RayHead("http://127.0.0.1:1", ""), folder, ["true"], "nobody")
 
 
-def test_the_whole_run_ends_on_the_cluster_as_it_does_here(head: RayHead, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tasks", [(), pytest.param(("completion", "search"), marks=pytest.mark.slow)], ids=["pretrained", "whole"]
+)
+def test_a_run_ends_on_the_cluster_as_it_does_here(
+    head: RayHead, tmp_path: Path, tasks: tuple[str, ...]
+) -> None:
     corpus, out = copy_corpus(tmp_path / "corpus"), tmp_path / "run"
-    done = run([*command("submit", out, corpus, "finetune.search=null"), "--address", head.address])
-    assert "pretrain: finished in" in done.stdout
-    assert "completion: finished in" in done.stdout
+    left_out = [f"finetune.{task}=null" for task in ("completion", "search") if task not in tasks]
+    done = run([*command("submit", out, corpus, *left_out), "--address", head.address])
+    for stage in ("pretrain", *tasks):
+        assert f"{stage}: finished in" in done.stdout
     assert (out / "report.html").exists()
     assert only(out, "pretrain-*").joinpath("model", "model.safetensors").exists()
 
