@@ -30,8 +30,8 @@ _FLAGS = {"AVX512_BF16": (*_AVX512, "-mavx512bf16"), "AVX512": _AVX512, "AVX2": 
 def load_operators() -> str | None:
     """Make `torch.ops.permcode_attention` usable in this process, compiling it (half a minute) the first time.
 
-    On a processor without bfloat16 products PyTorch's own are then made by way of float32: without that they take a
-    hundred times as long. Returns None, or in one line why this machine cannot have it.
+    On a processor without bfloat16 products PyTorch's own are then made by way of float32: without that they take some
+    fifty times as long. Returns None, or in one line why this machine cannot have it.
     """
     try:
         _load(library_path())
