@@ -1,5 +1,5 @@
 // Products of bfloat16 matrices where the processor has no instructions for them: PyTorch multiplies those number by
-// number, a hundred times slower than float32's. Here both are made float32 (exactly), multiplied, and the sums rounded
+// number, some fifty times slower than float32's. Here both are made float32 (exactly), multiplied, and the sums rounded
 // once, as such instructions do.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
