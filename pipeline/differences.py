@@ -12,8 +12,8 @@ _ADDED_KEYS: Mapping[str, Any] = {
     "pooling.hidden_dim": 384,
     "conba.form": "diagonal",
 }
-"""Keys, by their ends, that came after folders were made which people still use, and the values that change nothing.
-A key that is added to the config of a stage or a task belongs here, unless folders made before it are to be made anew.
+"""Keys, by their last parts, that were added after the first run folders were made, and the values that change nothing.
+A new key of a stage's or a task's config belongs here, unless older folders must not be resumed with it.
 """
 
 

@@ -36,7 +36,7 @@ def stage_lines(
         lines.append(f"{step.stage.name:<11} {step.action:<8} {step.folder}")
         lines.append(f"{'':<11} {_reads(step.stage)}; {step.reason}")
         if step.must_run:
-            lines += [f"{'':<11} {line}" for line in step.stage.foresee(step.folder)]
+            lines += [f"{'':<11} {line}" for line in step.stage.check_inputs(step.folder)]
     return lines
 
 

@@ -57,8 +57,8 @@ class SystemTable:
 def _overlap_of(summary: Mapping[str, Any]) -> str:
     if facts := summary.get("overlap"):
         return f"verbatim in the pretraining corpus: {overlap_text(facts)}"
-    if untold := summary.get("overlap_untold"):
-        return f"verbatim in the pretraining corpus: cannot be told ({untold})"
+    if unknown := summary.get("overlap_unknown"):
+        return f"verbatim in the pretraining corpus: cannot be told ({unknown})"
     return ""
 
 

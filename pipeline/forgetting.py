@@ -14,7 +14,7 @@ from pathlib import Path
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import exclusive_lock, sha256_file
-from data_prep.decontamination.choice import told_sets
+from data_prep.decontamination.choice import evaluation_sets_of
 from data_prep.forget import Forgetting, forget, plan_forgetting
 from data_prep.forget_requests import ForgetRequest, read_requests, record_request
 from data_prep.manifest import MANIFEST_NAME
@@ -158,5 +158,5 @@ def _updated(record: StageRecord, prep: Path) -> StageRecord:
         known = record.files.get(name) if name != MANIFEST_NAME else None
         files[name] = known or {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
     corpus = open_prepared(prep)
-    summary = summarise(corpus.ledger(), corpus.manifest) | told_sets(record.summary)
+    summary = summarise(corpus.ledger(), corpus.manifest) | evaluation_sets_of(record.summary)
     return replace(record, files=files, summary=summary)

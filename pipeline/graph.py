@@ -29,7 +29,7 @@ def _no_signature() -> str:
     return ""
 
 
-def _foresees_nothing(_folder: Path) -> Sequence[str]:
+def _nothing_to_check(_folder: Path) -> Sequence[str]:
     return ()
 
 
@@ -40,8 +40,8 @@ class Stage:
     `signature` identifies what the stage reads from outside (a corpus). `version` is raised when the code
     changes what it writes. `journals` (name -> path in the folder, "" being the stage itself) and `artifacts`
     (paths in the folder) say what MLflow gets to see, `headlines` (dotted keys of the summary) which numbers stand
-    on the run itself, to compare whole runs by. `foresee(folder)` says, before the stage runs there, in lines, what its
-    user should know, and raises UserError for what would stop it.
+    on the run itself, to compare whole runs by. `check_inputs(folder)` is called before the stage runs there; it
+    returns lines for the user and raises UserError for what would stop the stage.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Stage:
     journals: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
     headlines: tuple[str, ...] = ()
-    foresee: Callable[[Path], Sequence[str]] = _foresees_nothing
+    check_inputs: Callable[[Path], Sequence[str]] = _nothing_to_check
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def run_stages(
         refuse_to_leave_training(steps)
         for step in steps:
             if step.must_run:
-                step.stage.foresee(step.folder)  # for what would stop it: it says the lines itself
+                step.stage.check_inputs(step.folder)  # for what it raises: the stage prints the lines itself
         reporter = make_reporter(out / LOG_NAME)
         check_store(out, store, steps, reporter)
         if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):

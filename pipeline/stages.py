@@ -32,7 +32,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             signature=partial(_corpus_signature, config.prep),
             version=FORMAT_VERSION,
             artifacts=("manifest.json",),
-            foresee=partial(_foresee_sets, config.prep),
+            check_inputs=partial(_check_sets, config.prep),
         ),
         Stage(
             name="pretrain",
@@ -72,7 +72,7 @@ def _corpus_signature(config: PrepConfig) -> str:
     return input_signature(config)
 
 
-def _foresee_sets(config: PrepConfig, folder: Path) -> tuple[str, ...]:
+def _check_sets(config: PrepConfig, folder: Path) -> tuple[str, ...]:
     from data_prep.decontamination.choice import choose_sets
 
     return () if (folder / MANIFEST_NAME).is_file() else choose_sets(config.decontamination, folder).lines

@@ -84,7 +84,7 @@ def sets_in_summary(config: DecontaminationConfig, folder: Path) -> dict[str, An
     return {_SUMMARY_KEY: {"kept_out": list(kept_out), "missing": missing}}
 
 
-def told_sets(summary: dict[str, Any]) -> dict[str, Any]:
+def evaluation_sets_of(summary: dict[str, Any]) -> dict[str, Any]:
     """What `sets_in_summary` put into a summary."""
     return {_SUMMARY_KEY: summary[_SUMMARY_KEY]} if _SUMMARY_KEY in summary else {}
 
@@ -104,7 +104,7 @@ def _only(config: DecontaminationConfig, names: set[str]) -> DecontaminationConf
 
 
 def _asked(config: DecontaminationConfig) -> str:
-    """What a record is of: other sets, or other rules for them, are chosen anew."""
+    """What a record is of: other sets, or other rules for them, are chosen again."""
     return fingerprint(_only(config, set(_optional(config))).model_dump(mode="json"))
 
 

@@ -53,11 +53,11 @@ class JudgedText:
 @dataclass(frozen=True)
 class Overlap:
     """`facts` are for people and for the experiment's result.json; `items` the numbers of the test items of which a
-    text stands verbatim in the corpus. Where that cannot be told, `untold` says why, and there are neither."""
+    text stands verbatim in the corpus. Where that cannot be found out, `unknown` says why, and there are neither."""
 
     facts: dict[str, Any] | None
     items: frozenset[int]
-    untold: str = ""
+    unknown: str = ""
 
 
 def overlap_of(
@@ -66,7 +66,7 @@ def overlap_of(
     """The overlap with the prepared corpora at `corpora`, those the base was pretrained on.
 
     None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, and
-    where nobody knows what the base was pretrained on. Untold where the texts were rewritten before they were
+    where nobody knows what the base was pretrained on. Unknown where the texts were rewritten before they were
     published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`, also when the
     corpora are gone. Needs an open Ray session.
     """

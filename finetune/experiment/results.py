@@ -74,7 +74,7 @@ def overlap_text(facts: Mapping[str, Any]) -> str:
     """For people: "37 of 6,267 candidates, 2 of 472 answers (8 too short to tell)"."""
     parts = []
     for role, counts in facts["texts"].items():
-        untold = [
+        not_searched = [
             f"{counts[name]:,} {what}"
             # Results of older versions count nothing as rewritten.
             for name, what in (
@@ -83,8 +83,8 @@ def overlap_text(facts: Mapping[str, Any]) -> str:
             )
             if counts.get(name)
         ]
-        told = f" ({', '.join(untold)})" if untold else ""
-        parts.append(f"{counts['verbatim']:,} of {counts['texts']:,} {role}{told}")
+        note = f" ({', '.join(not_searched)})" if not_searched else ""
+        parts.append(f"{counts['verbatim']:,} of {counts['texts']:,} {role}{note}")
     share = facts["searched_share"]
     return ", ".join(parts) + ("" if share == 1 else f", in the {share:.1%} of the corpus that were searched")
 

@@ -82,7 +82,7 @@ def run_experiment(
         results.setdefault(job.system, []).append(read_result(job))
     summary = summary_of(results, baseline_of(config)) | {
         "overlap": overlap.facts if overlap is not None else None,
-        "overlap_untold": overlap.untold if overlap is not None else "",
+        "overlap_unknown": overlap.unknown if overlap is not None else "",
     }
     write_document(folder / RESULT_NAME, summary)
     return summary

@@ -1,5 +1,6 @@
-"""As what the texts of a test split stand in the task's files: a search of a corpus for what a task made of them (names
-masked, docstrings cut out, a part of the characters) would find nothing.
+"""The original text of every test text that a task has changed (names masked, docstrings removed, a part of the file).
+
+A search of a corpus for the changed text would find nothing.
 """
 
 import re
@@ -16,12 +17,12 @@ class Published:
         self._found: dict[str, dict[str, None]] = {}
 
     def note(self, made: str, published: str) -> str:
-        """Remember where `made` comes from, and give it back."""
+        """Record that `made` comes from `published`; returns `made`."""
         self._found.setdefault(made, {})[published] = None
         return made
 
     def changed(self) -> dict[str, tuple[str, ...]]:
-        """All that stand in the files as something else."""
+        """The originals by changed text; texts that were not changed are left out."""
         return {made: tuple(found) for made, found in self._found.items() if tuple(found) != (made,)}
 
 

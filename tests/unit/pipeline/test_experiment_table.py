@@ -106,5 +106,5 @@ def test_what_cannot_be_told_of_the_pretraining_corpus_is_said() -> None:
     told = "verbatim in the pretraining corpus: "
     counted = "0 of 9 sources (1 too short to tell, 5 rewritten before publication)"
     assert told + counted in summary_lines(summary, "t")
-    untold = summary | {"overlap": None, "overlap_untold": "names were replaced"}
-    assert f"{told}cannot be told (names were replaced)" in summary_lines(untold, "t")
+    unknown = summary | {"overlap": None, "overlap_unknown": "names were replaced"}
+    assert f"{told}cannot be told (names were replaced)" in summary_lines(unknown, "t")

@@ -220,7 +220,7 @@ def test_what_is_published_rewritten_cannot_be_told(
     found = _overlap(config, corpus.folder, tmp_path, reporter)
     assert found is not None
     assert (found.facts, found.items) == (None, frozenset())
-    assert "published" in found.untold
+    assert "published" in found.unknown
     assert not searches.locations
     assert not reporter.warnings
 
