@@ -54,18 +54,32 @@ def _budget(
 _TRANSLATION = "codexglue-translation"
 TABLES = {
     "translate": Table(
-        "java_cs", "translate_java_cs", _TRANSLATION, (*_budget(1500, 1024), "training.valid_items=200")
+        "java_cs", "translate_java_cs", _TRANSLATION, (*_budget(1000, 1024, 1), "training.valid_items=200")
     ),
     "translate_back": Table(
         "java_cs",
         "translate_java_cs",
         _TRANSLATION,
-        (*_budget(1500, 1024), "training.valid_items=200", "task.source=cs", "task.target=java"),
+        (*_budget(1000, 1024, 1), "training.valid_items=200", "task.source=cs", "task.target=java"),
     ),
     "conba": Table(
         "java_cs", "conba_java_cs", _TRANSLATION, _budget(60, 4096, 1, _POOLING_RATES), ("--seeds", "3")
     ),
-    "search_java_cs": Table("java_cs", "search_java_cs", _TRANSLATION, _budget(200, 8192, 4)),
+    "search_java_cs": Table("java_cs", "search_java_cs", _TRANSLATION, _budget(150, 4096, 3)),
+    "clones_problems": Table(
+        "java_cs",
+        "clones_problems",
+        "programs-of-problems",
+        (
+            *_budget(150, 4096, 3),
+            *(f"task.{split}={split}.jsonl.gz" for split in ("train", "valid", "test")),
+            "task.label=problem",
+            "task.language=language",
+            "task.query_language=java",
+            "task.candidate_language=cpp",
+            "task.names=all_masked",
+        ),
+    ),
     "clones_java_cs": Table("java_cs", "clones_java_cs", _TRANSLATION, _budget(400, 2048)),
     "lines": Table(
         "python",

@@ -97,6 +97,8 @@ class Fit:
             if is_due:
                 metrics["valid"] = self._evaluate(engine, state)
             self._record(state.step, metrics)
+            if state.skipped_in_a_row:
+                continue  # the weights that made them not finite must not be what a start resumes from
             if is_due:
                 saver.save(engine, state)
             if stopped:

@@ -13,6 +13,7 @@ from finetune.training.batches import Batches
 from finetune.training.best import Best, read_best
 from finetune.training.config import FitConfig
 from pretrain.checkpoint.digest import digest
+from pretrain.checkpoint.listing import step_folders, step_of
 from tests.distributed.nursery import Worker, start_ranks
 
 _STEPS = 24
@@ -121,6 +122,17 @@ def test_a_loss_that_is_not_finite_ends_training_with_one_line(tmp_path: Path) -
     (process,) = start(tmp_path / "run", config(learning_rate=1e30))
     assert process.wait(60) == 1
     assert "use a lower training.learning_rate" in (tmp_path / "run-0.log").read_text()
+
+
+def test_steps_that_were_not_applied_are_not_committed(tmp_path: Path) -> None:
+    (process,) = start(tmp_path / "run", config(learning_rate=1e30, evaluate_every_steps=1), metric=0.0)
+    assert process.wait(60) == 1
+    steps = [record.step for record in read_journal(tmp_path / "run" / "journal.jsonl") if record.kind == "step"]
+    num_skipped = len(events(tmp_path / "run", "skipped"))
+    assert num_skipped == 5
+    # The step that ended training has no line of its own in the journal.
+    newest = step_folders(tmp_path / "run" / "checkpoints")[0]
+    assert step_of(newest) == len(steps) - (num_skipped - 1)
 
 
 def test_every_example_occurs_once_an_epoch_and_batches_are_no_larger_than_asked() -> None:
