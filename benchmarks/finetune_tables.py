@@ -81,19 +81,14 @@ TABLES = {
         ),
     ),
     "clones_java_cs": Table("java_cs", "clones_java_cs", _TRANSLATION, _budget(400, 2048)),
-    "lines": Table(
-        "python",
-        "lines_py150",
-        "codexglue-line-completion/py150",
-        _budget(400, 4096),
-    ),
-    "infill": Table("python", "infill_corpus", None, (*_budget(250, 4096), "task.max_test=200")),
-    "summaries": Table("python", "summaries_corpus", None, _budget(400, 2048)),
-    "generate": Table("python", "generate_corpus", None, _budget(400, 2048)),
-    "humaneval": Table("python", "humaneval", None, _budget(300, 2048)),
-    "search": Table("python", "search_corpus", None, _budget(300, 8192)),
-    "tokens": Table("python", "tokens_corpus", None, _budget(200, 4096)),
-    "cloze": Table("python", "cloze_corpus", None, _budget(200, 4096)),
+    "lines": Table("demo", "lines_py150", "codexglue-line-completion/py150", _budget(200, 4096, 1)),
+    "infill": Table("demo", "infill_corpus", None, (*_budget(200, 4096, 1), "task.max_test=200")),
+    "summaries": Table("demo", "summaries_corpus", None, _budget(200, 4096, 1)),
+    "generate": Table("demo", "generate_corpus", None, _budget(200, 4096, 1)),
+    "humaneval": Table("demo", "humaneval", None, _budget(200, 4096, 1)),
+    "search": Table("demo", "search_corpus", None, _budget(150, 8192, 3)),
+    "tokens": Table("demo", "tokens_corpus", None, _budget(150, 4096, 1)),
+    "cloze": Table("demo", "cloze_corpus", None, _budget(150, 4096, 3)),
     "demo_search": Table("demo", "benchmarks/demo_search.yaml", None, ()),
 }
 
@@ -143,7 +138,6 @@ def pretrain_base(name: str, data: Path, out: Path) -> Path:
         changes = [
             f"{sets}.cosqa.path={data / 'cosqa-retrieval' / 'code_idx_map.txt'}",
             f"{sets}.py150.path={data / 'codexglue-line-completion' / 'py150' / 'dev.first1000.json'}",
-            *(["pretrain.num_steps=9600"] if name == "python" else []),
         ]
         run(["pretrain", "--recipe", "demo", "--out", folder, *changes])
     return folder
