@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RATES = (0.0005, 0.001, 0.002)
+_TRANSLATION_RATES = (0.001, 0.002)
 _POOLING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 """Of heads over a fixed encoder; the attention's 256 parameters want a high one."""
 _PERMCODE = Path(sys.executable).with_name("permcode")
@@ -54,13 +55,21 @@ def _budget(
 _TRANSLATION = "codexglue-translation"
 TABLES = {
     "translate": Table(
-        "java_cs", "translate_java_cs", _TRANSLATION, (*_budget(1000, 1024, 1), "training.valid_items=200")
+        "java_cs",
+        "translate_java_cs",
+        _TRANSLATION,
+        (*_budget(1000, 1024, 1, _TRANSLATION_RATES), "training.valid_items=200"),
     ),
     "translate_back": Table(
         "java_cs",
         "translate_java_cs",
         _TRANSLATION,
-        (*_budget(1000, 1024, 1), "training.valid_items=200", "task.source=cs", "task.target=java"),
+        (
+            *_budget(1000, 1024, 1, _TRANSLATION_RATES),
+            "training.valid_items=200",
+            "task.source=cs",
+            "task.target=java",
+        ),
     ),
     "conba": Table(
         "java_cs", "conba_java_cs", _TRANSLATION, _budget(60, 4096, 1, _POOLING_RATES), ("--seeds", "3")
