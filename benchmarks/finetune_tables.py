@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RATES = (0.0005, 0.001, 0.002)
-_TRANSLATION_RATES = (0.001, 0.002)
+_TWO_RATES = (0.001, 0.002)
 _POOLING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 """Of heads over a fixed encoder; the attention's 256 parameters want a high one."""
 _PERMCODE = Path(sys.executable).with_name("permcode")
@@ -58,14 +58,14 @@ TABLES = {
         "java_cs",
         "translate_java_cs",
         _TRANSLATION,
-        (*_budget(1000, 1024, 1, _TRANSLATION_RATES), "training.valid_items=200"),
+        (*_budget(1000, 1024, 1, _TWO_RATES), "training.valid_items=200"),
     ),
     "translate_back": Table(
         "java_cs",
         "translate_java_cs",
         _TRANSLATION,
         (
-            *_budget(1000, 1024, 1, _TRANSLATION_RATES),
+            *_budget(1000, 1024, 1, _TWO_RATES),
             "training.valid_items=200",
             "task.source=cs",
             "task.target=java",
@@ -90,13 +90,15 @@ TABLES = {
         ),
     ),
     "clones_java_cs": Table("java_cs", "clones_java_cs", _TRANSLATION, _budget(400, 2048)),
-    "lines": Table("demo", "lines_py150", "codexglue-line-completion/py150", _budget(200, 4096, 1)),
-    "infill": Table("demo", "infill_corpus", None, (*_budget(200, 4096, 1), "task.max_test=200")),
-    "summaries": Table("demo", "summaries_corpus", None, _budget(200, 4096, 1)),
-    "generate": Table("demo", "generate_corpus", None, _budget(200, 4096, 1)),
-    "humaneval": Table("demo", "humaneval", None, _budget(200, 4096, 1)),
+    "lines": Table(
+        "demo", "lines_py150", "codexglue-line-completion/py150", _budget(100, 4096, 1, _TWO_RATES)
+    ),
+    "infill": Table("demo", "infill_corpus", None, (*_budget(100, 4096, 1, _TWO_RATES), "task.max_test=200")),
+    "summaries": Table("demo", "summaries_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
+    "generate": Table("demo", "generate_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
+    "humaneval": Table("demo", "humaneval", None, _budget(100, 4096, 1, _TWO_RATES)),
     "search": Table("demo", "search_corpus", None, _budget(150, 8192, 3)),
-    "tokens": Table("demo", "tokens_corpus", None, _budget(150, 4096, 1)),
+    "tokens": Table("demo", "tokens_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
     "cloze": Table("demo", "cloze_corpus", None, _budget(150, 4096, 3)),
     "demo_search": Table("demo", "benchmarks/demo_search.yaml", None, ()),
 }
