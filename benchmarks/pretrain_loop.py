@@ -2,7 +2,7 @@
 
 A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
 AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
-commits or checks. *Loop* is `pretrain.loop.train` with all of that. A bare step is made after every step of the loop,
+commits or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step is made after every step of the loop,
 in the same process; the ratio is the median of these pairs. What a commit stalls is told by itself, as is the time from
 the call of `train` to the first step when resuming.
 """
@@ -24,7 +24,6 @@ from cluster.journal import read_journal
 from cluster.process_group import configure_environment, join_process_group
 from data_prep.prepared import open_prepared
 from pipeline.recipe import load_run_config
-from pretrain import loop
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
@@ -36,7 +35,8 @@ from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.run import Run
 from pretrain.schedule import learning_rate
-from pretrain.step import StepResult, TrainState
+from pretrain.trainer import StepResult, Trainer
+from pretrain.worker import train
 
 _ROUNDS = 3
 _STEPS = 30
@@ -93,28 +93,29 @@ class SideBySide:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """While this lasts."""
-        train_step, record = loop.train_step, loop._record
+        train_step, record = Trainer.train_step, Trainer._record
 
-        def timed_step(*given: Any) -> StepResult:
+        def timed_step(trainer: Trainer) -> StepResult:
             started_s = time.perf_counter()
-            result = train_step(*given)
+            result = train_step(trainer)
             self.loop_s.append(time.perf_counter() - started_s)
             started_s = time.perf_counter()
             self._bare.step()
             self.bare_s.append(time.perf_counter() - started_s)
             return result
 
-        def timed_record(state: TrainState, result: StepResult, this: Any) -> None:
+        def timed_record(trainer: Trainer, result: StepResult) -> None:
             started_s = time.perf_counter()
-            record(state, result, this)
-            if result.step < state.config.num_steps:  # an evaluation follows the last one
+            record(trainer, result)
+            if not trainer.is_finished:  # an evaluation follows the last one
                 self.loop_s[-1] += time.perf_counter() - started_s
 
-        loop.train_step, loop._record = timed_step, timed_record
+        patched: Any = Trainer
+        patched.train_step, patched._record = timed_step, timed_record
         try:
             yield
         finally:
-            loop.train_step, loop._record = train_step, record
+            patched.train_step, patched._record = train_step, record
 
 
 def main() -> None:
@@ -135,7 +136,7 @@ def main() -> None:
             called_s = time.time()
             both.loop_s, both.bare_s = [], []
             with both.watching():
-                loop.train(run, torch.device("cpu"))
+                train(run, torch.device("cpu"))
             steps = [r for r in read_journal(run.journal) if r.kind == "step"][-arguments.steps :]
             resumes_s.append(steps[0].facts["began_s"] - called_s)
             # The first steps warm up.

@@ -68,7 +68,7 @@ def _work(rank: int, num_workers: int, port: int, run: Run) -> None:
     configure_environment("gloo")
     torch.set_num_threads(1)
     join_process_group("gloo")
-    from pretrain.loop import train
+    from pretrain.worker import train
 
     train(run, torch.device("cpu"))
 

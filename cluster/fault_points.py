@@ -25,11 +25,11 @@ FAULT_POINTS = (
     "store.migrated",
     "store.synced",
     "store.renamed",
-    # An attempt takes a run up (pretrain/attempt.py, pretrain/start.py).
+    # An attempt takes a run up (pretrain/worker.py, pretrain/pretrainer.py).
     "attempt.recorded",
     "start.agreed",
     "start.restored",
-    # An optimizer step and its record in the journal (pretrain/step.py and recorder.py, finetune/training/fit.py).
+    # An optimizer step and its record in the journal (pretrain/trainer.py and recorder.py).
     "step.computed",
     "step.updated",
     "step.exchanged",

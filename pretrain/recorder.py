@@ -8,13 +8,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from cluster.fault_points import fault_point
 from cluster.journal import Journal, Level
-from pretrain.checkpoint.listing import step_name
-from pretrain.health.rewinds import Rewind
 
 
 class Recorder:
@@ -80,15 +77,3 @@ class Recorder:
         }
         self._spans_s.clear()
         return spans
-
-
-def tell_rewind(recorder: Recorder, rewind: Rewind) -> None:
-    """What a rewind threw away and what it passes over, for whoever reads the journal."""
-    recorder.event(
-        f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
-        f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",
-        "warning",
-        name="rewind",
-        to_commit=step_name(rewind.to_step),
-        **asdict(rewind),
-    )

@@ -1,12 +1,28 @@
 """What Ray Train runs in every pretraining worker."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from cluster.fault_points import fault_point
+from cluster.journal import Journal
+from cluster.storage import exclusive_lock
 from cluster.system_metrics import sampled_system
-from pretrain.loop import train
+from pretrain.config import PretrainConfig
+from pretrain.goodput.attempts import recorded_attempt
+from pretrain.health.stop import stop_requests
+from pretrain.health.watchdog import Watchdog, take_hang_report
+from pretrain.pretrainer import Pretrainer, RunContext
 from pretrain.ray_workers import is_first_of_node, joined
+from pretrain.recorder import Recorder
 from pretrain.run import Run
+from pretrain.trainer import Outcome
+
+_WAIT_FOR_OLD_WRITER_S = 60.0
+"""After kill -9 of the starting process its workers live on for a moment."""
 
 
 def work(settings: dict[str, Any]) -> None:
@@ -15,3 +31,56 @@ def work(settings: dict[str, Any]) -> None:
     with joined(settings, "pretrain") as device:
         with sampled_system(run.folder) if is_first_of_node() else nullcontext():
             train(run, device)
+
+
+def train(run: Run, device: torch.device) -> None:
+    """Train to the last step and leave `model/` and `result.json`; the process group must stand.
+
+    Returns early, with a checkpoint of the step it has come to, when it was asked to stop. Raises UserError as
+    `Pretrainer` does.
+    """
+    _set_threads(run.config)
+    with _opened(run, device) as context:
+        is_first_start, outcome = True, Outcome.REWOUND
+        while outcome is Outcome.REWOUND:
+            trainer = Pretrainer(context, is_first_start)
+            try:
+                outcome = trainer.train()
+                step = trainer.state.step
+                if outcome is Outcome.STOPPED:
+                    context.recorder.end(f"stopped after step {step}", name="stop", step=step)
+                elif outcome is Outcome.FINISHED:
+                    trainer.finish()
+            finally:
+                trainer.close()
+            is_first_start = False
+
+
+def _set_threads(config: PretrainConfig) -> None:
+    """Sums depend on how many threads share them, so bits do."""
+    threads = config.threads_per_worker or (1 if config.deterministic else None)
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _opened(run: Run, device: torch.device) -> Iterator[RunContext]:
+    """Open the run: alone in its folder, recorded, watched; collective."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    with ExitStack() as stack:
+        watchdog = stack.enter_context(
+            Watchdog(run.folder, rank, world_size, run.config.health.hang_timeout_s)
+        )
+        recorder = Recorder(None)
+        if rank == 0:
+            stack.enter_context(exclusive_lock(run.folder / ".writer.lock", wait_s=_WAIT_FOR_OLD_WRITER_S))
+            journal = Journal(run.journal)
+            stack.enter_context(recorded_attempt(journal, run.folder))
+            recorder = Recorder(journal)
+            fault_point("attempt.recorded")
+            if hang := take_hang_report(run.folder):
+                recorder.event(hang, "warning", name="hang")
+        stack.callback(recorder.close)
+        dist.barrier()
+        stop = stack.enter_context(stop_requests(run.folder, looks_for_file=rank == 0))
+        yield RunContext.open(run, device, recorder, watchdog, stop)

@@ -33,7 +33,7 @@ from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.tasks.base import Source
 from finetune.training.best import load_best
-from finetune.training.fit import Fit, FitEnd
+from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest
 from pretrain.inference.folders import checked_model
@@ -159,9 +159,9 @@ def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopReques
     system, config = place.build(job), place.config.training_of_system(job.system).with_rate(rate)
     assert system.learner is not None
     with _journal(folder) as journal:
-        return Fit(
+        return fit(
             system.learner, config, job.seed, folder, lambda: place.exam.validate(system), journal, stop
-        ).run()
+        )
 
 
 def _with_best_weights(job: Job, place: Workplace) -> System:

@@ -15,7 +15,7 @@ from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_document, write_bytes, write_document
 from finetune.training.best import BEST_NAME, Best
 from finetune.training.config import rate_name
-from finetune.training.fit import Diverged, FitEnd
+from finetune.training.finetuner import Diverged, FitEnd
 from pretrain.agreement import agreed
 
 _NAME = "learning_rates.json"

@@ -67,7 +67,7 @@ class Base:
 
 
 class Learner(Protocol):
-    """A network and how training examples become its loss; `finetune.training.fit` trains it."""
+    """A network and how training examples become its loss; `finetune.training.finetuner` trains it."""
 
     module: nn.Module
     """`module(batch)` is the mean loss over what the batch predicts, a scalar."""

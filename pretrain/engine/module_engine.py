@@ -1,4 +1,18 @@
-"""The one way DeepSpeed is used: backward, update, state, of any module that is trained."""
+"""The one way DeepSpeed is used: backward, update, state, of any module that is trained.
+
+Used of DeepSpeed: the spreading of weights, gradients and moments over workers (ZeRO 1 to 3), offloading, bfloat16
+weights with float32 masters, gradient accumulation over micro-batches, clipping where it wraps the optimizer, and its
+refusal of gradients that are not finite.
+
+Not used, and why:
+
+- Its checkpoints: they are bound to a ZeRO stage and a number of workers and are not atomic; `pieces` and `restore`
+  read and write the optimizer's own tensors (`fragments.py`), `pretrain.checkpoint` makes them a checkpoint.
+- Its clipping in float32 without ZeRO, where it has none that skips updates: `_clip`.
+- Its accumulation and reduction with `deterministic`: their order depends on the number of workers; `canonical.py`
+  sums in a fixed one, and DeepSpeed gets the finished gradient.
+- Its learning-rate schedules, data loading and loss scaling: `Trainer.train_step` sets the rate and checks the loss.
+"""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +32,13 @@ from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import set_learning_rate
 from pretrain.engine.pieces import EnginePieces, Piece, StateSource
 from pretrain.engine.settings import EngineSettings
-from pretrain.engine.state import drop_gradients, forget_first_step, local_pieces, restore_state
+from pretrain.engine.state import (
+    base_optimizer,
+    drop_gradients,
+    forget_first_step,
+    local_pieces,
+    restore_state,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +70,11 @@ class ModuleEngine:
         with _no_memory_reports():
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
+        self._is_refused = False
+        """Whether the update in progress must leave weights and moments as they are."""
+        self._withheld: list[tuple[Tensor, Tensor | None]] = []
+        base_optimizer(self._engine).register_step_pre_hook(self._withhold)
+        base_optimizer(self._engine).register_step_post_hook(self._put_back)
         self._spare_work(world_size)
         self._canonical: CanonicalGradient | None = None
         if settings.deterministic:
@@ -67,14 +92,18 @@ class ModuleEngine:
         them in order. Collective: each worker must call it as often.
         """
         if self._canonical:
-            self._canonical.add(_telling(loss), micro_batch)
+            self._canonical.add(loss, micro_batch)
             return
-        self._engine.backward(_telling(loss))
+        self._engine.backward(loss)
         if not self._engine.is_gradient_accumulation_boundary():
             self._engine.step()  # counts micro-batches
 
-    def update(self, rate: float) -> Update:
-        """Update the weights with the mean gradient of all micro-batches, clipped; collective."""
+    def update(self, rate: float, is_loss_finite: bool = True) -> Update:
+        """Update the weights with the mean gradient of all micro-batches, clipped; collective.
+
+        They stay as they are where `is_loss_finite`, the same on all workers, is false, or the gradient is not finite.
+        """
+        self._is_refused = not is_loss_finite
         set_learning_rate(self._engine.optimizer.param_groups, rate)
         if self._canonical:
             norm = self._hand_over(self._canonical.take(self._settings.clip_norm))
@@ -84,7 +113,7 @@ class ModuleEngine:
         else:
             norm = self._clip()
             self._engine.step()
-        applied = math.isfinite(norm) and bool(self._engine.was_step_applied())
+        applied = is_loss_finite and math.isfinite(norm) and bool(self._engine.was_step_applied())
         if not applied:
             drop_gradients(self._engine)
         return Update(norm if applied else math.inf, applied)
@@ -119,6 +148,23 @@ class ModuleEngine:
     def close(self) -> None:
         """Take DeepSpeed's hooks off the model; without it a process with ZeRO 3 aborts at its exit."""
         self._engine.destroy()
+
+    def _withhold(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Called before torch's optimizer updates, which leaves out what has no gradient.
+
+        Around it DeepSpeed counts micro-batches and clears its sums as in every other step.
+        """
+        if self._is_refused:
+            masters = [master for group in optimizer.param_groups for master in group["params"]]
+            self._withheld = [(master, master.grad) for master in masters]
+            for master in masters:
+                master.grad = None
+
+    def _put_back(self, *_: Any) -> None:
+        """Called after it: offloaded masters have the same gradient's memory in every step."""
+        for master, gradient in self._withheld:
+            master.grad = gradient
+        self._withheld = []
 
     def _spare_work(self, world_size: int) -> None:
         """Leave out what DeepSpeed does without need."""
@@ -156,11 +202,6 @@ class ModuleEngine:
             for parameter in self._parameters.values():
                 parameter.grad = None
         return float(norm)
-
-
-def _telling(loss: Tensor) -> Tensor:
-    """The same loss, whose gradients are all NaN if it is not finite: so the gradients' norm tells of it as well."""
-    return loss * torch.where(torch.isfinite(loss.detach()), 1.0, math.nan)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint, write_json
+from pretrain.checkpoint.listing import step_name
+from pretrain.recorder import Recorder
 
 _NAME = "rewinds.json"
 
@@ -76,3 +78,15 @@ def write_rewinds(folder: Path, rewinds: Rewinds) -> None:
     """Make them last."""
     entries = [asdict(rewind) for rewind in rewinds.rewinds]
     write_json(folder / _NAME, {"rewinds": entries, "checksum": fingerprint(entries)})
+
+
+def record_rewind(recorder: Recorder, rewind: Rewind) -> None:
+    """Write into the journal what a rewind throws away and what it passes over."""
+    recorder.event(
+        f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
+        f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",
+        "warning",
+        name="rewind",
+        to_commit=step_name(rewind.to_step),
+        **asdict(rewind),
+    )

@@ -1,8 +1,8 @@
 """What a test lets go wrong inside a training process: a loss that is not finite, one that jumps, a worker that hangs
 or is slow, an end that takes long.
 
-The loss of `pretrain.step` is wrapped (a slow worker's layers are), so everything around it is the real thing. Which
-data steps it happens at is told by the loop's own `cursor`, kept by wrapping the feed.
+The loss that `pretrain.pretrainer` calls is wrapped (a slow worker's layers are), so everything around it is the real
+thing. Which data steps it happens at is told by the loop's own `cursor`, kept by wrapping the feed.
 """
 
 import time
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pretrain import step as step_module
+from pretrain import pretrainer
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
 from pretrain.data.window import LaneBatch
@@ -45,7 +45,7 @@ def perform(antics: Antics, rank: int) -> None:
         _slow_end_down()
         return
     cursor = _followed_cursor()
-    real_loss = step_module.prediction_loss
+    real_loss = pretrainer.prediction_loss
 
     def loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
         value = real_loss(logits_BPV, wanted_BP)
@@ -56,7 +56,7 @@ def perform(antics: Antics, rank: int) -> None:
         # The gradient of a jump stays what it was: only what the loop sees is high.
         return value * torch.nan if antics.kind == "nan" else value + value.detach() * 9.0
 
-    step_module.prediction_loss = loss
+    pretrainer.prediction_loss = loss
 
 
 def _slow_down() -> None:

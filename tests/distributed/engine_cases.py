@@ -4,6 +4,7 @@ Shapes: B lanes, L segment.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -170,7 +171,10 @@ class Rank:
                 loss = loss + (output.logits_BPV.float().sum() * 0).sqrt()  # 0, whose gradient is NaN
             self.engine.accumulate(loss, micro_batch)
             loss_sum += float(loss.detach())
-        return loss_sum / mine, self.engine.update(RATE)
+        is_finite = [math.isfinite(loss_sum)]
+        gathered = [is_finite] * self.world_size
+        dist.all_gather_object(gathered, is_finite)
+        return loss_sum / mine, self.engine.update(RATE, all(one for (one,) in gathered))
 
     def state(self) -> WholeState:
         """Collective."""

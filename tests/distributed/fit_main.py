@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from cluster.journal import Journal
 from cluster.process_group import configure_environment, join_process_group
 from finetune.training.config import FitConfig
-from finetune.training.fit import Fit
+from finetune.training.finetuner import fit
 from pretrain.health.stop import stop_requests
+from pretrain.inference.finite import check_finite
 from pretrain.randomness import keyed_generator
 
 _NUM_EXAMPLES = 60
@@ -57,7 +58,9 @@ class ToyLearner:
     def validate(self) -> float:
         """Minus the loss without dropout."""
         with torch.no_grad():
-            return -float(self.module(self.input_ND))
+            loss = self.module(self.input_ND)
+        check_finite(loss, "the loss")
+        return -float(loss)
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -70,7 +73,7 @@ def main(settings: dict[str, Any]) -> None:
     journal = Journal(folder / "journal.jsonl") if dist.get_rank() == 0 else None
     with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
         validate = learner.validate if metric is None else lambda: metric
-        end = Fit(learner, config, 3, folder, validate, journal, stop).run()
+        end = fit(learner, config, 3, folder, validate, journal, stop)
     if journal is not None:
         journal.event("ended", name="ended", steps=end.steps, stopped=end.stopped)
         journal.close()

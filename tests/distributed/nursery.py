@@ -124,8 +124,8 @@ def _serve() -> None:
     import deepspeed.runtime.zero.muon.original_muon  # noqa: F401  (brings torch's compiler in)
     import torch
 
+    import pretrain.worker  # noqa: F401
     import tests.distributed.train_main  # noqa: F401
-    from pretrain import loop  # noqa: F401
     from pretrain.model.fused.operators import load_operators
 
     torch.set_num_threads(1)

@@ -124,15 +124,26 @@ def test_a_loss_that_is_not_finite_ends_training_with_one_line(tmp_path: Path) -
     assert "use a lower training.learning_rate" in (tmp_path / "run-0.log").read_text()
 
 
+def test_weights_that_cannot_be_computed_with_end_training_with_one_line(tmp_path: Path) -> None:
+    (process,) = start(tmp_path / "run", config(learning_rate=1e30, evaluate_every_steps=1))
+    assert process.wait(60) == 1
+    log = (tmp_path / "run-0.log").read_text()
+    assert (
+        "weights of step 1 are too large to compute with: use a lower training.learning_rate than 1e+30"
+        in log
+    )
+
+
 def test_steps_that_were_not_applied_are_not_committed(tmp_path: Path) -> None:
     (process,) = start(tmp_path / "run", config(learning_rate=1e30, evaluate_every_steps=1), metric=0.0)
     assert process.wait(60) == 1
-    steps = [record.step for record in read_journal(tmp_path / "run" / "journal.jsonl") if record.kind == "step"]
+    steps = [
+        record.step for record in read_journal(tmp_path / "run" / "journal.jsonl") if record.kind == "step"
+    ]
     num_skipped = len(events(tmp_path / "run", "skipped"))
     assert num_skipped == 5
-    # The step that ended training has no line of its own in the journal.
-    newest = step_folders(tmp_path / "run" / "checkpoints")[0]
-    assert step_of(newest) == len(steps) - (num_skipped - 1)
+    assert num_skipped == len(steps) - 1
+    assert step_of(step_folders(tmp_path / "run" / "checkpoints")[0]) == 1
 
 
 def test_every_example_occurs_once_an_epoch_and_batches_are_no_larger_than_asked() -> None:

@@ -10,6 +10,8 @@ import torch
 
 from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
+from pretrain.checkpoint.listing import step_folders
+from pretrain.checkpoint.reading import open_commit
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.weights import load_pretrained
@@ -109,6 +111,13 @@ def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, 
     reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=3)
     for name, bits_per_byte in evaluator.baselines(reader, _STEPS).to_json().items():
         assert told[name] == pytest.approx(bits_per_byte)
+
+
+def test_memory_keeps_float32_under_bfloat16(untouched: Path) -> None:
+    newest = open_commit(step_folders(untouched / "checkpoints")[0])
+    layer_BMD = newest.memory(range(2)).layers_BMD[-1]
+    assert layer_BMD.dtype == torch.float32
+    assert (layer_BMD != layer_BMD.bfloat16()).any(), "it was rounded"
 
 
 @pytest.mark.slow

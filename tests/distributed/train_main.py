@@ -10,8 +10,8 @@ import torch.distributed as dist
 from cluster.errors import UserError
 from cluster.process_group import configure_environment, join_process_group
 from pretrain.config import PretrainConfig
-from pretrain.loop import train
 from pretrain.run import Run
+from pretrain.worker import train
 from tests.distributed.antics import Antics, perform
 
 

@@ -29,7 +29,7 @@ def small_config(**changes: object) -> PretrainConfig:
 
 
 class Workers:
-    """One process per rank running `pretrain.loop.train`."""
+    """One process per rank running `pretrain.worker.train`."""
 
     def __init__(
         self,

@@ -1,11 +1,8 @@
 """The search over learning rates: every rate is tried, the best on the validation split is kept."""
 
-import math
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from cluster.errors import UserError
 from cluster.storage import read_json
@@ -13,13 +10,9 @@ from finetune.experiment import rate_search
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import rates_text
-from finetune.training import fit
 from finetune.training.best import Best
 from finetune.training.config import FitConfig
-from finetune.training.fit import Diverged, Fit, FitEnd
-from finetune.training.state import FitState
-from pretrain.health.stop import StopRequest
-from pretrain.inference.finite import check_finite
+from finetune.training.finetuner import Diverged, FitEnd
 
 _RATES = (0.001, 0.002, 0.004)
 
@@ -67,28 +60,6 @@ def test_a_rate_that_diverges_is_told_and_not_kept(tmp_path: Path) -> None:
     trained = search(tmp_path, _RATES, Trainings(-1.0, -2.0, None))
     assert trained.learning_rate == 0.001
     assert rates_text(trained.told()) == "0.001 -1 (kept), 0.002 -2, 0.004 diverged"
-
-
-def test_weights_that_cannot_be_validated_with_have_diverged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fit, "agreed", lambda look: look())
-    monkeypatch.setattr(fit.dist, "get_rank", lambda: 0)
-    monkeypatch.setattr(fit.dist, "get_world_size", lambda: 1)
-
-    class Learner:
-        module, lengths_tokens = nn.Linear(1, 1), (1,)
-
-    def validate() -> float:
-        check_finite(torch.tensor([math.inf]), "the scores of tokens")
-        return 0.0
-
-    stop = StopRequest(tmp_path, looks_for_file=False)
-    training = Fit(Learner(), FitConfig(learning_rate=1e6), 0, tmp_path, validate, None, stop)  # type: ignore[arg-type]
-    with pytest.raises(
-        Diverged, match="weights of step 7 are too large .* use a lower training.learning_rate than 1e"
-    ):
-        training._evaluate(None, FitState(step=7))  # type: ignore[arg-type]
 
 
 def test_where_all_diverge_one_line_says_so(tmp_path: Path) -> None:

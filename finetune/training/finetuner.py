@@ -1,0 +1,215 @@
+"""Finetuning one system: its batches, loss, validation and best weights."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+from torch import Tensor
+
+from cluster.errors import UserError
+from cluster.journal import Journal
+from finetune.systems.base import Learner
+from finetune.training.batches import Batches
+from finetune.training.best import Best, is_as_good, is_better, write_best
+from finetune.training.config import FitConfig
+from finetune.training.rates import adamw, rate_share
+from pretrain.agreement import agreed
+from pretrain.checkpoint.finding import remove_unfinished
+from pretrain.checkpoint.manager import CheckpointManager, newest_checkpoint
+from pretrain.checkpoint.reading import open_commit
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.config import CheckpointConfig
+from pretrain.engine.module_engine import ModuleEngine
+from pretrain.engine.settings import EngineSettings
+from pretrain.health.stop import StopRequest
+from pretrain.inference.finite import NotFinite
+from pretrain.recorder import Recorder
+from pretrain.trainer import (
+    Outcome,
+    StepData,
+    StepResult,
+    Trainer,
+    TrainerConfig,
+    TrainState,
+    Validation,
+)
+
+_MAX_SKIPPED_STEPS = 5
+_KEPT_CHECKPOINTS = 2
+
+
+class Diverged(UserError):
+    """Losses or gradients that stay not finite: the learning rate is too high."""
+
+
+@dataclass(frozen=True)
+class FitEnd:
+    """How training ended. `stopped`: somebody asked for it, and the same command resumes."""
+
+    steps: int
+    best: Best | None
+    stopped: bool
+
+
+def fit(
+    learner: Learner,
+    config: FitConfig,
+    seed: int,
+    folder: Path,
+    validate: Callable[[], float],
+    journal: Journal | None,
+    stop: StopRequest,
+) -> FitEnd:
+    """Train from the newest valid checkpoint on, and leave the best weights (see `best.load_best`); collective.
+
+    `validate` gives the headline metric on the validation split, higher is better; the first worker calls it.
+    `folder` gets checkpoints and the best weights; `journal`, the first worker's, a record per step. Raises Diverged, a
+    UserError, when losses stay not finite, and UserError when a checkpoint at the end could not be written.
+    """
+    trainer = Finetuner(learner, config, seed, folder, validate, Recorder(journal), stop)
+    try:
+        outcome = trainer.train()
+        return FitEnd(trainer.state.step, trainer.best, outcome is Outcome.STOPPED)
+    finally:
+        trainer.close()
+
+
+class Finetuner(Trainer):
+    """Trains a system's network on its examples, from the newest valid checkpoint on."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        config: FitConfig,
+        seed: int,
+        folder: Path,
+        validate: Callable[[], float],
+        recorder: Recorder,
+        stop: StopRequest,
+    ) -> None:
+        """Resume, and say so in the journal. Collective.
+
+        Raises UserError when there are checkpoints and none is valid.
+        """
+        self._learner, self._fit, self._folder, self._validate = learner, config, folder, validate
+        self._batches = Batches(learner.lengths_tokens, config.batch_tokens // config.micro_batches, seed)
+        self.best: Best | None = None
+        self._evaluations_since_better = 0
+        """An evaluation that is only as good counts too."""
+        engine = ModuleEngine(
+            learner.module, adamw(learner, config), _engine_settings(config), dist.get_world_size()
+        )
+        state, checkpoints = TrainState(), folder / "checkpoints"
+        newest = agreed(lambda: _newest(checkpoints, recorder))
+        if newest is not None:
+            stored = open_commit(newest)
+            engine.restore(stored)
+            state.step = state.cursor = stored.step
+            self.best = Best(**stored.state["best"]) if stored.state["best"] else None
+            self._evaluations_since_better = stored.state["evaluations_since_best"]
+        cadence = CheckpointConfig(
+            every_steps=config.evaluate_every_steps, keep=_KEPT_CHECKPOINTS, keep_best=False
+        )
+        manager = CheckpointManager(checkpoints, cadence, recorder, state.step or None, StaticFiles({}))
+        limits = TrainerConfig(seed, config.steps, config.evaluate_every_steps, _MAX_SKIPPED_STEPS)
+        super().__init__(limits, engine, state, manager, recorder, stop)
+        where = f"resuming from {newest.name}" if newest is not None else "starting at step 0"
+        recorder.begin(where, is_first=True, step=state.step)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps are made, or the evaluations have not become better for too long."""
+        patience = self._fit.patience
+        is_patience_over = patience is not None and self._evaluations_since_better >= patience
+        return super().is_finished or is_patience_over
+
+    def learning_rate(self, step: int) -> float:
+        """Warm-up, then linearly down."""
+        return self._fit.learning_rate * rate_share(self._fit, step)
+
+    def read(self, cursor: int) -> StepData:
+        """This worker's micro-batches of examples."""
+        self._learner.module.train()
+        each = self._fit.micro_batches // dist.get_world_size()
+        micro_batches, num_tokens = [], 0
+        for place in range(dist.get_rank() * each, (dist.get_rank() + 1) * each):
+            number = cursor * self._fit.micro_batches + place
+            indices = self._batches[number].tolist()
+            num_tokens += sum(self._learner.lengths_tokens[index] for index in indices)
+            micro_batches.append((place, self._learner.batch(indices, number)))
+        return StepData(micro_batches, num_tokens)
+
+    def loss(self, micro_batch: Any) -> Tensor:
+        """The network's own."""
+        return self.engine.loss(micro_batch)
+
+    def metrics(self, result: StepResult) -> dict[str, float]:
+        """How often the examples have been used."""
+        return {"epoch": float(self._batches.epoch((result.step - 1) * self._fit.micro_batches))}
+
+    def evaluate(self) -> Validation:
+        """Take the headline metric, and keep the weights where none was better.
+
+        Raises Diverged where they are too large to compute with.
+        """
+        self._learner.module.eval()
+        metric = agreed(self._metric_if_finite)
+        if metric is None:
+            raise Diverged(
+                f"the weights of step {self.state.step} are too large to compute with: use a lower "
+                f"training.learning_rate than {self._fit.learning_rate:g}"
+            )
+        self._evaluations_since_better += 1
+        if is_better(metric, self.best):
+            self._evaluations_since_better = 0
+        if is_as_good(metric, self.best):  # of equal ones the weights that have learnt more
+            self.best = Best(self.state.step, metric)
+            trained = self.engine.masters()
+            if dist.get_rank() == 0:
+                write_best(self._folder, self.best, trained)
+        return Validation({"valid": metric})
+
+    def _metric_if_finite(self) -> float | None:
+        try:
+            return self._validate()
+        except NotFinite:
+            return None
+
+    def snapshot(self) -> Snapshot:
+        """Weights, moments and the best evaluation."""
+        return Snapshot(
+            step=self.state.step,
+            cursor=self.state.cursor,
+            pieces=self.engine.pieces(),
+            memory=None,
+            first_lane=0,
+            state={
+                "best": dataclasses.asdict(self.best) if self.best else None,
+                "evaluations_since_best": self._evaluations_since_better,
+            },
+        )
+
+    def fail(self) -> NoReturn:
+        """Raise Diverged."""
+        raise Diverged(
+            f"loss or gradient not finite in {len(self.state.skipped)} steps in a row, up to step {self.state.step}: "
+            f"use a lower training.learning_rate than {self._fit.learning_rate:g}"
+        )
+
+
+def _engine_settings(config: FitConfig) -> EngineSettings:
+    return EngineSettings(
+        micro_batches=config.micro_batches,
+        micro_batch_items=1,
+        precision=config.precision,
+        zero_stage=config.zero_stage,
+        clip_norm=config.clip_norm,
+    )
+
+
+def _newest(checkpoints: Path, recorder: Recorder) -> Path | None:
+    remove_unfinished(checkpoints)
+    return newest_checkpoint(checkpoints, recorder)

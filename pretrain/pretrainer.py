@@ -1,0 +1,417 @@
+"""Pretraining: the permutation language model's data, loss, evaluation, checkpoints and result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cluster.errors import UserError
+from cluster.fault_points import fault_point
+from cluster.journal import Level, read_journal
+from cluster.lineage import PATIENCE_FACT
+from cluster.storage import write_document
+from data_prep.prepared import PreparedCorpus, open_prepared
+from pretrain.agreement import agreed, agreed_in_parts
+from pretrain.checkpoint.compatibility import RunIdentity, check_num_steps, check_resumable
+from pretrain.checkpoint.finding import (
+    VALIDATION,
+    discard_newer,
+    last_valid_before,
+)
+from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.manager import CheckpointManager
+from pretrain.checkpoint.reading import CommitTensors, open_commit
+from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.data.batch import Batch, ordered_batch
+from pretrain.data.corpora import WeightedCorpus, open_corpora
+from pretrain.data.feed import LaneFeed
+from pretrain.data.lanes import LaneReader
+from pretrain.engine.training_engine import TrainingEngine
+from pretrain.evaluation.evaluator import Evaluator
+from pretrain.figures import VALIDATION_BYTES_FACT
+from pretrain.health.divergence import (
+    EVENT_NAME,
+    losses_text,
+    rising_from,
+    step_to_go_back_to,
+    streak_from,
+    way_out,
+)
+from pretrain.health.rewinds import Rewind, record_rewind, write_rewinds
+from pretrain.health.spikes import Spike, SpikeDetector
+from pretrain.health.stop import StopRequest
+from pretrain.health.stragglers import OwnTime
+from pretrain.health.watchdog import Watchdog
+from pretrain.ledger.lineage import lineage_of
+from pretrain.model.memory import SegmentMemory, concatenate
+from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.objective import prediction_loss
+from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.words import WordPieces
+from pretrain.randomness import key_seed
+from pretrain.recorder import Recorder
+from pretrain.resume import Origin, find_origin
+from pretrain.run import RESULT_NAME, Run
+from pretrain.schedule import learning_rate
+from pretrain.trainer import StepData, StepResult, Trainer, TrainerConfig, TrainState, Validation
+from pretrain.weights import ModelDescription, save_model
+
+_MAX_DOCUMENTS = 50
+_MAX_COUNTED_TOKENS = 1 << 26
+"""For the n-gram baselines: one worker counts while the others wait."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a worker keeps from its start to its end, however often the run goes back behind a loss spike."""
+
+    run: Run
+    device: torch.device
+    recorder: Recorder
+    watchdog: Watchdog
+    stop: StopRequest
+    corpus: PreparedCorpus
+    corpora: Sequence[WeightedCorpus]
+    """What training reads: that one, and others mixed in."""
+    identity: RunIdentity
+    evaluator: Evaluator
+    own_time: OwnTime
+
+    @classmethod
+    def open(
+        cls, run: Run, device: torch.device, recorder: Recorder, watchdog: Watchdog, stop: StopRequest
+    ) -> "RunContext":
+        """Open the corpora. Raises UserError for one that cannot be used."""
+        config, corpus = run.config, open_prepared(run.prep_folder)
+        corpora = open_corpora(corpus, config.data)
+        evaluator = Evaluator(
+            config.validation,
+            corpus,
+            config.lanes,
+            config.segment_tokens,
+            config.micro_batch_lanes,
+            device,
+            watchdog.tick,
+        )
+        identity = run.identity(corpora)
+        return cls(
+            run, device, recorder, watchdog, stop, corpus, corpora, identity, evaluator, OwnTime(device)
+        )
+
+
+class Pretrainer(Trainer):
+    """Trains a two-stream model on the lanes of a corpus, from the newest valid checkpoint on."""
+
+    engine: TrainingEngine
+
+    def __init__(self, context: RunContext, is_first_start: bool) -> None:
+        """Resume, and say so in the journal; `is_first_start` is false after a rewind. Collective.
+
+        Raises UserError when no checkpoint is valid or the newest is of another run.
+        """
+        run, config, health = context.run, context.run.config, context.run.config.health
+        origin = agreed(lambda: find_origin(run, context.recorder))
+        context.watchdog.at(0, "start")
+        fault_point("start.agreed")
+        per_worker = config.lanes // dist.get_world_size()
+        model = _fresh_model(context)
+        self._memory = model.empty_memory(per_worker)  # float32, as the model is before the engine rounds it
+        engine = TrainingEngine(model, config, dist.get_world_size())
+        state = TrainState(cursor=origin.rewinds.first_from(0))
+        words = WordPieces.of_tokenizer(context.corpus.tokenizer, context.device)
+        self._context, self._rewinds = context, origin.rewinds
+        self._lanes = range(dist.get_rank() * per_worker, (dist.get_rank() + 1) * per_worker)
+        self._reader = LaneReader(context.corpora, "train", config.lanes, config.segment_tokens, run.seed)
+        self._mixture = OrderMixture(config.objective, config.segment_tokens, words, context.device)
+        self._next_memory: list[SegmentMemory] = []
+        """Of the micro-batches of the step in progress."""
+        self._spikes = SpikeDetector(
+            health.spike_window_steps, health.spike_threshold, health.spike_patience_steps
+        )
+        self._cursors: dict[int, int] = {}
+        """Of the last step and of all that a spike may come to cover, by number (from 1): what it is traced back to."""
+        if origin.checkpoint is not None:
+            self._restore(engine, state, open_commit(origin.checkpoint))
+            fault_point("start.restored")
+        elif run.accepted and origin.num_attempts > 1:
+            context.recorder.event(
+                "accepted: there is no checkpoint to compare with", "warning", name="accepted"
+            )
+        checkpoints = CheckpointManager(
+            run.checkpoints,
+            config.checkpoint,
+            context.recorder,
+            state.step or None,
+            _static_files(context, model),
+            on_wait=lambda step: context.watchdog.at(step - 1, "save"),
+        )
+        limits = TrainerConfig(
+            run.seed, config.num_steps, config.validation.every_steps, health.max_skipped_steps
+        )
+        super().__init__(
+            limits, engine, state, checkpoints, context.recorder, context.stop, context.watchdog.at
+        )
+        self._feed = LaneFeed(self._reader, self._lanes, state.cursor)
+        self._record_start(origin, is_first_start)
+
+    def _restore(self, engine: TrainingEngine, state: TrainState, stored: CommitTensors) -> None:
+        """Take over everything that a checkpoint holds."""
+        run = self._context.run
+        for change in check_resumable(stored.identity, self._context.identity, run.accepted):
+            self._context.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
+        check_num_steps(stored.step, run.config)
+        engine.restore(stored)
+        self._memory = stored.memory(self._lanes).to(self._context.device)
+        if stored.state["rewinds_seen"] > len(self._rewinds):
+            raise UserError(
+                f"{stored.folder} was made after {stored.state['rewinds_seen']} rewinds, rewinds.json in {run.folder} "
+                f"knows {len(self._rewinds)}: restore that file, or use another --out"
+            )
+        state.step = stored.step
+        # A rewind may have made the data after the checkpoint pass over.
+        state.cursor = self._rewinds.first_from(stored.cursor)
+        self._spikes.restore(stored.state["spikes"])
+        self._cursors = {int(step): cursor for step, cursor in stored.state["cursors"]}
+
+    def _record_start(self, origin: Origin, is_first_start: bool) -> None:
+        config, state = self._context.run.config, self.state
+        name = origin.checkpoint.name if origin.checkpoint else None
+        where = f"resuming from checkpoint {name}" if name else "starting at step 0"
+        text = (
+            f"{where}: {dist.get_world_size()} workers, {config.precision}, ZeRO stage {config.zero_stage}, "
+            f"{dist.get_backend()}"
+        )
+        facts = {
+            "attempt": origin.num_attempts,
+            "step": state.step,
+            "cursor": state.cursor,
+            "commit": name,
+            "world_size": dist.get_world_size(),
+            "zero_stage": config.zero_stage,
+            "precision": config.precision,
+            "num_steps": config.num_steps,
+            "lanes": config.lanes,
+            "segment_tokens": config.segment_tokens,
+            "corpus": self._context.identity.corpus,
+            PATIENCE_FACT: config.health.spike_patience_steps if config.health.spikes == "rewind" else None,
+        }
+        self.recorder.begin(text, is_first=is_first_start, **facts)
+
+    def learning_rate(self, step: int) -> float:
+        """As the schedule says."""
+        return learning_rate(self._context.run.config.schedule, step, self.config.num_steps)
+
+    def read(self, cursor: int) -> StepData:
+        """One segment of each of this worker's lanes, in orders of prediction that are drawn for it."""
+        config = self._context.run.config
+        segments = self._feed.take(cursor)
+        batch = ordered_batch(segments, self._mixture, self.config.seed, config.model.segment_encodings)
+        size, self._next_memory = config.micro_batch_lanes, []
+        micro_batches = [
+            (
+                self._lanes[first] // size,
+                (batch.part(first, first + size), self._memory.lanes(first, first + size)),
+            )
+            for first in range(0, len(self._lanes), size)
+        ]
+        num_tokens = len(self._lanes) * config.segment_tokens
+        return StepData(micro_batches, num_tokens, segments.digest, segments.wait_s)
+
+    def loss(self, micro_batch: tuple[Batch, SegmentMemory]) -> Tensor:
+        """Mean negative log-likelihood of the predicted tokens."""
+        batch, memory = micro_batch
+        output = self.engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
+        self._next_memory.append(output.memory)
+        return prediction_loss(output.logits_BPV, batch.wanted_BP)
+
+    def end_step(self, result: StepResult) -> None:
+        """The memory of the step's segments is the next step's."""
+        if result.applied:
+            self._memory = concatenate(self._next_memory)
+        self._cursors = {step: cursor for step, cursor in self._cursors.items() if self._spikes.covers(step)}
+        self._cursors[result.step] = result.cursor
+
+    def next_cursor(self, cursor: int) -> int:
+        """The next data step that no rewind passes over."""
+        return self._rewinds.next_cursor(cursor)
+
+    def metrics(self, result: StepResult) -> dict[str, float]:
+        """The tokens read so far."""
+        return {"tokens": float(result.step * self._context.run.config.tokens_per_step)}
+
+    def documents(self, cursor: int) -> list[str]:
+        """Ids of the documents that all lanes read."""
+        found = (name for lane in range(self._reader.lanes) for name in self._reader.documents(cursor, lane))
+        return list(islice(found, _MAX_DOCUMENTS))
+
+    def evaluate(self) -> Validation:
+        """Score the sample for training; the score is bits per byte."""
+        evaluation = self._context.evaluator.during(self.engine.module)
+        headline = evaluation.headline
+        return Validation(
+            evaluation.metrics(), headline.bits_per_byte, {VALIDATION_BYTES_FACT: headline.num_bytes}
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Weights, moments, memory and what is known of spikes and rewinds."""
+        remembered: dict[str, Any] = {
+            "spikes": self._spikes.to_json(),
+            "cursors": list(self._cursors.items()),
+            "rewinds_seen": len(self._rewinds),
+        }
+        if self.state.score is not None:
+            remembered[VALIDATION] = self.state.score
+        return Snapshot(
+            step=self.state.step,
+            cursor=self.state.cursor,
+            pieces=self.engine.pieces(),
+            # A step makes new memory and leaves the old one as it is, so this needs no copy.
+            memory=self._memory,
+            first_lane=self._lanes.start,
+            state=remembered,
+        )
+
+    def inspect(self, result: StepResult) -> bool:
+        """Compare the workers' times now and then; look for a loss spike, and go back behind it where asked to."""
+        self._compare_own_times(result)
+        spikes = self._context.run.config.health.spikes
+        spike = self._spikes.see(result.step, result.loss) if result.applied else None
+        if spike is None or spikes == "off":
+            return False
+        text = (
+            f"loss rose to {spike.loss:.3f} in steps {spike.first_step} to {spike.last_step}, "
+            f"{(spike.loss - spike.median) / spike.deviation:.0f} deviations above {spike.median:.3f}"
+        )
+        steps = {"first_step": spike.first_step, "last_step": spike.last_step}
+        self.recorder.event(text, "warning", name="spike", **steps)
+        return spikes == "rewind" and self._rewind(spike, text)
+
+    def _compare_own_times(self, result: StepResult) -> None:
+        own_time, every_steps = self._context.own_time, self._context.run.config.health.straggler_every_steps
+        own_time.add(result.own_s)
+        if dist.get_world_size() == 1 or result.step % every_steps:
+            return
+        times = own_time.compare()
+        lagging = times.laggards()
+        text = "workers' own seconds per step: " + ", ".join(f"{own_s:.3f}" for own_s in times.seconds_W)
+        if lagging:
+            text += f"; lagging: worker {', '.join(map(str, lagging))}"
+        level: Level = "warning" if lagging else "info"
+        self.recorder.event(text, level, name="stragglers", own_s=times.seconds_W, lagging=lagging)
+
+    def _rewind(self, spike: Spike, cause: str) -> bool:
+        """Write the rewind down and drop the checkpoints behind its target; False when there is none to go back to."""
+        run = self._context.run
+        self.checkpoints.wait()
+        back_to = agreed(lambda: last_valid_before(run.checkpoints, spike.first_step))
+        refusal = None
+        if len(self._rewinds) >= run.config.health.max_rewinds:
+            refusal = f"health.max_rewinds={run.config.health.max_rewinds} were made"
+        elif back_to is None:
+            refusal = "no commit from before the spike is left"
+        if refusal or back_to is None:
+            self.recorder.event(f"not going back: {refusal}", "warning")
+            return False
+        skipped = range(self._cursors[spike.first_step], self._cursors[spike.last_step] + 1)
+        rewind = Rewind(self.state.step, step_of(back_to) or 0, skipped.start, skipped.stop, cause)
+        if dist.get_rank() == 0:
+            write_rewinds(run.folder, self._rewinds.with_one_more(rewind))
+            discard_newer(run.checkpoints, rewind.to_step)
+        record_rewind(self.recorder, rewind)
+        return True
+
+    def fail(self) -> NoReturn:
+        """Write down which checkpoint the next start goes back to, and raise a UserError with the command for it."""
+        run, last_step = self._context.run, self.state.step
+        self.checkpoints.wait()
+
+        def look() -> tuple[str, dict[str, int]]:
+            steps = lineage_of(read_journal(run.journal)).steps
+            first = streak_from(steps, last_step)
+            rising = rising_from(steps, first, run.config.health)
+            back_to = step_to_go_back_to(run.checkpoints, rising)
+            text = f"training diverged: {self._what_is_not_finite(first)}"
+            if losses := losses_text(steps, first, rising):
+                text += f" (loss {losses})"
+            text += f": {way_out(run.config, run.folder, back_to, len(step_folders(run.checkpoints)))}"
+            return text, {"first_step": first, "last_step": last_step, "back_to": back_to}
+
+        text, facts = agreed(look)
+        self.recorder.event(text, "warning", name=EVENT_NAME, **facts)
+        raise UserError(text)
+
+    def _what_is_not_finite(self, first_step: int) -> str:
+        state = self.state
+        if not state.skipped:
+            return f"validation is not finite after step {state.step}"
+        return (
+            f"the {state.skipped[-1].not_finite} was not finite in {state.step - first_step + 1} steps in a row, "
+            f"{first_step} to {state.step}, which did not change the weights"
+        )
+
+    def finish(self) -> None:
+        """Evaluate the trained model, and leave `model/` and `result.json`. Collective.
+
+        Raises UserError in every worker when a block is damaged.
+        """
+        context, watchdog = self._context, self._context.watchdog
+        watchdog.at(self.state.step - 1, "evaluate")
+        with self.recorder.span("evaluation_s"):
+            result = self._write_model()
+        self.recorder.end(f"trained to step {self.state.step}", name="end", step=self.state.step)
+        if dist.get_rank() == 0:
+            write_document(context.run.folder / RESULT_NAME, result)
+        dist.barrier()
+
+    def _write_model(self) -> dict[str, Any]:
+        """Evaluate and write `model/`; gives what `result.json` shall hold."""
+        run, state = self._context.run, self.state
+        evaluator, tick = self._context.evaluator, self._context.watchdog.tick
+        evaluation = evaluator.final(self.engine.module)
+        masters = self.engine.masters()
+        tick()
+
+        def count_and_write(part_done: Any) -> dict[str, Any]:
+            counted_steps = min(state.cursor, -(-_MAX_COUNTED_TOKENS // run.config.tokens_per_step))
+            baselines = evaluator.baselines(self._reader, counted_steps, part_done)
+            tokenizer = run.prep_folder / "tokenizer.json"
+            module = self.engine.module
+            save_model(module, run.folder / "model", tokenizer, masters, run.config.segment_tokens)
+            part_done()
+            return {
+                "num_parameters": sum(master.numel() for master in masters.values()),
+                "num_steps": state.step,
+                "tokens_seen": state.step * run.config.tokens_per_step,
+                "validation": evaluation.to_json() | baselines.to_json(),
+                "world_size": dist.get_world_size(),
+                "zero_stage": run.config.zero_stage,
+                "backend": dist.get_backend(),
+            }
+
+        return agreed_in_parts(count_and_write, tick)
+
+    def close(self) -> None:
+        """Read ahead no more, and let go of the engine."""
+        self._feed.close()
+        super().close()
+
+
+def _fresh_model(context: RunContext) -> TwoStreamTransformer:
+    run, config = context.run, context.run.config
+    torch.manual_seed(key_seed(run.seed, "initialisation"))
+    model = TwoStreamTransformer(config.model, context.corpus.tokenizer.vocab_size).to(context.device)
+    model.activation_checkpointing = config.activation_checkpointing
+    if config.compile:
+        model.compile()
+    return model
+
+
+def _static_files(context: RunContext, model: TwoStreamTransformer) -> StaticFiles:
+    description = ModelDescription.of(model, context.run.config.segment_tokens)
+    tokenizer = (context.run.prep_folder / "tokenizer.json").read_bytes()
+    return StaticFiles.of_pretraining(context.identity, description, tokenizer)

@@ -1,0 +1,54 @@
+"""Where a run resumes: its newest valid checkpoint, what a kill left is cleared away before."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+from cluster.journal import read_journal
+from cluster.storage import read_document
+from pretrain.checkpoint.finding import STATE_NAME, discard_newer, remove_commit, remove_unfinished
+from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.manager import newest_checkpoint
+from pretrain.health.divergence import pending_return
+from pretrain.health.rewinds import Rewinds, read_rewinds, record_rewind
+from pretrain.recorder import Recorder
+from pretrain.run import Run
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What training resumes from, the same for all workers."""
+
+    num_attempts: int
+    """How many attempts at the run there were, this one included."""
+    checkpoint: Path | None
+    rewinds: Rewinds
+
+
+def find_origin(run: Run, recorder: Recorder) -> Origin:
+    """Look for the checkpoint to resume from, and clear what a kill left; for one worker.
+
+    Raises UserError when there are checkpoints and none is valid.
+    """
+    rewinds = read_rewinds(run.folder)
+    remove_unfinished(run.checkpoints)
+    _remove_void(run.checkpoints, rewinds)
+    records = read_journal(run.journal)
+    back_to = pending_return(records)
+    checkpoint = newest_checkpoint(run.checkpoints, recorder, back_to)
+    if back_to is not None:
+        discard_newer(run.checkpoints, back_to)
+    for rewind in rewinds.rewinds[sum(record.name == "rewind" for record in records) :]:
+        record_rewind(recorder, rewind)  # a kill came between the file and the journal
+    return Origin(sum(record.name == "attempt" for record in records), checkpoint, rewinds)
+
+
+def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
+    """Finish a rewind that was killed: remove the checkpoints behind its target."""
+    for folder in step_folders(checkpoints):
+        try:
+            seen = int(read_document(folder / STATE_NAME)["rewinds_seen"])
+        except (OSError, UserError, KeyError, TypeError, ValueError):
+            continue  # a damaged one; it will be passed over
+        if rewinds.is_void(step_of(folder) or 0, seen):
+            remove_commit(folder)

@@ -1,0 +1,335 @@
+"""The training loop that pretraining and finetuning share: resume, step, evaluate, save, stop.
+
+`Trainer` has the loop and the optimizer step. A subclass builds the engine, resumes from a checkpoint, and says what is
+read, what its loss is, how it is evaluated and what a checkpoint of it holds: `pretrain.pretrainer.Pretrainer`,
+`finetune.training.finetuner.Finetuner`.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cluster.fault_points import fault_point
+from pretrain.checkpoint.manager import CheckpointManager
+from pretrain.checkpoint.snapshot import Snapshot
+from pretrain.engine.module_engine import ModuleEngine
+from pretrain.health.stop import StopRequest
+from pretrain.randomness import seed_dropout
+from pretrain.recorder import Recorder
+
+OnPhase = Callable[[int, str, int], None]
+"""Called with the step, the phase of it that begins, and the number of the micro-batch: a watchdog's `at`."""
+
+
+@dataclass(frozen=True)
+class StepData:
+    """What this worker reads for one step."""
+
+    micro_batches: Sequence[tuple[int, Any]]
+    """The place of each in the global batch, and what the trainer's `loss` takes."""
+    num_tokens: int
+    digest: int = 0
+    """A sum over what was read, which can be added up over workers."""
+    wait_s: float = 0.0
+    """How long this worker stood still for it."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One optimizer step, the same on every worker but for its own times."""
+
+    step: int
+    """Counted from 1."""
+    cursor: int
+    """The data step that was read."""
+    loss: float
+    """Mean over all micro-batches of all workers."""
+    grad_norm: float
+    learning_rate: float
+    applied: bool
+    """Whether loss and gradient were finite; otherwise nothing but `step` and `cursor` changed."""
+    num_tokens: int
+    digest: int
+    """Over all workers, as `num_tokens` is."""
+    stop_asked: bool
+    step_s: float
+    data_s: float
+    own_s: float
+    """This worker's time before it first waited for another."""
+
+    @property
+    def not_finite(self) -> str:
+        """Of a step that was not applied: what was not finite."""
+        return "gradient" if math.isfinite(self.loss) else "loss"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What an evaluation during training found."""
+
+    metrics: dict[str, float]
+    score: float | None = None
+    """The headline figure, where training must not end with one that is not finite."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the step's line in the journal."""
+
+
+@dataclass
+class TrainState:
+    """What every training carries from step to step, beside weights and moments."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    cursor: int = 0
+    """The data step to read next: `step`, and one more for every data step that a rewind passed over."""
+    skipped: list[StepResult] = field(default_factory=list)
+    """The steps directly before the next one that were not applied; no checkpoint is made while there are any."""
+    evaluated: tuple[int, float | None] | None = None
+    """The last step after which there was an evaluation in this process, and its score."""
+
+    @property
+    def score(self) -> float | None:
+        """Of the evaluation after the last step, if there was one."""
+        return self.evaluated[1] if self.evaluated and self.evaluated[0] == self.step else None
+
+
+class Outcome(Enum):
+    """How `Trainer.train` ended."""
+
+    FINISHED = "all steps are done, and the last one is in a checkpoint"
+    STOPPED = "somebody asked for it; the last step is in a checkpoint"
+    REWOUND = "the trainer has gone back behind a loss spike: build another, which resumes from there"
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """What the loop must know of a training."""
+
+    seed: int
+    num_steps: int
+    evaluate_every_steps: int
+    max_skipped_steps: int
+    """So many steps in a row that are not finite end the training."""
+
+
+class Trainer(ABC):
+    """Trains to the last step. Collective: every worker makes one and calls the same methods."""
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        engine: ModuleEngine,
+        state: TrainState,
+        checkpoints: CheckpointManager,
+        recorder: Recorder,
+        stop: StopRequest,
+        on_phase: OnPhase = lambda step, phase, micro_batch: None,
+    ) -> None:
+        """`engine` and `state` are fresh, or have been put to where the checkpoint stands that is resumed from."""
+        self.config, self.engine, self.state = config, engine, state
+        self.checkpoints, self.recorder = checkpoints, recorder
+        self._stop, self._on_phase = stop, on_phase
+
+    @abstractmethod
+    def learning_rate(self, step: int) -> float:
+        """Of the step after `step` others."""
+
+    @abstractmethod
+    def read(self, cursor: int) -> StepData:
+        """What this worker reads at a data step. Raises UserError for data that are damaged."""
+
+    @abstractmethod
+    def loss(self, micro_batch: Any) -> Tensor:
+        """The mean loss of a micro-batch of `read`, ready for the engine's `accumulate`."""
+
+    @abstractmethod
+    def evaluate(self) -> Validation:
+        """Evaluate the model as it is; collective."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """What this worker has to give to a checkpoint; no communication."""
+
+    @abstractmethod
+    def fail(self) -> NoReturn:
+        """Raise the UserError for steps that stay not finite, or a last evaluation that is not; collective."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is no step left to make."""
+        return self.state.step >= self.config.num_steps
+
+    def next_cursor(self, cursor: int) -> int:
+        """The data step to read after `cursor`."""
+        return cursor + 1
+
+    def documents(self, cursor: int) -> list[str]:
+        """Ids of what all workers read at a data step, the first ones of them."""
+        return []
+
+    def metrics(self, result: StepResult) -> dict[str, float]:
+        """What the journal shows of a step beside its loss, rate and speed."""
+        return {}
+
+    def end_step(self, result: StepResult) -> None:
+        """Take over what the step left; called when `state` stands behind it."""
+        return
+
+    def inspect(self, result: StepResult) -> bool:
+        """Look at a step that is in the journal; whether the training went back to an older checkpoint. Collective."""
+        return False
+
+    def close(self) -> None:
+        """Let go of what the trainer holds; another one can be built then."""
+        self.engine.close()
+
+    def train(self) -> Outcome:
+        """Train until the last step, a stop request or a rewind.
+
+        Raises UserError when losses stay not finite, data are damaged, or the last checkpoint cannot be written.
+        """
+        while not self.is_finished:
+            result = self.train_step()
+            self._record(result)
+            if self.inspect(result):
+                return Outcome.REWOUND
+            self._look_for_skipped(result)
+            if self.state.skipped:
+                continue  # the weights that made them not finite must not be what a start resumes from
+            if result.stop_asked and not self.is_finished:
+                self._save_and_wait("stop")
+                return Outcome.STOPPED
+            if self.checkpoints.is_due(self.state.step):
+                self._save("cadence")
+        if self.state.score is not None and not math.isfinite(self.state.score):
+            self.fail()
+        self._save_and_wait("end")
+        return Outcome.FINISHED
+
+    def train_step(self) -> StepResult:
+        """Read, predict, sum the gradients, and update the weights if all is finite."""
+        state, engine, on_phase = self.state, self.engine, self._on_phase
+        rate, cursor = self.learning_rate(state.step), state.cursor
+        on_phase(state.step, "read", 0)
+        started_s = time.perf_counter()
+        data = self.read(cursor)
+        own_s, losses = time.perf_counter() - started_s, []
+
+        for number, (place, micro_batch) in enumerate(data.micro_batches):
+            forward_s = time.perf_counter()
+            on_phase(state.step, "forward", number)
+            seed_dropout(self.config.seed, cursor, place)
+            loss = self.loss(micro_batch)
+            own_s += time.perf_counter() - forward_s
+            on_phase(state.step, "backward", number)
+            engine.accumulate(loss, place)
+            losses.append(loss.detach().float())
+
+        fault_point("step.computed")
+        on_phase(state.step, "exchange", 0)
+        loss_sum, num_tokens, digest, stops = _sums_over_workers(
+            [torch.stack(losses).mean(), data.num_tokens, data.digest, self._stop.is_made()],
+            losses[0].device,
+        )
+        loss_mean = loss_sum / dist.get_world_size()
+        fault_point("step.exchanged")
+        update = engine.update(rate, is_loss_finite=math.isfinite(loss_mean))
+        fault_point("step.updated")
+
+        result = StepResult(
+            step=state.step + 1,
+            cursor=cursor,
+            loss=loss_mean,
+            grad_norm=update.grad_norm,
+            learning_rate=rate,
+            applied=update.applied,
+            num_tokens=round(num_tokens),
+            digest=round(digest),
+            stop_asked=stops > 0,
+            step_s=time.perf_counter() - started_s,
+            data_s=data.wait_s,
+            own_s=own_s,
+        )
+        state.step, state.cursor = result.step, self.next_cursor(cursor)
+        self.end_step(result)
+        return result
+
+    def _record(self, result: StepResult) -> None:
+        """Write the step's line into the journal, with an evaluation when one is due."""
+        metrics = {
+            "loss": result.loss,
+            "learning_rate": result.learning_rate,
+            **self.metrics(result),
+            "tokens_per_s": result.num_tokens / result.step_s,
+        }
+        if result.applied:
+            metrics["grad_norm"] = result.grad_norm
+        facts: dict[str, Any] = {
+            "cursor": result.cursor,
+            "digest": result.digest,
+            "applied": result.applied,
+        }
+        if self.is_finished or result.step % self.config.evaluate_every_steps == 0:
+            self._on_phase(result.step - 1, "evaluate", 0)
+            with self.recorder.span("evaluation_s"):
+                evaluation = self.evaluate()
+            self.state.evaluated = (result.step, evaluation.score)
+            metrics |= evaluation.metrics
+            facts |= evaluation.facts
+        self.recorder.step(result.step, metrics, result.data_s, result.step_s - result.data_s, **facts)
+
+    def _look_for_skipped(self, result: StepResult) -> None:
+        """Warn of a step that was not applied; too many in a row end the training."""
+        state = self.state
+        if result.applied:
+            if len(state.skipped) == 1:
+                self._suspect_data(state.skipped[0])
+            state.skipped = []
+            return
+        state.skipped.append(result)
+        self.recorder.event(
+            f"step {result.step} was not applied: its {result.not_finite} is not finite",
+            "warning",
+            name="skipped",
+            step=result.step,
+            cursor=result.cursor,
+            cause=result.not_finite,
+            documents=self.documents(result.cursor),
+        )
+        if len(state.skipped) >= self.config.max_skipped_steps:
+            self.fail()
+
+    def _suspect_data(self, skipped: StepResult) -> None:
+        """Name what a step read that alone was not finite: those around it are, so it is not the weights."""
+        if documents := self.documents(skipped.cursor):
+            self.recorder.event(
+                f"step {skipped.step} alone was not finite, so what it read may be the cause; first document in it: "
+                f"{documents[0]}",
+                "warning",
+                name="suspect_data",
+                step=skipped.step,
+                cursor=skipped.cursor,
+                documents=documents,
+            )
+
+    def _save(self, reason: str) -> None:
+        self.checkpoints.save(self.state.step, self.snapshot, reason)
+
+    def _save_and_wait(self, reason: str) -> None:
+        self._save(reason)
+        self.checkpoints.wait_for(self.state.step)
+
+
+def _sums_over_workers(mine: Sequence[Tensor | int | bool], device: torch.device) -> list[float]:
+    """The sums of these numbers; float64 holds the digests' sum exactly. Collective."""
+    sums = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in mine])
+    dist.all_reduce(sums)
+    return [float(value) for value in sums.tolist()]
