@@ -54,6 +54,7 @@ def work(folder: Path, num_rounds: int) -> None:
     from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
     from pretrain.checkpoint.writer import CommitWriter
     from pretrain.engine.training_engine import TrainingEngine
+    from pretrain.journal.events import CheckpointWritten, Event
     from pretrain.model.transformer import TwoStreamTransformer
     from pretrain.orders.mixture import OrderMixture
     from pretrain.orders.words import WordPieces
@@ -73,10 +74,10 @@ def work(folder: Path, num_rounds: int) -> None:
     memory = model.empty_memory(len(lanes))
     times, step = Times(), 0
 
-    def tell(text: str, level: str, name: str, facts: dict[str, float]) -> None:
-        assert name == "commit", text
-        times.writes_s.append(facts["write_s"])
-        times.size_bytes = int(facts["bytes"])
+    def note(text: str, event: Event, level: str) -> None:
+        assert isinstance(event, CheckpointWritten), text
+        times.writes_s.append(event.write_s)
+        times.size_bytes = event.bytes
 
     def train(durations_s: list[float]) -> None:
         nonlocal memory, step
@@ -92,8 +93,8 @@ def work(folder: Path, num_rounds: int) -> None:
             durations_s.append(time.perf_counter() - started_s)
 
     identity = RunIdentity(CONFIG, 0, "", "")
-    static = StaticFiles(identity, ModelDescription.of(model, CONFIG.segment_tokens), b"{}")
-    writer = CommitWriter(folder, rank, WORLD_SIZE, CONFIG.checkpoint, tell)
+    static = StaticFiles.of_pretraining(identity, ModelDescription.of(model, CONFIG.segment_tokens), b"{}")
+    writer = CommitWriter(folder, rank, WORLD_SIZE, CONFIG.checkpoint, note)
     train([])
     for _ in range(num_rounds):
         train(times.quiet_steps_s)

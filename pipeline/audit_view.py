@@ -15,8 +15,9 @@ from pretrain.checkpoint.compatibility import Rule, RunIdentity, differences
 from pretrain.checkpoint.listing import step_folders
 from pretrain.data.corpora import corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader
+from pretrain.journal.events import Start, event_of
 from pretrain.ledger.audit import Audit, audit, check_digests, missing_steps
-from pretrain.ledger.lineage import lineage_of
+from pretrain.ledger.books import books_of
 from pretrain.run import RESULT_NAME
 
 
@@ -37,29 +38,29 @@ def audited(folder: Path, read: bool) -> Audit:
     # Commits first: the journal knows the steps of a commit before the commit is there.
     commits = step_folders(begun / "checkpoints")
     records = read_journal(begun / JOURNAL_NAME)
-    starts = [record for record in records if record.name == "start"]
+    starts = [event for record in records if isinstance(event := event_of(record), Start)]
     if not starts:
         raise UserError(
             f"{begun / JOURNAL_NAME} knows of no start: pretraining has just begun, or it was cut short"
         )
     corpora = open_corpora(open_prepared(found.prep), config.pretrain.data)
-    if starts[-1].facts["corpus"] != corpora_fingerprint(corpora):
+    if starts[-1].corpus != corpora_fingerprint(corpora):
         raise UserError(
             f"{found.run} was trained on other shards than now lie in {found.prep.name} (documents were forgotten?), "
             "so its steps cannot be held against them"
         )
     settings = config.pretrain
     reader = LaneReader(corpora, "train", settings.lanes, settings.segment_tokens, config.seed)
-    lineage = lineage_of(records)
-    result = audit(lineage, reader)
-    result.problems += missing_steps(lineage, commits)
-    if (begun / RESULT_NAME).exists() and lineage.last_step != settings.num_steps:
+    books = books_of(records)
+    result = audit(books, reader)
+    result.problems += missing_steps(books, commits)
+    if (begun / RESULT_NAME).exists() and books.last_step != settings.num_steps:
         result.problems.append(
-            f"training has ended after {settings.num_steps} steps, but the journal knows {lineage.last_step} of them"
+            f"training has ended after {settings.num_steps} steps, but the journal knows {books.last_step} of them"
         )
     if read and not result.problems:
-        result.problems += check_digests(lineage, reader, lineage.comparable_steps)
-        result.num_digests_checked = len(lineage.comparable_steps)
+        result.problems += check_digests(books, reader, books.comparable_steps)
+        result.num_digests_checked = len(books.comparable_steps)
     return result
 
 

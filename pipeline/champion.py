@@ -6,7 +6,6 @@ from pathlib import Path
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_file, write_document
-from cluster.tracking import Tracking
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
@@ -17,6 +16,7 @@ from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint
 from pipeline.mlflow_check import REGISTERED_NAME
 from pipeline.mlflow_store import artifact_root, store_uri
+from pipeline.mlflow_tracking import Tracking
 from pipeline.registry import Candidate, register
 from pipeline.run_sections import PlaceConfig
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.journal import JournalRecord
-from cluster.lineage import counting_steps
+from pretrain.journal.replay import counting_steps
 
 _MAX_POINTS = 600
 

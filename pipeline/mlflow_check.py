@@ -15,16 +15,15 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.journal import JournalRecord, read_journal
-from cluster.journal_feed import metric_key
-from cluster.lineage import Lineage
 from cluster.reporter import Reporter
 from cluster.sqlite_store import connect, is_damage, set_aside, sqlite_file
 from cluster.storage import exclusive_lock, sha256_file
-from cluster.tracking import CHANGED_TAG, flat_params
 from pipeline.graph import Step
+from pipeline.mlflow_feed import SettledPoints, metric_key
 from pipeline.mlflow_note import MlflowNote, read_note, write_note
 from pipeline.mlflow_stage import known_runs
 from pipeline.mlflow_store import own_file
+from pipeline.mlflow_tracking import CHANGED_TAG, flat_params
 from pipeline.run_folder import LOCK_NAME
 
 REGISTERED_NAME = ".registered.json"
@@ -161,7 +160,7 @@ def _lost_of(database: sqlite3.Connection, note: MlflowNote, parent: str, step: 
 
 
 def _lost_params(database: sqlite3.Connection, run_id: str, step: Step) -> Iterator[str]:
-    """One that was changed on the way keeps its value there and has a tag (`cluster.tracking`)."""
+    """One that was changed on the way keeps its value there and has a tag (`pipeline.mlflow_tracking`)."""
     stored = dict(database.execute("select key, value from params where run_uuid = ?", (run_id,)))
     tags = {key for (key,) in database.execute("select key from tags where run_uuid = ?", (run_id,))}
     for name, value in flat_params(step.stage.config).items():
@@ -216,9 +215,9 @@ def _due_points(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int]]:
             if step > highest.get(name, -1):
                 highest[name] = step
                 due.add((name, step))
-    lineage = Lineage()
-    lineage.take(records)
-    for point in lineage.all_so_far():
+    points = SettledPoints()
+    points.take(records)
+    for point in points.all_so_far():
         if (point.name, point.step) in due:
             yield metric_key(point.name), point.step
 

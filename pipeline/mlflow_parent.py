@@ -14,7 +14,7 @@ from pipeline.mlflow_store import artifact_root, own_file, store_uri
 from pipeline.run_folder import CONFIG_NAME, LOCK_NAME, REPORT_NAME
 
 if TYPE_CHECKING:
-    from cluster.tracking import RunStatus, Tracking
+    from pipeline.mlflow_tracking import RunStatus, Tracking
 
 
 class ParentInMlflow:
@@ -43,7 +43,7 @@ class ParentInMlflow:
 
         UserError for a store that cannot be used; else raises what the store raises.
         """
-        from cluster.tracking import Tracking
+        from pipeline.mlflow_tracking import Tracking
 
         if self._tracking is None:
             tracking = Tracking(
@@ -115,7 +115,7 @@ def end_dead_runs(out: Path) -> int:
     # A store that is gone is made by the next command, not by one that looks.
     if not note.is_open or is_locked(lock) or (file is not None and not file.is_file()):
         return 0
-    from cluster.tracking import Tracking
+    from pipeline.mlflow_tracking import Tracking
 
     tracking = Tracking(note.store, artifact_root(out, note.store), note.experiment)
     try:

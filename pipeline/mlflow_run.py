@@ -23,7 +23,7 @@ from pipeline.mlflow_store import is_server, own_file
 from pipeline.stage_record import StageRecord
 
 if TYPE_CHECKING:
-    from cluster.tracking import RunStatus
+    from pipeline.mlflow_tracking import RunStatus
 
 _INTERVAL_S = 3.0
 _LONGEST_PAUSE_S = 60.0

@@ -12,8 +12,8 @@ from pipeline.graph import Step
 from pipeline.stage_record import StageRecord, output_files
 
 if TYPE_CHECKING:
-    from cluster.journal_feed import JournalFeed
-    from cluster.tracking import RunStatus, Tracking
+    from pipeline.mlflow_feed import JournalFeed
+    from pipeline.mlflow_tracking import RunStatus, Tracking
 
 
 _NOTE_NAME = ".mlflow.json"

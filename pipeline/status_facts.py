@@ -5,13 +5,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cluster.heartbeat import STALE_S, last_beat_s
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.storage import is_locked, read_document
 from pretrain.figures import Validation, figures_of
 from pretrain.goodput.accounts import Goodput
+from pretrain.journal.events import (
+    Attempt,
+    Damaged,
+    Ended,
+    Event,
+    Rewound,
+    Skipped,
+    Start,
+    StartAfterRewind,
+    Stopped,
+    Stragglers,
+    event_of,
+)
+from pretrain.journal.replay import Replay, replayed
 from pretrain.run import RESULT_NAME
 
 LOCK_NAME = ".writer.lock"
@@ -22,13 +36,15 @@ _RECENT_STEPS = 20
 _ETA_STEPS = 100
 _NUM_WARNINGS = 3
 
+_Recorded = tuple[JournalRecord, Event]
+E = TypeVar("E", bound=Event)
 State = Literal["starting", "running", "hanging", "stopped", "finished", "failed", "dead"]
-_STATE_AFTER: dict[str, State] = {
-    "attempt": "starting",
-    "start": "running",
-    "again": "running",
-    "stop": "stopped",
-    "end": "finished",
+_STATE_AFTER: dict[type[Event], State] = {
+    Attempt: "starting",
+    Start: "running",
+    StartAfterRewind: "running",
+    Stopped: "stopped",
+    Ended: "finished",
 }
 
 
@@ -108,25 +124,25 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     now_s = time.time() if now_s is None else now_s
     records = read_journal(folder / JOURNAL_NAME)
     beat_s = last_beat_s(folder / HEARTBEAT_NAME)
-    events = [record for record in records if record.kind == "event"]
-    attempt = _newest_attempt(records)
-    made = [record for record in attempt if record.kind == "step"]
-    start = _facts_of_last(events, "start")
+    events = [(record, event) for record in records if (event := event_of(record)) is not None]
+    replay = replayed(records)
+    made = _steps_of_newest_attempt(records)
+    start, attempt = _last(events, Start) or Start(), _last(events, Attempt) or Attempt()
     state, since_s = _state(folder, events, beat_s, now_s)
     is_live = state in ("starting", "running")
     figures = figures_of(records, beat_s, now_s)
     steps = figures.steps
-    step = (made[-1].step or 0) if made else int(start.get("step", 0))
-    num_steps = start.get("num_steps")
-    warnings = [Warned(record.time_s, record.text) for record in events if record.level == "warning"]
+    step = replay.position
+    num_steps = start.num_steps
+    warnings = [Warned(record.time_s, record.text) for record in records if record.level == "warning"]
     return StatusFacts(
         folder=str(folder),
         state=state,
         since_s=since_s,
         problem=_problem(folder) if state in ("failed", "dead") else None,
-        num_attempts=sum(record.name == "attempt" for record in events),
-        world_size=start.get("world_size"),
-        device=_facts_of_last(events, "attempt").get("gpu"),
+        num_attempts=replay.num_attempts,
+        world_size=start.world_size,
+        device=attempt.gpu,
         step=step,
         last_step_age_s=max(0.0, now_s - made[-1].time_s) if made else None,
         furthest_step=max([step, *steps]),
@@ -141,11 +157,13 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         validation=figures.validation,
         best_validation=figures.best_validation,
         final_validation=_final_validation(folder) if state == "finished" else None,
-        commit=_commit(events, step, now_s),
-        num_skipped_steps=len({record.facts["cursor"] for record in events if record.name == "skipped"}),
-        num_rewinds=sum(record.name == "rewind" for record in events),
-        num_damaged=sum(record.name == "damaged" for record in events),
-        stragglers=next((record.text for record in reversed(events) if record.name == "stragglers"), None),
+        commit=_newest_checkpoint(replay, now_s),
+        num_skipped_steps=len({event.cursor for _, event in events if isinstance(event, Skipped)}),
+        num_rewinds=sum(isinstance(event, Rewound) for _, event in events),
+        num_damaged=sum(isinstance(event, Damaged) for _, event in events),
+        stragglers=next(
+            (record.text for record, event in reversed(events) if isinstance(event, Stragglers)), None
+        ),
         num_warnings=len(warnings),
         warnings=warnings[-_NUM_WARNINGS:],
         goodput=figures.goodput,
@@ -153,15 +171,15 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
 
 
 def _state(
-    folder: Path, events: Sequence[JournalRecord], beat_s: float | None, now_s: float
+    folder: Path, events: Sequence[_Recorded], beat_s: float | None, now_s: float
 ) -> tuple[State, float]:
     """The state, and since when it holds."""
-    last = next((record for record in reversed(events) if record.name in _STATE_AFTER), None)
-    told: State = _STATE_AFTER[last.name] if last else "running"
-    told_s = last.time_s if last else now_s
-    if told in ("finished", "stopped") or (beat_s is not None and now_s - beat_s < STALE_S):
-        return told, told_s
-    silent_since_s = told_s if beat_s is None else max(beat_s, told_s)
+    last = next(((record, event) for record, event in reversed(events) if type(event) in _STATE_AFTER), None)
+    recorded: State = _STATE_AFTER[type(last[1])] if last else "running"
+    recorded_s = last[0].time_s if last else now_s
+    if recorded in ("finished", "stopped") or (beat_s is not None and now_s - beat_s < STALE_S):
+        return recorded, recorded_s
+    silent_since_s = recorded_s if beat_s is None else max(beat_s, recorded_s)
     if is_locked(folder / LOCK_NAME):
         return "hanging", silent_since_s
     return ("dead" if _problem(folder) is None else "failed"), silent_since_s
@@ -175,13 +193,18 @@ def _problem(folder: Path) -> str | None:
     return None
 
 
-def _newest_attempt(records: Sequence[JournalRecord]) -> Sequence[JournalRecord]:
-    begins = [index for index, record in enumerate(records) if record.name in ("attempt", "again")]
-    return records[begins[-1] :] if begins else records
+def _steps_of_newest_attempt(records: Sequence[JournalRecord]) -> list[JournalRecord]:
+    """The records of the steps since the last process began, or the last rewind."""
+    begins = [
+        index
+        for index, record in enumerate(records)
+        if isinstance(event_of(record), Attempt | StartAfterRewind)
+    ]
+    return [record for record in records[begins[-1] if begins else 0 :] if record.kind == "step"]
 
 
-def _facts_of_last(events: Sequence[JournalRecord], name: str) -> dict[str, Any]:
-    return next((record.facts for record in reversed(events) if record.name == name), {})
+def _last(events: Sequence[_Recorded], kind: type[E]) -> E | None:
+    return next((event for _, event in reversed(events) if isinstance(event, kind)), None)
 
 
 def _final_validation(folder: Path) -> dict[str, Any] | None:
@@ -205,15 +228,8 @@ def _left_s(made: Sequence[JournalRecord], step: int, num_steps: int | None) -> 
     return max(0.0, recent[-1].time_s - recent[0].time_s) / num_made * (num_steps - step)
 
 
-def _commit(events: Sequence[JournalRecord], step: int, now_s: float) -> Commit | None:
-    commits: list[JournalRecord] = []
-    for record in events:
-        if record.name == "commit":
-            commits.append(record)
-        elif record.name in ("rewind", "start"):
-            back_to = record.facts["to_step" if record.name == "rewind" else "step"]
-            commits = [one for one in commits if one.facts["step"] <= back_to]
-    if not commits:
+def _newest_checkpoint(replay: Replay, now_s: float) -> Commit | None:
+    if not replay.checkpoints:
         return None
-    at = int(commits[-1].facts["step"])
-    return Commit(at, max(0.0, now_s - commits[-1].time_s), max(0, step - at))
+    step, record = max(replay.checkpoints.items(), key=lambda one: one[0])
+    return Commit(step, max(0.0, now_s - record.time_s), max(0, replay.position - step))

@@ -63,9 +63,9 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
 
 def _data_step(begun: Path | None, step: int) -> int:
     """The data step that step `step` (from 0) of a pretraining consumed: another one behind a rewind."""
-    from pretrain.ledger.lineage import lineage_of
+    from pretrain.journal.replay import replayed
 
-    known = lineage_of(read_journal(begun / JOURNAL_NAME)).steps if begun is not None else {}
+    known = replayed(read_journal(begun / JOURNAL_NAME)).line() if begun is not None else {}
     return known[step + 1].cursor if step + 1 in known else step
 
 

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster.journal import JournalRecord
-from cluster.lineage import counting_steps
 from cluster.reporter import count_text, duration_text
 from pretrain.goodput.accounts import LABELS, Goodput
 from pretrain.goodput.ledger import goodput
+from pretrain.journal.events import Start, event_of
+from pretrain.journal.replay import counting_steps
 
 FINAL_VALIDATION = "final validation"
 VALIDATION_IN_TRAINING = "validation in training"
@@ -161,10 +162,10 @@ def share_text(seconds: float, wall_s: float) -> str:
 
 
 def _tokens_per_step(records: Sequence[JournalRecord]) -> int | None:
-    starts = [record.facts for record in records if record.name == "start"]
-    if not starts or not {"lanes", "segment_tokens"} <= starts[-1].keys():
+    starts = [event for record in records if isinstance(event := event_of(record), Start)]
+    if not starts or starts[-1].lanes is None or starts[-1].segment_tokens is None:
         return None
-    return int(starts[-1]["lanes"]) * int(starts[-1]["segment_tokens"])
+    return starts[-1].lanes * starts[-1].segment_tokens
 
 
 def _validations(

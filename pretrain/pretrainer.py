@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from cluster.errors import UserError
 from cluster.fault_points import fault_point
 from cluster.journal import Level, read_journal
-from cluster.lineage import PATIENCE_FACT
 from cluster.storage import write_document
 from data_prep.prepared import PreparedCorpus, open_prepared
 from pretrain.agreement import agreed, agreed_in_parts
@@ -35,7 +33,6 @@ from pretrain.engine.training_engine import TrainingEngine
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.figures import VALIDATION_BYTES_FACT
 from pretrain.health.divergence import (
-    EVENT_NAME,
     losses_text,
     rising_from,
     step_to_go_back_to,
@@ -47,14 +44,15 @@ from pretrain.health.spikes import Spike, SpikeDetector
 from pretrain.health.stop import StopRequest
 from pretrain.health.stragglers import OwnTime
 from pretrain.health.watchdog import Watchdog
-from pretrain.ledger.lineage import lineage_of
+from pretrain.journal import events
+from pretrain.journal.recorder import Recorder
+from pretrain.journal.replay import replayed
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
-from pretrain.recorder import Recorder
 from pretrain.resume import Origin, find_origin
 from pretrain.run import RESULT_NAME, Run
 from pretrain.schedule import learning_rate
@@ -140,7 +138,7 @@ class Pretrainer(Trainer):
             fault_point("start.restored")
         elif run.accepted and origin.num_attempts > 1:
             context.recorder.event(
-                "accepted: there is no checkpoint to compare with", "warning", name="accepted"
+                "accepted: there is no checkpoint to compare with", events.Accepted(), "warning"
             )
         checkpoints = CheckpointManager(
             run.checkpoints,
@@ -163,7 +161,7 @@ class Pretrainer(Trainer):
         """Take over everything that a checkpoint holds."""
         run = self._context.run
         for change in check_resumable(stored.identity, self._context.identity, run.accepted):
-            self._context.recorder.event(f"accepted: {change}", "warning", name="accepted", key=change.key)
+            self._context.recorder.event(f"accepted: {change}", events.Accepted(key=change.key), "warning")
         check_num_steps(stored.step, run.config)
         engine.restore(stored)
         self._memory = stored.memory(self._lanes).to(self._context.device)
@@ -186,21 +184,23 @@ class Pretrainer(Trainer):
             f"{where}: {dist.get_world_size()} workers, {config.precision}, ZeRO stage {config.zero_stage}, "
             f"{dist.get_backend()}"
         )
-        facts = {
-            "attempt": origin.num_attempts,
-            "step": state.step,
-            "cursor": state.cursor,
-            "commit": name,
-            "world_size": dist.get_world_size(),
-            "zero_stage": config.zero_stage,
-            "precision": config.precision,
-            "num_steps": config.num_steps,
-            "lanes": config.lanes,
-            "segment_tokens": config.segment_tokens,
-            "corpus": self._context.identity.corpus,
-            PATIENCE_FACT: config.health.spike_patience_steps if config.health.spikes == "rewind" else None,
-        }
-        self.recorder.begin(text, is_first=is_first_start, **facts)
+        start = (events.Start if is_first_start else events.StartAfterRewind)(
+            attempt=origin.num_attempts,
+            step=state.step,
+            cursor=state.cursor,
+            commit=name,
+            world_size=dist.get_world_size(),
+            zero_stage=config.zero_stage,
+            precision=config.precision,
+            num_steps=config.num_steps,
+            lanes=config.lanes,
+            segment_tokens=config.segment_tokens,
+            corpus=self._context.identity.corpus,
+            rewind_patience_steps=config.health.spike_patience_steps
+            if config.health.spikes == "rewind"
+            else None,
+        )
+        self.recorder.begin(text, start)
 
     def learning_rate(self, step: int) -> float:
         """As the schedule says."""
@@ -287,8 +287,8 @@ class Pretrainer(Trainer):
             f"loss rose to {spike.loss:.3f} in steps {spike.first_step} to {spike.last_step}, "
             f"{(spike.loss - spike.median) / spike.deviation:.0f} deviations above {spike.median:.3f}"
         )
-        steps = {"first_step": spike.first_step, "last_step": spike.last_step}
-        self.recorder.event(text, "warning", name="spike", **steps)
+        seen = events.SpikeSeen(first_step=spike.first_step, last_step=spike.last_step)
+        self.recorder.event(text, seen, "warning")
         return spikes == "rewind" and self._rewind(spike, text)
 
     def _compare_own_times(self, result: StepResult) -> None:
@@ -302,7 +302,7 @@ class Pretrainer(Trainer):
         if lagging:
             text += f"; lagging: worker {', '.join(map(str, lagging))}"
         level: Level = "warning" if lagging else "info"
-        self.recorder.event(text, level, name="stragglers", own_s=times.seconds_W, lagging=lagging)
+        self.recorder.event(text, events.Stragglers(own_s=times.seconds_W, lagging=lagging), level)
 
     def _rewind(self, spike: Spike, cause: str) -> bool:
         """Write the rewind down and drop the checkpoints behind its target; False when there is none to go back to."""
@@ -315,7 +315,7 @@ class Pretrainer(Trainer):
         elif back_to is None:
             refusal = "no commit from before the spike is left"
         if refusal or back_to is None:
-            self.recorder.event(f"not going back: {refusal}", "warning")
+            self.recorder.event(f"not going back: {refusal}", level="warning")
             return False
         skipped = range(self._cursors[spike.first_step], self._cursors[spike.last_step] + 1)
         rewind = Rewind(self.state.step, step_of(back_to) or 0, skipped.start, skipped.stop, cause)
@@ -330,8 +330,8 @@ class Pretrainer(Trainer):
         run, last_step = self._context.run, self.state.step
         self.checkpoints.wait()
 
-        def look() -> tuple[str, dict[str, int]]:
-            steps = lineage_of(read_journal(run.journal)).steps
+        def look() -> tuple[str, events.Diverged]:
+            steps = replayed(read_journal(run.journal)).line()
             first = streak_from(steps, last_step)
             rising = rising_from(steps, first, run.config.health)
             back_to = step_to_go_back_to(run.checkpoints, rising)
@@ -339,10 +339,10 @@ class Pretrainer(Trainer):
             if losses := losses_text(steps, first, rising):
                 text += f" (loss {losses})"
             text += f": {way_out(run.config, run.folder, back_to, len(step_folders(run.checkpoints)))}"
-            return text, {"first_step": first, "last_step": last_step, "back_to": back_to}
+            return text, events.Diverged(first_step=first, last_step=last_step, back_to=back_to)
 
-        text, facts = agreed(look)
-        self.recorder.event(text, "warning", name=EVENT_NAME, **facts)
+        text, diverged = agreed(look)
+        self.recorder.event(text, diverged, "warning")
         raise UserError(text)
 
     def _what_is_not_finite(self, first_step: int) -> str:
@@ -363,7 +363,7 @@ class Pretrainer(Trainer):
         watchdog.at(self.state.step - 1, "evaluate")
         with self.recorder.span("evaluation_s"):
             result = self._write_model()
-        self.recorder.end(f"trained to step {self.state.step}", name="end", step=self.state.step)
+        self.recorder.end(f"trained to step {self.state.step}", events.Ended(step=self.state.step))
         if dist.get_rank() == 0:
             write_document(context.run.folder / RESULT_NAME, result)
         dist.barrier()

@@ -11,7 +11,8 @@ from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.manager import newest_checkpoint
 from pretrain.health.divergence import pending_return
 from pretrain.health.rewinds import Rewinds, read_rewinds, record_rewind
-from pretrain.recorder import Recorder
+from pretrain.journal.events import Attempt, Rewound, event_of
+from pretrain.journal.recorder import Recorder
 from pretrain.run import Run
 
 
@@ -34,13 +35,14 @@ def find_origin(run: Run, recorder: Recorder) -> Origin:
     remove_unfinished(run.checkpoints)
     _remove_void(run.checkpoints, rewinds)
     records = read_journal(run.journal)
+    events = [event_of(record) for record in records]
     back_to = pending_return(records)
     checkpoint = newest_checkpoint(run.checkpoints, recorder, back_to)
     if back_to is not None:
         discard_newer(run.checkpoints, back_to)
-    for rewind in rewinds.rewinds[sum(record.name == "rewind" for record in records) :]:
+    for rewind in rewinds.rewinds[sum(isinstance(event, Rewound) for event in events) :]:
         record_rewind(recorder, rewind)  # a kill came between the file and the journal
-    return Origin(sum(record.name == "attempt" for record in records), checkpoint, rewinds)
+    return Origin(sum(isinstance(event, Attempt) for event in events), checkpoint, rewinds)
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:

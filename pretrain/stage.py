@@ -13,6 +13,7 @@ from cluster.storage import read_document, write_document
 from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
+from pretrain.journal.events import Start, event_of
 from pretrain.ray_workers import Workers
 from pretrain.run import PREP_NAME, RESULT_NAME, Run
 from pretrain.worker import work
@@ -101,5 +102,5 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 def _resumed_from(records: list[JournalRecord]) -> list[int]:
     """The steps at which the run went on after an interruption."""
-    starts = [record.facts for record in records if record.name in ("start", "again")]
-    return [facts["step"] for facts in starts if facts["commit"] is not None]
+    starts = [event for record in records if isinstance(event := event_of(record), Start)]
+    return [start.step for start in starts if start.commit is not None]

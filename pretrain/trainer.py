@@ -22,8 +22,9 @@ from pretrain.checkpoint.manager import CheckpointManager
 from pretrain.checkpoint.snapshot import Snapshot
 from pretrain.engine.module_engine import ModuleEngine
 from pretrain.health.stop import StopRequest
+from pretrain.journal.events import Skipped, SuspectData
+from pretrain.journal.recorder import Recorder
 from pretrain.randomness import seed_dropout
-from pretrain.recorder import Recorder
 
 OnPhase = Callable[[int, str, int], None]
 """Called with the step, the phase of it that begins, and the number of the micro-batch: a watchdog's `at`."""
@@ -297,12 +298,13 @@ class Trainer(ABC):
         state.skipped.append(result)
         self.recorder.event(
             f"step {result.step} was not applied: its {result.not_finite} is not finite",
+            Skipped(
+                step=result.step,
+                cursor=result.cursor,
+                cause=result.not_finite,
+                documents=self.documents(result.cursor),
+            ),
             "warning",
-            name="skipped",
-            step=result.step,
-            cursor=result.cursor,
-            cause=result.not_finite,
-            documents=self.documents(result.cursor),
         )
         if len(state.skipped) >= self.config.max_skipped_steps:
             self.fail()
@@ -313,11 +315,8 @@ class Trainer(ABC):
             self.recorder.event(
                 f"step {skipped.step} alone was not finite, so what it read may be the cause; first document in it: "
                 f"{documents[0]}",
+                SuspectData(step=skipped.step, cursor=skipped.cursor, documents=documents),
                 "warning",
-                name="suspect_data",
-                step=skipped.step,
-                cursor=skipped.cursor,
-                documents=documents,
             )
 
     def _save(self, reason: str) -> None:

@@ -15,9 +15,10 @@ from pretrain.config import PretrainConfig
 from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
+from pretrain.journal.events import Hang, Stopped
+from pretrain.journal.recorder import Recorder
 from pretrain.pretrainer import Pretrainer, RunContext
 from pretrain.ray_workers import is_first_of_node, joined
-from pretrain.recorder import Recorder
 from pretrain.run import Run
 from pretrain.trainer import Outcome
 
@@ -48,7 +49,7 @@ def train(run: Run, device: torch.device) -> None:
                 outcome = trainer.train()
                 step = trainer.state.step
                 if outcome is Outcome.STOPPED:
-                    context.recorder.end(f"stopped after step {step}", name="stop", step=step)
+                    context.recorder.end(f"stopped after step {step}", Stopped(step=step))
                 elif outcome is Outcome.FINISHED:
                     trainer.finish()
             finally:
@@ -79,7 +80,7 @@ def _opened(run: Run, device: torch.device) -> Iterator[RunContext]:
             recorder = Recorder(journal)
             fault_point("attempt.recorded")
             if hang := take_hang_report(run.folder):
-                recorder.event(hang, "warning", name="hang")
+                recorder.event(hang, Hang(), "warning")
         stack.callback(recorder.close)
         dist.barrier()
         stop = stack.enter_context(stop_requests(run.folder, looks_for_file=rank == 0))

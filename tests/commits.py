@@ -14,6 +14,7 @@ from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.writer import CommitWriter
 from pretrain.config import CheckpointConfig, PretrainConfig
 from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece
+from pretrain.journal.events import Event
 from pretrain.model.config import ModelConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.weights import ModelDescription
@@ -109,6 +110,6 @@ def begin_one(
     return writer.begin(own, TOKEN, static if rank == 0 else None, "cadence")
 
 
-def fail_on_warning(text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
+def fail_on_warning(text: str, event: Event, level: Level) -> None:
     """For what goes well."""
     assert level == "info", text

@@ -4,6 +4,7 @@ import time
 
 from cluster.journal import Journal
 from pretrain.health.stop import StopRequest
+from pretrain.journal.events import Judging
 
 _TELL_EVERY_S = 10.0
 
@@ -30,4 +31,4 @@ class Watch:
 
     def _tell(self, text: str) -> None:
         if self._journal is not None:
-            self._journal.event(text, name="judging", num_items=self._num_items)
+            self._journal.event(text, name=Judging.name, num_items=self._num_items)

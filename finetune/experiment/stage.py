@@ -16,6 +16,7 @@ from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
 from finetune.experiment.reuse import job_identity, sort_jobs
 from finetune.training.config import rate_name
+from pretrain.journal.events import Judging, Start, event_of
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
@@ -112,12 +113,13 @@ def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterat
 
 def _show(name: str, bar: Bar, num_steps: int, reporter: Reporter, record: JournalRecord) -> None:
     if record.kind == "event":
-        if record.name == "start":
-            bar.update(record.facts["step"])
-        elif record.name == "judging":
-            bar.update(num_steps, record.text)
-        elif record.level == "warning":
-            reporter.warn(f"{name}: {record.text}")
+        match event_of(record):
+            case Start() as start:
+                bar.update(start.step)
+            case Judging():
+                bar.update(num_steps, record.text)
+            case _ if record.level == "warning":
+                reporter.warn(f"{name}: {record.text}")
         return
     if record.step is not None:
         bar.update(record.step, f"loss {record.metrics.get('loss', float('nan')):.2f}")

@@ -26,7 +26,8 @@ from pretrain.engine.module_engine import ModuleEngine
 from pretrain.engine.settings import EngineSettings
 from pretrain.health.stop import StopRequest
 from pretrain.inference.finite import NotFinite
-from pretrain.recorder import Recorder
+from pretrain.journal.events import Start
+from pretrain.journal.recorder import Recorder
 from pretrain.trainer import (
     Outcome,
     StepData,
@@ -117,7 +118,7 @@ class Finetuner(Trainer):
         limits = TrainerConfig(seed, config.steps, config.evaluate_every_steps, _MAX_SKIPPED_STEPS)
         super().__init__(limits, engine, state, manager, recorder, stop)
         where = f"resuming from {newest.name}" if newest is not None else "starting at step 0"
-        recorder.begin(where, is_first=True, step=state.step)
+        recorder.begin(where, Start(step=state.step))
 
     @property
     def is_finished(self) -> bool:

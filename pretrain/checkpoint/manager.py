@@ -4,18 +4,17 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
 from cluster.errors import UserError
-from cluster.journal import Level
 from pretrain.agreement import agreed
 from pretrain.checkpoint.finding import Damaged, newest_valid
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.writer import CommitWriter
 from pretrain.config import CheckpointConfig
-from pretrain.recorder import Recorder
+from pretrain.journal import events
+from pretrain.journal.recorder import Recorder
 
 
 class CheckpointManager:
@@ -44,7 +43,7 @@ class CheckpointManager:
             dist.get_rank(),
             dist.get_world_size(),
             config,
-            self._record,
+            recorder.event,
             resumed_step=resumed_step,
             steps_are_recorded=recorder.sync,
             # The writer gives up by itself when a part does not come, so waiting for it is no hang.
@@ -84,9 +83,6 @@ class CheckpointManager:
                 "the disk and give the same command again, which resumes from the checkpoint before it"
             )
 
-    def _record(self, text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
-        self._recorder.event(text, level, name, **facts)
-
 
 def newest_checkpoint(folder: Path, recorder: Recorder, up_to_step: int | None = None) -> Path | None:
     """The checkpoint to resume from, None before the first; damaged ones are recorded and passed over.
@@ -95,8 +91,7 @@ def newest_checkpoint(folder: Path, recorder: Recorder, up_to_step: int | None =
     """
 
     def record(damaged: Damaged) -> None:
-        recorder.event(
-            str(damaged), "warning", name="damaged", commit=damaged.commit, problem=damaged.problem
-        )
+        event = events.Damaged(commit=damaged.commit, problem=damaged.problem)
+        recorder.event(str(damaged), event, "warning")
 
     return newest_valid(folder, record, up_to_step)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,9 +18,16 @@ from pretrain.checkpoint.publishing import abandon, publish, temporary_folder
 from pretrain.checkpoint.retention import doomed_commits
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.config import CheckpointConfig
+from pretrain.journal.events import (
+    CheckpointFailed,
+    CheckpointKept,
+    CheckpointWaited,
+    CheckpointWritten,
+    Event,
+)
 
-OnEvent = Callable[[str, Level, str, dict[str, Any]], None]
-"""Told text, level, name and facts for the journal, from a thread of rank 0."""
+OnEvent = Callable[[str, Event, Level], None]
+"""Called with what the journal shall have, from a thread of rank 0."""
 
 _PART_TIMEOUT_S = 1800.0
 _ON_WAIT_EVERY_S = 1.0
@@ -103,7 +109,7 @@ class CommitWriter:
         self.wait()
         waited_s = time.monotonic() - began_s
         if waited_s >= _LONG_WAIT_S and self._rank == 0:
-            self._tell_wait(snapshot.step, waited_s)
+            self._report_wait(snapshot.step, waited_s)
         if snapshot.memory is not None:
             snapshot = replace(snapshot, memory=snapshot.memory.to(torch.device("cpu")))
         stall_s = copy_s + time.monotonic() - began_s
@@ -175,46 +181,43 @@ class CommitWriter:
         except (OSError, UserError, SaveError) as error:
             abandon(save.temporary)
             self._abandoned.append(save.temporary)
-            self._tell_failure(save, first_line(error))
+            self._report_failure(save, first_line(error))
             return
         self.newest_step = step
         self._sound_steps.add(step)
         self._damaged_steps.discard(step)
-        self._tell_commit(save, listing.size_bytes)
+        self._report_checkpoint(save, listing.size_bytes)
         self._drop_old(step)
 
-    def _tell_commit(self, save: _Save, size_bytes: int) -> None:
+    def _report_checkpoint(self, save: _Save, size_bytes: int) -> None:
         write_s = time.monotonic() - save.began_s
         self._on_event(
             f"checkpoint {save.final.name}: {size_bytes / 1e6:.1f} MB written in {write_s:.1f} s",
+            CheckpointWritten(
+                step=save.snapshot.step,
+                cursor=save.snapshot.cursor,
+                stall_s=save.stall_s,
+                write_s=write_s,
+                bytes=size_bytes,
+                reason=save.reason,
+            ),
             "info",
-            "commit",
-            {
-                "step": save.snapshot.step,
-                "cursor": save.snapshot.cursor,
-                "stall_s": save.stall_s,
-                "write_s": write_s,
-                "bytes": size_bytes,
-                "reason": save.reason,
-            },
         )
 
-    def _tell_failure(self, save: _Save, problem: str) -> None:
+    def _report_failure(self, save: _Save, problem: str) -> None:
         self._on_event(
             f"checkpoint {save.final.name} could not be written ({problem}): training goes on, earlier checkpoints "
             "stand, the next is tried when it is due",
+            CheckpointFailed(step=save.snapshot.step, cursor=save.snapshot.cursor, problem=problem),
             "warning",
-            "commit_failed",
-            {"step": save.snapshot.step, "cursor": save.snapshot.cursor, "problem": problem},
         )
 
-    def _tell_wait(self, step: int, waited_s: float) -> None:
+    def _report_wait(self, step: int, waited_s: float) -> None:
         self._on_event(
             f"step {step} waited {waited_s:.1f} s for the checkpoint before it to be written: raise "
             "checkpoint.every_steps or use a faster disk",
+            CheckpointWaited(step=step, waited_s=waited_s),
             "warning",
-            "commit_waited",
-            {"step": step, "waited_s": waited_s},
         )
 
     def _drop_old(self, newest_step: int) -> None:
@@ -227,7 +230,6 @@ class CommitWriter:
             except OSError as error:
                 self._on_event(
                     f"checkpoint {folder.name} could not be removed ({first_line(error)}): remove it by hand",
+                    CheckpointKept(step=step_of(folder), problem=first_line(error)),
                     "warning",
-                    "commit_kept",
-                    {"step": step_of(folder), "problem": first_line(error)},
                 )

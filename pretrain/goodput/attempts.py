@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cluster.heartbeat import Heartbeat, process_started_s
 from cluster.journal import Journal
+from pretrain.journal.events import Attempt
 
 HEARTBEAT_NAME = "heartbeat"
 
@@ -22,12 +23,15 @@ def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
 
     host = socket.gethostname()
     with Heartbeat(folder / HEARTBEAT_NAME) as heartbeat:
-        journal.event(
-            f"process {os.getpid()} on {host} takes the run up",
-            name="attempt",
+        attempt = Attempt(
             process_started_s=process_started_s(),
             previous_beat_s=heartbeat.previous_beat_s,
             host=host,
             gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        )
+        journal.event(
+            f"process {os.getpid()} on {host} begins to work on the run",
+            name=attempt.name,
+            **attempt.facts(),
         )
         yield

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from cluster.heartbeat import STALE_S
 from cluster.journal import JournalRecord
 from pretrain.goodput.accounts import Goodput, Parts, sum_of
+from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped, event_of
+from pretrain.journal.replay import Change, Replay
 
 Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
 _MEASURED = ("save_s", "data_s", "evaluation_s", "compute_s")
@@ -49,33 +51,34 @@ class _Ledger:
         self.spans: list[Parts] = []
         self.steps: dict[int, Parts] = {}
         """The steps that count, by number: a rewind can take these back."""
-        self.last_step = 0
-        """The highest of them."""
+        self.replay = Replay()
         self.first_s = self.mark_s = 0.0
         self.clock_lag_s = 0.0
         """By how much clocks were set back until the mark."""
         self.num_attempts = 0
         self.unexplained_s = 0.0
-        self._at_step = 0
-        """The last step of this attempt."""
-        self._is_again = False
-        """Whether that had been recorded before."""
 
     def take(self, record: JournalRecord) -> None:
         """Move the mark to `record`, if it is of a kind that says how time was spent."""
-        facts = record.facts
-        if record.kind == "step" and record.step is not None:
-            self._take_step(record.step, self._time_of(record), facts)
-        elif record.name == "attempt" or (record.name == "start" and self.phase != "starting"):
-            self._begin(self._time_of(record), facts)
-        elif record.name == "rewind":
-            self._rewind(self._time_of(record), facts["to_step"])
-        elif record.name in ("stop", "end"):
-            self._end(self._time_of(record), facts, "finished" if record.name == "end" else "stopped")
-        if record.name == "start":
-            self._charge("startup_s", self._time_of(record))
-            self.phase = "started"
-            self._at_step = facts.get("step", 0)
+        change = self.replay.take(record)
+        if change.made is not None:
+            self._take_step(change, self._time_of(record), record.facts)
+            return
+        match event_of(record):
+            case Attempt() as attempt:
+                self._begin(self._time_of(record), attempt)
+            case Start() as start if not isinstance(start, StartAfterRewind):
+                if self.phase != "starting":
+                    self._begin(self._time_of(record), Attempt())
+                self._charge("startup_s", self._time_of(record))
+                self.phase = "started"
+                self._make_lost(change)
+            case Rewound():
+                self._rewind(self._time_of(record), change)
+            case Stopped():
+                self._end(self._time_of(record), record.facts, "stopped")
+            case Ended():
+                self._end(self._time_of(record), record.facts, "finished")
 
     def close(self, last_beat_s: float | None, now_s: float) -> None:
         """Move the mark to the run's end, or to now if it has none."""
@@ -88,36 +91,35 @@ class _Ledger:
             self._charge_phase(last_beat_s + self.clock_lag_s, is_alive=False)
         self._charge("down_s", end_s)
 
-    def _begin(self, written_s: float, facts: dict[str, Any]) -> None:
+    def _begin(self, written_s: float, attempt: Attempt) -> None:
         """A new attempt: what the one before did until its last beat, then nothing until this process began."""
-        began_s = min(facts.get("process_started_s", written_s) + self.clock_lag_s, written_s)
+        started_s = written_s if attempt.process_started_s is None else attempt.process_started_s
+        began_s = min(started_s + self.clock_lag_s, written_s)
         if self.num_attempts == 0:
             self.first_s = self.mark_s = began_s
-        if (last_beat_s := facts.get("previous_beat_s")) is not None:
-            self._charge_phase(min(last_beat_s + self.clock_lag_s, written_s), is_alive=False)
+        if attempt.previous_beat_s is not None:
+            self._charge_phase(min(attempt.previous_beat_s + self.clock_lag_s, written_s), is_alive=False)
         self._charge("down_s", began_s)
         self.phase = "starting"
         self.num_attempts += 1
-        self._at_step = -1
 
-    def _take_step(self, step: int, written_s: float, facts: dict[str, Any]) -> None:
+    def _take_step(self, change: Change, written_s: float, facts: dict[str, Any]) -> None:
+        assert change.made
+        step = change.made.step
         if self.num_attempts == 0:
-            self._begin(written_s, {})
+            self._begin(written_s, Attempt())
         if self.phase != "stepping":
             # An attempt starts, or goes back, until its first step begins.
             began_s = min(facts.get("began_s", self.mark_s) + self.clock_lag_s, written_s)
             self._charge("lost_s" if self.phase == "rewinding" else "startup_s", began_s)
             self.phase = "stepping"
-        if step != self._at_step:
-            self._at_step, self._is_again = step, step <= self.last_step
         span = self._split(written_s - self.mark_s, facts)
         self.mark_s = written_s
-        if self._is_again:
+        if change.is_repeated:
             self.spans.append(Parts(lost_s=span.total_s))
             return
         # An evaluation may come after its step in a record of its own.
         self.steps[step] = sum_of([span, self.steps.get(step, Parts())])
-        self.last_step = step
 
     def _split(self, span_s: float, facts: dict[str, Any]) -> Parts:
         """What was measured, cut to the span; what is left over is compute."""
@@ -129,16 +131,19 @@ class _Ledger:
             left_s -= parts[name]
         return Parts(compute_s=left_s, **parts)
 
-    def _rewind(self, written_s: float, to_step: int) -> None:
-        # One that a kill cut short is told by the next start.
+    def _rewind(self, written_s: float, change: Change) -> None:
+        # One that a kill cut short is recorded by the next start.
         is_starting = self.phase == "starting"
         self._charge("startup_s" if is_starting else "lost_s", written_s)
-        for step in [step for step in self.steps if step > to_step]:
-            self.spans.append(Parts(lost_s=self.steps.pop(step).total_s))
-        self.last_step = min(self.last_step, to_step)
+        self._make_lost(change)
         if not is_starting:
-            self._at_step = to_step
             self.phase = "rewinding"
+
+    def _make_lost(self, change: Change) -> None:
+        """The time of steps that are void was lost work."""
+        for made in change.void:
+            if (parts := self.steps.pop(made.step, None)) is not None:
+                self.spans.append(Parts(lost_s=parts.total_s))
 
     def _end(self, written_s: float, facts: dict[str, Any], phase: Phase) -> None:
         """The attempt's last save, and the evaluation of a finished run."""
@@ -153,7 +158,7 @@ class _Ledger:
         if self.phase == "starting":
             self._charge("startup_s", until_s)
         elif self.phase in ("started", "stepping"):
-            is_new = is_alive and self._at_step >= self.last_step
+            is_new = is_alive and self.replay.position >= self.replay.last_step
             self._charge("compute_s" if is_new else "lost_s", until_s)
         elif self.phase == "rewinding":
             self._charge("lost_s", until_s)

@@ -15,19 +15,18 @@ from pretrain.checkpoint.finding import last_valid_before
 from pretrain.checkpoint.listing import step_name, step_of
 from pretrain.config import HealthConfig, PretrainConfig
 from pretrain.health.spikes import SpikeDetector
-from pretrain.ledger.lineage import LedgerStep
+from pretrain.journal.events import Diverged, Ended, Start, Stopped, event_of
+from pretrain.journal.replay import MadeStep
 from pretrain.schedule import ScheduleConfig
 
-EVENT_NAME = "diverged"
 _LOOKED_AT_STEPS = 2000
 """A rise of the loss does not take longer."""
 _NOTHING_LEARNT = 1.1
 """Losses above so many times the first step's are worse than those of a model that has learnt nothing."""
 _TOLD_STEPS = 3
-_STARTS = ("start", "again", "stop", "end")
 
 
-def streak_from(steps: Mapping[int, LedgerStep], last_step: int) -> int:
+def streak_from(steps: Mapping[int, MadeStep], last_step: int) -> int:
     """The first of the steps in a row up to `last_step` that were not applied; `last_step` + 1 where it was."""
     first = last_step + 1
     while first - 1 in steps and not steps[first - 1].applied:
@@ -35,7 +34,7 @@ def streak_from(steps: Mapping[int, LedgerStep], last_step: int) -> int:
     return first
 
 
-def rising_from(steps: Mapping[int, LedgerStep], first_step: int, health: HealthConfig) -> int:
+def rising_from(steps: Mapping[int, MadeStep], first_step: int, health: HealthConfig) -> int:
     """The first of the steps directly before `first_step` whose losses were high; `first_step` where none was.
 
     High is what the rule for loss spikes calls high, or more than a model loses that has learnt nothing.
@@ -59,11 +58,12 @@ def step_to_go_back_to(checkpoints: Path, rising_from_step: int) -> int:
 
 def pending_return(records: Sequence[JournalRecord]) -> int | None:
     """The step to go back to at this start; None where the attempt before it did not end by diverging."""
-    last = next((one for one in reversed(records) if one.name in (EVENT_NAME, *_STARTS)), None)
-    return int(last.facts["back_to"]) if last is not None and last.name == EVENT_NAME else None
+    events = (event_of(record) for record in reversed(records))
+    last = next((one for one in events if isinstance(one, Diverged | Start | Stopped | Ended)), None)
+    return last.back_to if isinstance(last, Diverged) else None
 
 
-def losses_text(steps: Mapping[int, LedgerStep], first_step: int, rising_from_step: int) -> str:
+def losses_text(steps: Mapping[int, MadeStep], first_step: int, rising_from_step: int) -> str:
     """The losses from the last normal one on, as far as they were finite; empty where there were none."""
     told = [
         made for made in steps.values() if made.applied and rising_from_step - 1 <= made.step < first_step

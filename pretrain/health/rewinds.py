@@ -12,7 +12,8 @@ from pathlib import Path
 from cluster.errors import UserError
 from cluster.storage import fingerprint, write_json
 from pretrain.checkpoint.listing import step_name
-from pretrain.recorder import Recorder
+from pretrain.journal.events import Rewound
+from pretrain.journal.recorder import Recorder
 
 _NAME = "rewinds.json"
 
@@ -85,8 +86,6 @@ def record_rewind(recorder: Recorder, rewind: Rewind) -> None:
     recorder.event(
         f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
         f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",
+        Rewound(to_commit=step_name(rewind.to_step), **asdict(rewind)),
         "warning",
-        name="rewind",
-        to_commit=step_name(rewind.to_step),
-        **asdict(rewind),
     )

@@ -21,7 +21,7 @@ from pretrain.checkpoint.finding import STATE_NAME, problem_of
 from pretrain.checkpoint.listing import step_of
 from pretrain.data.epochs import Epoch
 from pretrain.data.lanes import BlockRange, LaneReader
-from pretrain.ledger.lineage import Lineage
+from pretrain.ledger.books import Books
 
 _MOST_TOLD = 20
 
@@ -55,27 +55,27 @@ class Audit:
         return asdict(self) | {"balances": not self.problems}
 
 
-def audit(lineage: Lineage, reader: LaneReader) -> Audit:
+def audit(books: Books, reader: LaneReader) -> Audit:
     """Check a run's books against what the corpus says its steps read; opens no block."""
     step_tokens = reader.lanes * reader.segment_tokens
-    cursors = np.array([made.cursor for made in lineage.steps.values()], dtype=np.int64)
+    cursors = np.array([made.cursor for made in books.steps.values()], dtype=np.int64)
     end = int(cursors.max()) + 1 if len(cursors) else 0
-    passed = {cursor for start, stop in lineage.skipped for cursor in range(start, stop) if cursor < end}
+    passed = {cursor for start, stop in books.skipped for cursor in range(start, stop) if cursor < end}
     surplus = np.bincount(cursors, minlength=end) - 1
     surplus[sorted(passed)] += 1
     epochs = _epochs_before(reader, end)
     problems = [
-        *lineage.problems,
+        *books.problems,
         *(f"data step {cursor} was consumed by no step" for cursor in np.flatnonzero(surplus < 0)),
         *(f"data step {cursor} was consumed more than once" for cursor in np.flatnonzero(surplus > 0)),
-        *_disorder(lineage),
+        *_disorder(books),
         *(problem for epoch in epochs for problem in _overlaps(reader, epoch)),
     ]
     return Audit(
-        num_steps=len(lineage.steps),
-        num_attempts=lineage.num_attempts,
-        num_remade_steps=lineage.num_remade,
-        num_unapplied_steps=sum(not made.applied for made in lineage.steps.values()),
+        num_steps=len(books.steps),
+        num_attempts=books.num_attempts,
+        num_remade_steps=books.num_remade,
+        num_unapplied_steps=sum(not made.applied for made in books.steps.values()),
         tokens_consumed=len(cursors) * step_tokens,
         tokens_passed_over=len(passed) * step_tokens,
         tokens_lost=int(-surplus[surplus < 0].sum()) * step_tokens,
@@ -84,13 +84,13 @@ def audit(lineage: Lineage, reader: LaneReader) -> Audit:
         tail_tokens=sum(
             epoch.num_tokens - epoch.num_steps * step_tokens for epoch in epochs if epoch.end_step <= end
         ),
-        num_incomparable_steps=len(lineage.steps) - len(lineage.comparable_steps),
+        num_incomparable_steps=len(books.steps) - len(books.comparable_steps),
         problems=problems[:_MOST_TOLD]
         + ([f"and {len(problems) - _MOST_TOLD} more"] * (len(problems) > _MOST_TOLD)),
     )
 
 
-def missing_steps(lineage: Lineage, commits: Sequence[Path]) -> Iterator[str]:
+def missing_steps(books: Books, commits: Sequence[Path]) -> Iterator[str]:
     """Steps of the newest sound commit that the journal does not know, or knows to have ended at other data.
 
     The journal has the steps of a commit on disk before there is the commit, so `commits`, the newest first, must have
@@ -98,10 +98,10 @@ def missing_steps(lineage: Lineage, commits: Sequence[Path]) -> Iterator[str]:
     """
     for commit in commits:
         step = step_of(commit) or 0
-        if step > lineage.last_step:
+        if step > books.last_step:
             if problem_of(commit) is None:
                 yield (
-                    f"the checkpoint of step {step} is there, but the journal knows steps up to {lineage.last_step} "
+                    f"the checkpoint of step {step} is there, but the journal has steps up to {books.last_step} "
                     "only: it was cut short"
                 )
                 return
@@ -110,15 +110,15 @@ def missing_steps(lineage: Lineage, commits: Sequence[Path]) -> Iterator[str]:
             cursor = int(read_document(commit / STATE_NAME)["cursor"])
         except (OSError, UserError, KeyError, TypeError, ValueError):
             continue  # damaged, or dropped
-        if lineage.commits.get(step, cursor) != cursor:
-            yield f"the checkpoint of step {step} goes on at data step {cursor}, not {lineage.commits[step]}"
+        if books.checkpoints.get(step, cursor) != cursor:
+            yield f"the checkpoint of step {step} goes on at data step {cursor}, not {books.checkpoints[step]}"
         return
 
 
-def check_digests(lineage: Lineage, reader: LaneReader, steps: Sequence[int]) -> Iterator[str]:
+def check_digests(books: Books, reader: LaneReader, steps: Sequence[int]) -> Iterator[str]:
     """Read what `steps` consumed from the shards; says where it is not what their digests tell."""
     for step in steps:
-        made = lineage.steps[step]
+        made = books.steps[step]
         if step_digest(reader, made.cursor) != made.digest:
             yield f"step {step}: the shards' tokens of data step {made.cursor} are not those that it read"
 
@@ -139,20 +139,16 @@ def _epochs_before(reader: LaneReader, end: int) -> list[Epoch]:
     return epochs
 
 
-def _disorder(lineage: Lineage) -> Iterable[str]:
+def _disorder(books: Books) -> Iterable[str]:
     """Steps that consume earlier data than the one before, and commits that go on at another place."""
-    made = list(lineage.steps.values())
+    made = list(books.steps.values())
     for earlier, later in zip(made, made[1:], strict=False):
         if later.cursor <= earlier.cursor:
             yield f"step {later.step} consumed data step {later.cursor}, step {earlier.step} data step {earlier.cursor}"
-    for step, cursor in lineage.commits.items():
-        after = lineage.steps.get(step + 1)
+    for step, cursor in books.checkpoints.items():
+        after = books.steps.get(step + 1)
         # A rewind behind the commit may have moved the next step on.
-        if (
-            step not in lineage.steps
-            or cursor <= lineage.steps[step].cursor
-            or (after and after.cursor < cursor)
-        ):
+        if step not in books.steps or cursor <= books.steps[step].cursor or (after and after.cursor < cursor):
             yield f"the commit of step {step} goes on at data step {cursor}, which does not follow what it consumed"
 
 

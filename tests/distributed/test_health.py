@@ -10,7 +10,7 @@ import pytest
 
 from cluster.journal import JournalRecord, read_journal
 from pretrain.checkpoint.reading import open_commit
-from pretrain.ledger.lineage import lineage_of
+from pretrain.ledger.books import books_of
 from tests.distributed.workers import Workers, final_state, small_config
 
 _STEPS = 12
@@ -100,12 +100,12 @@ def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
     assert events(folder, "start")[-1].facts["step"] == sound_steps
     assert open_commit(folder / "checkpoints" / "step-00000020").adam_steps == 20
     assert losses(folder)[20] < losses(folder)[1] < 8
-    assert lineage_of(read_journal(folder / "journal.jsonl")).problems == []
+    assert books_of(read_journal(folder / "journal.jsonl")).problems == []
 
 
 def losses(folder: Path) -> dict[int, float]:
     """Of every step of the line that made the model."""
-    steps = lineage_of(read_journal(folder / "journal.jsonl")).steps
+    steps = books_of(read_journal(folder / "journal.jsonl")).steps
     return {number: made.loss for number, made in steps.items()}
 
 

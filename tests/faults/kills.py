@@ -10,7 +10,7 @@ from data_prep.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
 from pretrain.ledger.audit import audit, check_digests
-from pretrain.ledger.lineage import lineage_of
+from pretrain.ledger.books import books_of
 from tests.distributed.workers import Workers, small_config
 
 KILLED = -9
@@ -71,11 +71,11 @@ class Run:
         reader = LaneReader(
             open_prepared(self.prep_folder), "train", self.config.lanes, self.config.segment_tokens, seed=3
         )
-        lineage = lineage_of(read_journal(self.folder / "journal.jsonl"))
-        found = audit(lineage, reader)
+        books = books_of(read_journal(self.folder / "journal.jsonl"))
+        found = audit(books, reader)
         if found.num_steps != self.config.num_steps:
             found.problems.append(f"{found.num_steps} steps in the books")
-        return [*found.problems, *check_digests(lineage, reader, list(lineage.steps))]
+        return [*found.problems, *check_digests(books, reader, list(books.steps))]
 
     def num_starts_told(self) -> int:
         """How often the journal says that a process began."""

@@ -12,13 +12,15 @@ import pytest
 
 from cluster.errors import UserError
 from cluster.sqlite_store import BrokenStoreError, make_ready, set_aside
-from tests.unit.cluster.feeding import make_store
+from tests.unit.pipeline.mlflow.feeding import make_store
 
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.cluster.feeding", "mlflow.store.tracking.sqlalchemy_store"])
+    context.set_forkserver_preload(
+        ["tests.unit.pipeline.mlflow.feeding", "mlflow.store.tracking.sqlalchemy_store"]
+    )
     return context
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from cluster.reporter import Reporter
 from cluster.storage import write_json
-from cluster.tracking import Tracking
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.champion import register_best
 from pipeline.graph import Stage, Step
+from pipeline.mlflow_tracking import Tracking
 from pipeline.run_sections import PlaceConfig
 
 

@@ -89,7 +89,7 @@ def test_a_run_whose_process_died_before_it_could_note_it_is_ended(
     out: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even when the folder is of another key by then."""
-    from cluster.tracking import Tracking
+    from pipeline.mlflow_tracking import Tracking
 
     (out / NOTE_NAME).unlink(missing_ok=True)
     begin, run_ids = Tracking.parent_run, []

@@ -86,7 +86,7 @@ def test_a_failed_stage_is_resumed_in_the_same_mlflow_run(
 def test_what_mlflow_missed_is_handed_in_by_the_next_command(
     toy: ToyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cluster.tracking import Tracking
+    from pipeline.mlflow_tracking import Tracking
 
     def broken(*_arguments: object, **_named: object) -> None:
         raise ConnectionError("the store is gone")

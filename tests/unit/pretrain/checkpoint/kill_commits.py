@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from pretrain.checkpoint.listing import step_of
 from pretrain.checkpoint.reading import open_commit
 from pretrain.checkpoint.writer import CommitWriter
 from pretrain.config import CheckpointConfig
+from pretrain.journal.events import CheckpointWaited, CheckpointWritten, Event
 from tests.commits import STATIC, snapshot_of, write_commit
 
 _RANKS = 2
@@ -133,14 +133,14 @@ def _train(rank: int, checkpoints: Path, origin: Path, token: str, keep: Checkpo
     commit = open_commit(origin)
     weights = {name: commit.master(name) for name in commit.names}
 
-    def tell(text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
-        if name == "commit_waited":  # the machine is busy
+    def report(text: str, event: Event, level: Level) -> None:
+        if isinstance(event, CheckpointWaited):  # the machine is busy
             return
-        assert name == "commit", text
+        assert isinstance(event, CheckpointWritten), text
         with (checkpoints / "told").open("a") as file:
-            file.write(f"{facts['step']}\n")
+            file.write(f"{event.step}\n")
 
-    writer = CommitWriter(checkpoints, rank, _RANKS, keep, tell, resumed_step=commit.step)
+    writer = CommitWriter(checkpoints, rank, _RANKS, keep, report, resumed_step=commit.step)
     for step in range(commit.step + 1, _LAST_STEP + 1):
         weights = _advanced(weights, step)
         snapshot = snapshot_of(step, rank, _RANKS, weights=weights)

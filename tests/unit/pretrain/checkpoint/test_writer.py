@@ -17,17 +17,18 @@ from pretrain.checkpoint.publishing import temporary_folder
 from pretrain.checkpoint.reading import open_commit
 from pretrain.checkpoint.writer import CommitWriter
 from pretrain.config import CheckpointConfig
+from pretrain.journal.events import Event
 from tests.commits import TOKEN, begin_all, begin_one, memory_of, snapshot_of, weights_of, write_commit
 
 
 @dataclass
 class Events:
-    """What rank 0 told."""
+    """What rank 0 reported: text, level, name and facts."""
 
     all: list[tuple[str, Level, str, dict[str, Any]]] = field(default_factory=list)
 
-    def __call__(self, text: str, level: Level, name: str, facts: dict[str, Any]) -> None:
-        self.all.append((text, level, name, facts))
+    def __call__(self, text: str, event: Event, level: Level) -> None:
+        self.all.append((text, level, event.name, event.facts()))
 
     @property
     def names(self) -> list[str]:

@@ -14,16 +14,18 @@ from pretrain.health.divergence import (
     streak_from,
     way_out,
 )
-from pretrain.ledger.lineage import LedgerStep
+from pretrain.journal.replay import MadeStep
 from tests.commits import write_commit
 
 HEALTH = HealthConfig()
 
 
-def steps_of(losses: list[float | None]) -> dict[int, LedgerStep]:
+def steps_of(losses: list[float | None]) -> dict[int, MadeStep]:
     """From step 1 on; None is a step that was not applied."""
     return {
-        step: LedgerStep(step, step - 1, 0, loss is not None, float("nan") if loss is None else loss)
+        step: MadeStep(
+            step, 0.0, {"applied": loss is not None}, {"loss": float("nan") if loss is None else loss}
+        )
         for step, loss in enumerate(losses, start=1)
     }
 

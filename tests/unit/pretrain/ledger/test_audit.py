@@ -13,8 +13,9 @@ from data_prep.prepared import open_prepared
 from pipeline.audit_view import audit_lines
 from pretrain.data.lanes import LaneReader
 from pretrain.health.rewinds import Rewind, Rewinds
+from pretrain.journal.replay import MadeStep
 from pretrain.ledger.audit import audit, check_digests, step_digest
-from pretrain.ledger.lineage import Lineage, lineage_of
+from pretrain.ledger.books import Books, books_of
 from tests.unit.data_prep.finished.written import Document, write_prepared
 
 LANES, SEGMENT_TOKENS = 3, 16
@@ -117,53 +118,57 @@ def test_whatever_happens_to_a_run_its_books_balance(
     for name, argument in actions:
         getattr(training, name)(argument)
     training.train(2)
-    lineage = lineage_of(training.records)
-    found = audit(lineage, reader)
+    books = books_of(training.records)
+    found = audit(books, reader)
     assert found.problems == []
     assert (found.tokens_lost, found.tokens_repeated) == (0, 0)
     assert found.num_steps == training.step
     assert found.tokens_consumed == training.step * LANES * SEGMENT_TOKENS
-    assert list(check_digests(lineage, reader, list(lineage.steps))) == []
-    read = [made.cursor for made in lineage.steps.values()]
-    passed = {c for start, stop in lineage.skipped for c in range(start, stop)}
+    assert list(check_digests(books, reader, list(books.steps))) == []
+    read = [made.cursor for made in books.steps.values()]
+    passed = {c for start, stop in books.skipped for c in range(start, stop)}
     assert sorted({*read, *(c for c in passed if c < read[-1])}) == list(range(read[-1] + 1))
 
 
-def cooked(reader: LaneReader) -> Iterator[tuple[str, Lineage]]:
+def cooked(reader: LaneReader) -> Iterator[tuple[str, Books]]:
     """Books that do not balance, and what the audit must say of them."""
 
-    def honest() -> Lineage:
+    def honest() -> Books:
         training = Training(reader, every_steps=5)
         training.train(12)
-        return lineage_of(training.records)
+        return books_of(training.records)
 
     lost = honest()
     for step in range(7, 13):
-        lost.steps[step] = replace(lost.steps[step], cursor=lost.steps[step].cursor + 1)
+        lost.steps[step] = at_cursor(lost.steps[step], lost.steps[step].cursor + 1)
     yield "data step 6 was consumed by no step", lost
     twice = honest()
-    twice.steps[12] = replace(twice.steps[12], cursor=10)
+    twice.steps[12] = at_cursor(twice.steps[12], 10)
     yield "data step 10 was consumed more than once", twice
     training = Training(reader, every_steps=5)
     training.train(12)
-    yield "step 8 follows step 6", lineage_of([record for record in training.records if record.step != 7])
+    yield "step 8 follows step 6", books_of([record for record in training.records if record.step != 7])
     training.event("start", attempt=2, step=14, cursor=14)
-    yield "attempt 2 starts after step 14", lineage_of(training.records)
+    yield "attempt 2 starts after step 14", books_of(training.records)
     again = Training(reader, every_steps=5)
     again.train(7)
     again.kill(forgets_newest=False)
     again.train(3)
     again.records[-1].facts["digest"] += 1
     again.records[-2].facts["digest"] += 1
-    yield "step 7 read other tokens when it was made again", lineage_of(again.records)
+    yield "step 7 read other tokens when it was made again", books_of(again.records)
     moved = honest()
-    moved.commits[10] = 9
+    moved.checkpoints[10] = 9
     yield "the commit of step 10 goes on at data step 9", moved
 
 
+def at_cursor(made: MadeStep, cursor: int) -> MadeStep:
+    return replace(made, facts=made.facts | {"cursor": cursor})
+
+
 def test_cooked_books_do_not_balance(reader: LaneReader) -> None:
-    for said, lineage in cooked(reader):
-        problems = audit(lineage, reader).problems
+    for said, books in cooked(reader):
+        problems = audit(books, reader).problems
         assert any(said in problem for problem in problems), (said, problems)
 
 
@@ -171,15 +176,15 @@ def test_a_step_that_read_other_tokens_than_the_shards_hold_is_found(reader: Lan
     training = Training(reader, every_steps=5)
     training.train(4)
     training.records[3].facts["digest"] ^= 1
-    lineage = lineage_of(training.records)
-    assert audit(lineage, reader).problems == []
-    assert [text[:7] for text in check_digests(lineage, reader, [1, 2, 3, 4])] == ["step 3:"]
+    books = books_of(training.records)
+    assert audit(books, reader).problems == []
+    assert [text[:7] for text in check_digests(books, reader, [1, 2, 3, 4])] == ["step 3:"]
 
 
 def test_the_tail_of_an_epoch_is_accounted_for(reader: LaneReader) -> None:
     training = Training(reader, every_steps=5)
     training.train(reader.steps_per_epoch + 1)
-    found = audit(lineage_of(training.records), reader)
+    found = audit(books_of(training.records), reader)
     assert found.epochs_begun == 2
     assert found.tail_tokens == reader.num_tokens - reader.steps_per_epoch * LANES * SEGMENT_TOKENS > 0
 
@@ -199,12 +204,12 @@ def test_after_an_accepted_change_of_the_corpus_the_steps_before_it_cannot_be_re
     training.train(2)
     training.kill(forgets_newest=False)
     training.train(3)
-    lineage = lineage_of(training.records)
-    found = audit(lineage, other_reader)
+    books = books_of(training.records)
+    found = audit(books, other_reader)
     assert (found.problems, found.num_incomparable_steps) == ([], 5)
-    assert lineage.comparable_steps == [6, 7, 8]
-    assert list(check_digests(lineage, other_reader, lineage.comparable_steps)) == []
-    assert len(list(check_digests(lineage, other_reader, list(lineage.steps)))) == 5
+    assert books.comparable_steps == [6, 7, 8]
+    assert list(check_digests(books, other_reader, books.comparable_steps)) == []
+    assert len(list(check_digests(books, other_reader, list(books.steps)))) == 5
 
 
 @pytest.mark.parametrize("way", ["set back", "further back"])
@@ -220,10 +225,10 @@ def test_steps_made_of_another_corpus_than_before_may_read_other_tokens(
         training.change_corpus("first", reader)
     training.kill(forgets_newest=way == "further back")
     training.train(6)
-    lineage = lineage_of(training.records)
-    assert audit(lineage, training.reader).problems == []
-    assert lineage.comparable_from_step == (7 if way == "set back" else 4)
-    assert list(check_digests(lineage, training.reader, lineage.comparable_steps)) == []
+    books = books_of(training.records)
+    assert audit(books, training.reader).problems == []
+    assert books.comparable_from_step == (7 if way == "set back" else 4)
+    assert list(check_digests(books, training.reader, books.comparable_steps)) == []
 
 
 def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
@@ -237,7 +242,7 @@ def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
     training.kill(forgets_newest=False)
     training.train(2)
     training.records[-2].facts["digest"] += 1
-    assert lineage_of(training.records).problems == [
+    assert books_of(training.records).problems == [
         "step 7 read other tokens when it was made again after a kill"
     ]
 
@@ -248,5 +253,5 @@ def test_the_audit_says_which_steps_it_cannot_hold_against_the_shards(reader: La
     training.corpus = "other"
     training.kill(forgets_newest=False)
     training.train(2)
-    text = "\n".join(audit_lines(audit(lineage_of(training.records), reader)))
+    text = "\n".join(audit_lines(audit(books_of(training.records), reader)))
     assert "other corpus    5 steps" in text

@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster.fault_points import fault_point
 from cluster.journal import Journal, Level
+from pretrain.journal.events import Ended, Event, Start, Stopped
 
 
 class Recorder:
@@ -31,16 +32,16 @@ class Recorder:
         finally:
             self._spans_s[kind] += time.perf_counter() - started_s
 
-    def begin(self, text: str, is_first: bool, **facts: Any) -> None:
+    def begin(self, text: str, start: Start) -> None:
         """Steps start now; what came before the first in this process was start-up, before others a rewind."""
-        self.event(text, name="start" if is_first else "again", **facts)
+        self.event(text, start)
         self._since_s = time.time()
         self._spans_s.clear()
 
-    def event(self, text: str, level: Level = "info", name: str = "", **facts: Any) -> None:
-        """Something a reader of the run should know."""
+    def event(self, text: str, event: Event | None = None, level: Level = "info") -> None:
+        """Record something a reader of the run should know; `event` is for programs."""
         if self._journal is not None:
-            self._journal.event(text, level, name, **facts)
+            self._journal.event(text, level, event.name if event else "", **(event.facts() if event else {}))
 
     def step(
         self, step: int, metrics: Mapping[str, float], data_s: float, compute_s: float, **facts: Any
@@ -54,10 +55,10 @@ class Recorder:
         """A commit must never survive a power cut that the steps before it did not; False where records wait."""
         return self._journal is None or self._journal.sync()
 
-    def end(self, text: str, name: str, **facts: Any) -> None:
-        """The attempt ends in order."""
-        spans: dict[str, Any] = self._spans(0.0, 0.0)
-        self.event(text, name=name, **facts, **spans)
+    def end(self, text: str, event: Stopped | Ended) -> None:
+        """Record that the attempt ends in order, and what the time since the last step went to."""
+        if self._journal is not None:
+            self._journal.event(text, "info", event.name, **event.facts(), **self._spans(0.0, 0.0))
 
     def close(self) -> None:
         """Nothing is recorded any more."""

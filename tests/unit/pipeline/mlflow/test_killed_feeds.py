@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import Journal
-from cluster.tracking import Tracking
-from tests.unit.cluster.feeding import feed_on
+from pipeline.mlflow_tracking import Tracking
+from tests.unit.pipeline.mlflow.feeding import feed_on
 
 _PATIENCE_STEPS = 3
 _COMMIT_EVERY = 8
@@ -87,7 +87,9 @@ def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tel
     run_id = tracking.parent_run("run", "key", {})
     training = Training(path, draw, rewinds)
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.unit.cluster.feeding", "mlflow.store.tracking.sqlalchemy_store"])
+    processes.set_forkserver_preload(
+        ["tests.unit.pipeline.mlflow.feeding", "mlflow.store.tracking.sqlalchemy_store"]
+    )
     num_stored = [0]
     for _ in range(num_kills):
         training.go_on(60)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.journal import JournalRecord
-from cluster.lineage import Lineage, counting_steps
+from pipeline.mlflow_feed import SettledPoints
+from pretrain.journal.replay import counting_steps
 
 
 def step(number: int, applied: bool = True, **metrics: float) -> JournalRecord:
@@ -43,34 +44,34 @@ def test_a_rewind_makes_what_is_behind_its_target_void() -> None:
 
 
 def test_points_are_held_back_until_no_rewind_can_reach_them() -> None:
-    lineage = Lineage()
-    lineage.take([event("start", step=0, rewind_patience_steps=2)])
-    lineage.take([step(number, loss=1.0) for number in range(1, 5)])
-    assert lineage.settled() == []
-    lineage.take([event("commit", step=4), step(5, loss=1.0)])
-    assert lineage.settled() == []
-    lineage.take([step(6, loss=1.0)])
-    assert [point.step for point in lineage.settled()] == [1, 2, 3, 4]
-    assert lineage.settled() == []
-    lineage.take([event("end", step=6)])
-    assert [point.step for point in lineage.settled()] == [5, 6]
+    points = SettledPoints()
+    points.take([event("start", step=0, rewind_patience_steps=2)])
+    points.take([step(number, loss=1.0) for number in range(1, 5)])
+    assert points.settled() == []
+    points.take([event("commit", step=4), step(5, loss=1.0)])
+    assert points.settled() == []
+    points.take([step(6, loss=1.0)])
+    assert [point.step for point in points.settled()] == [1, 2, 3, 4]
+    assert points.settled() == []
+    points.take([event("end", step=6)])
+    assert [point.step for point in points.settled()] == [5, 6]
 
 
 def test_without_rewinds_points_are_settled_at_once() -> None:
-    lineage = Lineage()
-    lineage.take([step(1, loss=1.0)])
-    assert [(point.name, point.value, point.time_s) for point in lineage.settled()] == [("loss", 1.0, 1.0)]
+    points = SettledPoints()
+    points.take([step(1, loss=1.0)])
+    assert [(point.name, point.value, point.time_s) for point in points.settled()] == [("loss", 1.0, 1.0)]
 
 
 def test_a_finished_run_that_is_extended_settles_nothing_early() -> None:
     start = {"rewind_patience_steps": 2}
-    lineage = Lineage()
-    lineage.take([event("start", step=0, **start), step(1, loss=1.0), event("end", step=1)])
-    assert [point.step for point in lineage.settled()] == [1]
-    lineage.take([event("start", step=1, **start), step(2, loss=1.0)])
-    assert lineage.settled() == []
-    lineage.take([event("end", step=2)])
-    assert [point.step for point in lineage.settled()] == [2]
+    points = SettledPoints()
+    points.take([event("start", step=0, **start), step(1, loss=1.0), event("end", step=1)])
+    assert [point.step for point in points.settled()] == [1]
+    points.take([event("start", step=1, **start), step(2, loss=1.0)])
+    assert points.settled() == []
+    points.take([event("end", step=2)])
+    assert [point.step for point in points.settled()] == [2]
 
 
 def test_steps_that_a_rewind_may_take_back_count_as_far_as_the_records_go() -> None:
@@ -123,7 +124,7 @@ def test_what_was_handed_out_is_what_counts_in_the_end(
     starting = {"rewind_patience_steps": patience_steps if rewinds else None}
     records: list[JournalRecord] = [event("start", step=0, **starting)]
     handed_out = []
-    lineage = Lineage()
+    points = SettledPoints()
     at, commits, seen = 0, [0], 0
     high: list[int] = []
     while at < 25:
@@ -144,11 +145,11 @@ def test_what_was_handed_out_is_what_counts_in_the_end(
             at = commits[-1]
             records.append(event("start", step=at, **starting))
         if draw.random() < 0.5:
-            lineage.take(records[seen:])
+            points.take(records[seen:])
             seen = len(records)
-            handed_out += lineage.settled()
+            handed_out += points.settled()
     records.append(event("end", step=at))
-    lineage.take(records[seen:])
-    handed_out += lineage.settled()
+    points.take(records[seen:])
+    handed_out += points.settled()
     assert [point.step for point in handed_out] == list(range(1, 26))
     assert {point.step: {"loss": point.value} for point in handed_out} == counting_steps(records)

@@ -1,0 +1,155 @@
+"""Sends a journal's metrics to an MLflow run, each value of each step once, whichever process is killed meanwhile."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.journal import JournalRecord, JournalTail
+from pretrain.journal.events import Ended, event_of
+from pretrain.journal.replay import Replay
+
+_BATCH_METRICS = 1000
+"""What the store takes in one call."""
+_REFUSED = re.compile(r"[^\w.\-/ ]")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric's value at a step, and when it was recorded (seconds since the epoch)."""
+
+    step: int
+    name: str
+    value: float
+    time_s: float
+
+
+class SettledPoints:
+    """Takes a journal's records in order and yields the points that count, those of a metric by rising steps.
+
+    Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one; steps that
+    were not applied are none of them and do not part them. A point is settled when a checkpoint is behind it and so
+    many steps behind that checkpoint: a rewind goes back to the newest checkpoint before the spike, so it cannot reach
+    the point any more. The end of a run settles everything.
+
+    A run may later continue under other settings: then points of steps that were yielded come again, with other values.
+    """
+
+    def __init__(self) -> None:
+        self._replay = Replay()
+        self._waiting: list[Point] = []
+        self._has_ended = False
+
+    def take(self, records: Iterable[JournalRecord]) -> None:
+        """Read the next records."""
+        for record in records:
+            start = self._replay.newest_start
+            change = self._replay.take(record)
+            if change.void:
+                first_void = min(made.step for made in change.void)
+                self._waiting = [point for point in self._waiting if point.step < first_void]
+            if change.made is not None:
+                self._waiting += [
+                    Point(change.made.step, name, value, record.time_s)
+                    for name, value in change.added.items()
+                ]
+            if self._replay.newest_start is not start:
+                self._has_ended = False  # a finished run may be extended
+            elif isinstance(event_of(record), Ended):
+                self._has_ended = True
+
+    def settled(self) -> list[Point]:
+        """The points that became settled since the last call, by time of recording."""
+        start = self._replay.newest_start
+        patience_steps = start.rewind_patience_steps if start is not None else None
+        if patience_steps is None or self._has_ended:
+            return self.all_so_far()
+        last_safe_step = self._last_before_a_spike(patience_steps)
+        safe_step = max((step for step in self._replay.checkpoints if step <= last_safe_step), default=0)
+        settled = [point for point in self._waiting if point.step <= safe_step]
+        self._waiting = [point for point in self._waiting if point.step > safe_step]
+        return settled
+
+    def all_so_far(self) -> list[Point]:
+        """The points that count now and were not yielded, settled or not."""
+        points, self._waiting = self._waiting, []
+        return points
+
+    def _last_before_a_spike(self, patience_steps: int) -> int:
+        """The step before as many applied steps as make a spike, of those that were made so far."""
+        step, left = self._replay.last_step, patience_steps
+        while left > 0 and step > 0:
+            made = self._replay.steps.get(step)
+            left -= made is None or made.applied
+            step -= 1
+        return step
+
+
+class JournalFeed:
+    """Sends the points of a journal that count to a run, once and in order.
+
+    The store says up to which step it has each metric, so a feed continues where a killed one ended, and keeps the
+    first value of a step, since nothing can be taken back there. One call is one transaction: all of a batch is stored
+    or nothing. A call whose answer got lost is made again with the same times and values, which the store's primary
+    key takes once.
+    """
+
+    def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._tail = JournalTail(journal_path)
+        self._points = SettledPoints()
+        self._unsent: list[Point] = []
+        self._stored_steps: dict[str, int] | None = None
+        """Of each metric; None when the store has to be asked."""
+
+    def pump(self) -> int:
+        """Send what the journal has gained; the number of values sent.
+
+        Raises what the store raises; the next call sends what is missing.
+        """
+        self._points.take(self._tail.new_records())
+        self._unsent += self._points.settled()
+        if not self._unsent:
+            return 0
+        if self._stored_steps is None:
+            self._stored_steps = stored_steps(self._client, self._run_id)
+        stored = self._stored_steps
+        unsent = [point for point in self._unsent if point.step > stored.get(metric_key(point.name), -1)]
+        # Accepted changes make steps come again with other values; of those not sent yet the later value holds.
+        self._unsent = list({(point.name, point.step): point for point in unsent}.values())
+        try:
+            return self._send(stored)
+        except Exception:
+            # Whether the store took the batch is not known.
+            self._stored_steps = None
+            raise
+
+    def _send(self, stored: dict[str, int]) -> int:
+        """Also keeps `stored` up to date."""
+        from mlflow.entities import Metric
+
+        num_sent = 0
+        while self._unsent:
+            batch = [
+                Metric(
+                    metric_key(point.name), point.value, timestamp=round(point.time_s * 1000), step=point.step
+                )
+                for point in self._unsent[:_BATCH_METRICS]
+            ]
+            self._client.log_batch(self._run_id, metrics=batch)
+            stored.update((metric.key, metric.step) for metric in batch)
+            del self._unsent[: len(batch)]
+            num_sent += len(batch)
+        return num_sent
+
+
+def stored_steps(client: Any, run_id: str) -> dict[str, int]:
+    """The highest step that the store has of each metric."""
+    return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
+
+
+def metric_key(name: str) -> str:
+    """A metric's name as MLflow takes it; one refused name would keep back everything behind it."""
+    return _REFUSED.sub("_", name)

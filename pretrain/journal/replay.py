@@ -1,0 +1,156 @@
+"""What of a journal counts: the steps that made the model, out of all that kills, rewinds and changed settings left.
+
+- A killed attempt leaves steps that the next one makes again, with the same bits: the first record of each metric
+  counts.
+- A rewind makes the steps behind its target void; they are made again from other data.
+- A start under changed settings that were accepted, or with another corpus, makes the steps behind its checkpoint
+  void, and so does the first start from before that checkpoint, where the settings may have been set back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.journal import JournalRecord
+from pretrain.journal.events import Accepted, Attempt, CheckpointWritten, Rewound, Start, event_of
+
+
+@dataclass
+class MadeStep:
+    """A step that counts, as it was first made."""
+
+    step: int
+    time_s: float
+    facts: dict[str, Any]
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def applied(self) -> bool:
+        """Whether it changed the weights."""
+        return bool(self.facts.get("applied", True))
+
+    @property
+    def loss(self) -> float:
+        """The mean over the batch."""
+        return self.metrics["loss"]
+
+    @property
+    def cursor(self) -> int:
+        """The data step that it read."""
+        return int(self.facts["cursor"])
+
+    @property
+    def digest(self) -> int:
+        """The sum over all that it read."""
+        return int(self.facts["digest"])
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one record changed."""
+
+    made: MadeStep | None = None
+    """The step it is a record of, if it is of one."""
+    added: dict[str, float] = field(default_factory=dict)
+    """The metrics of this record that count."""
+    is_repeated: bool = False
+    """Whether an attempt before had made the step already."""
+    void: tuple[MadeStep, ...] = ()
+    """Steps that counted until now."""
+    num_left_behind: int = 0
+    """By how many steps the run went back."""
+
+
+class Replay:
+    """Takes a journal's records in order."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, MadeStep] = {}
+        """All that count, by number; those behind `position` were made by an attempt that was killed."""
+        self.position = 0
+        """The last step of the newest attempt."""
+        self.checkpoints: dict[int, JournalRecord] = {}
+        """The record of each that is on the way to `position`, by step."""
+        self.newest_start: Start | None = None
+        self.num_attempts = 0
+        self._last_steps: dict[str, int] = {}
+        """Of each metric, among the steps that count."""
+        self._is_repeated = False
+        """Whether the step at `position` had been made before."""
+        self._is_changed = False
+        """Whether this attempt starts under settings other than its checkpoint's."""
+        self._changed_at_step = -1
+        """The step from which the newest accepted settings hold."""
+
+    def take(self, record: JournalRecord) -> Change:
+        """Go on with the next record."""
+        if record.kind == "step":
+            return self._take_step(record, record.step) if record.step is not None else Change()
+        match event_of(record):
+            case Attempt():
+                self.num_attempts += 1
+                self._is_changed = False
+            case Accepted():
+                self._is_changed = True
+            case Start() as start:
+                return self._start(start)
+            case Rewound() as rewound:
+                return self._go_back(rewound.to_step, is_void=True)
+            case CheckpointWritten() as written:
+                self.checkpoints[written.step] = record
+        return Change()
+
+    @property
+    def last_step(self) -> int:
+        """The highest that counts, 0 before the first."""
+        return max(self._last_steps.values(), default=0)
+
+    def line(self) -> dict[int, MadeStep]:
+        """The steps up to `position`, in order: what the weights of the newest attempt have learnt."""
+        return {step: self.steps[step] for step in sorted(self.steps) if step <= self.position}
+
+    def _take_step(self, record: JournalRecord, step: int) -> Change:
+        if step != self.position:
+            self._is_repeated = step in self.steps
+        self.position = step
+        made = self.steps.setdefault(step, MadeStep(step, record.time_s, record.facts))
+        added = {
+            name: value for name, value in record.metrics.items() if step > self._last_steps.get(name, -1)
+        }
+        made.metrics |= added
+        self._last_steps |= dict.fromkeys(added, step)
+        return Change(made, added, self._is_repeated)
+
+    def _start(self, start: Start) -> Change:
+        has_other_corpus = self.newest_start is not None and start.corpus != self.newest_start.corpus
+        self.newest_start = start
+        # A checkpoint from before the change that needs no change any more: the settings were set back.
+        is_void = self._is_changed or has_other_corpus or start.step <= self._changed_at_step
+        if is_void:
+            self._changed_at_step = start.step
+        self._is_changed = False
+        return self._go_back(start.step, is_void)
+
+    def _go_back(self, to_step: int, is_void: bool) -> Change:
+        num_left_behind = max(0, self.position - to_step)
+        self.position, self._is_repeated = to_step, True
+        self.checkpoints = {step: one for step, one in self.checkpoints.items() if step <= to_step}
+        if not is_void:
+            return Change(num_left_behind=num_left_behind)
+        void = tuple(self.steps.pop(step) for step in sorted(self.steps) if step > to_step)
+        self._last_steps = {name: min(step, to_step) for name, step in self._last_steps.items()}
+        return Change(void=void, num_left_behind=num_left_behind)
+
+
+def replayed(records: Iterable[JournalRecord]) -> Replay:
+    """Replay a whole journal, or as much of it as there is."""
+    replay = Replay()
+    for record in records:
+        replay.take(record)
+    return replay
+
+
+def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, float]]:
+    """The metrics that count by step, steps in order, as far as the records go."""
+    steps = replayed(records).steps
+    return {step: steps[step].metrics for step in sorted(steps) if steps[step].metrics}
