@@ -7,7 +7,6 @@ from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.manifest import MANIFEST_NAME
-from finetune.experiment.choices import asks_for, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.usable import columns_of
@@ -65,7 +64,7 @@ def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
     summary = read_document(stage / RESULT_NAME)
     return Candidate(
         task=config.task.kind,
-        asks=asks_for(config.task),
+        asks=config.task.asks,
         columns=columns_of(config.task),
         folder=best,
         metric=summary["headline"],
@@ -88,7 +87,7 @@ def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, st
     run_id = tracking.find_run(step.key)
     if run_id is None:
         raise RuntimeError("MLflow has not taken the experiment's run yet")
-    task = task_of(config.task)
+    task = config.task.build()
     for path in task.files():
         context = next((name for name in ("train", "valid", "test") if name in path.name), "data")
         tracking.log_dataset(run_id, path.name, sha256_file(path), str(path), context)

@@ -9,7 +9,6 @@ from typing import Any
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file
 from data_prep.manifest import MANIFEST_NAME
-from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from pipeline.accepting import GROWING, config_of, take_over
 from pipeline.champion import register_best
@@ -99,7 +98,7 @@ def _signature(config: ExperimentRunConfig) -> str:
             "model": sha256_file(base.description),
             "tokenizer": sha256_file(base.tokenizer),
             "weights": _weights_identity(base.folder),
-            "prep": sha256_file(prep / MANIFEST_NAME) if prep and task_of(config.task).reads_corpus else "",
+            "prep": sha256_file(prep / MANIFEST_NAME) if prep and config.task.build().reads_corpus else "",
         }
     )
 

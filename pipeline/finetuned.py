@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import read_document
-from finetune.experiment.choices import TaskConfig, task_of
+from finetune.experiment.choices import TaskConfig
 from finetune.experiment.exams import Answers, exam_of
 from finetune.experiment.files import RESULT_NAME, write_rows
 from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts
@@ -143,7 +143,7 @@ class Judge:
     @classmethod
     def of(cls, task_config: Any, overrides: Sequence[str], source: Source) -> "Judge":
         """The task with keys of its config changed. Raises UserError for data that cannot be used."""
-        task = task_of(_overridden(task_config, overrides))
+        task = (_overridden(task_config, overrides)).build()
         return cls(task, task.load(source))
 
     def answers(self, usable: UsableSystem, label: str, reporter: Reporter) -> Answers:
@@ -165,7 +165,7 @@ def training_of(folder: Path) -> TrainingData:
     def training(task_config: Any) -> Any:
         if not loaded:
             try:
-                loaded.append(task_of(task_config).load(source_of(folder, None)))
+                loaded.append(task_config.build().load(source_of(folder, None)))
             except UserError as error:
                 raise UserError(
                     f"{folder}: a system that only counts needs its training data again: {error}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from finetune.experiment.usable import Columns
-from finetune.tasks.base import Asks
+from finetune.systems.base import Asks
 
 CHAMPION = "champion"
 _HEADLINE_TAG, _DATA_TAG, _METRIC_TAG = "permcode.headline", "permcode.data", "permcode.metric"

@@ -9,7 +9,6 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
 from cluster.storage import fingerprint, read_document, sha256_file
-from finetune.experiment.choices import learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
 from finetune.experiment.stage import job_paths, run_experiment
@@ -53,7 +52,7 @@ def task_stage(
         journals={
             job: f"{path}/{JOURNAL_NAME}"
             for job, (system, _, path) in paths.items()
-            if learns(config.systems[system])
+            if config.systems[system].learns
         },
         artifacts=(RESULT_NAME, *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
         headlines=tuple(f"systems.{system}.headline" for system in config.systems),
@@ -62,7 +61,7 @@ def task_stage(
 
 def data_hashes(config: ExperimentConfig) -> list[str]:
     """SHA-256 of every file the task reads beside a corpus. UserError for one that is missing."""
-    files = task_of(config.task).files()
+    files = config.task.build().files()
     for path in files:
         if not path.is_file():
             raise UserError(f"task: the file {path} is missing: check the task's paths")

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, PositiveInt, model_validator
 
 from cluster.config import Config
-from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, learns
+from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.experiment.robustness import RobustnessConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig
 from finetune.tasks.cloze import ClozeConfig
@@ -32,11 +32,11 @@ class ExperimentConfig(Config):
 
     @model_validator(mode="after")
     def _systems_fit_the_task(self) -> "ExperimentConfig":
-        wanted = asks_for(self.task)
+        wanted = self.task.asks
         for name, system in self.systems.items():
-            if asks_for(system) != wanted:
+            if system.asks != wanted:
                 raise ValueError(
-                    f"systems.{name}: {system.kind} is asked to {asks_for(system)}, the task {self.task.kind} asks to "
+                    f"systems.{name}: {system.kind} is asked to {system.asks}, the task {self.task.kind} asks to "
                     f"{wanted}"
                 )
         return self
@@ -72,7 +72,7 @@ class ExperimentConfig(Config):
 
     def rates_to_try(self, name: str, seed: int) -> tuple[float, ...]:
         """Those of `learning_rates`, by the job that searches: the first seed's of a system that learns."""
-        searches = seed == self.seed and learns(self.systems[name])
+        searches = seed == self.seed and self.systems[name].learns
         return self.training_of_system(name).learning_rates if searches else ()
 
     def seeds(self) -> range:

@@ -22,8 +22,8 @@ from finetune.examples import (
 )
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import relevant_ranks
-from finetune.systems.base import Labeller, OnProgress, Predictor, Ranker, System, Writer, cut_of
-from finetune.tasks.base import Asks, LabellingTask, PredictingTask, RankingTask, Task, WritingTask
+from finetune.systems.base import Asks, Labeller, OnProgress, Predictor, Ranker, System, Writer, cut_of
+from finetune.tasks.base import LabellingTask, PredictingTask, RankingTask, Task, WritingTask
 from finetune.tasks.labelling import chosen_threshold, given_labels
 
 _BEST_KEPT = 20

@@ -19,7 +19,6 @@ from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.tokenizer import CodeTokenizer
-from finetune.experiment.choices import asks_for, build_system, learns, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
@@ -94,16 +93,16 @@ class Workplace:
         overlapping: frozenset[int] = frozenset(),
     ) -> "Workplace":
         """Load the data. Raises UserError for what cannot be used."""
-        task = task_of(config.task)
+        task = config.task.build()
         data = task.load(Source(prep, config.seed))
-        exam = exam_of(asks_for(config.task), task, data, config.training.valid_items)
+        exam = exam_of(config.task.asks, task, data, config.training.valid_items)
         return cls(config, base, data, exam, overlapping)
 
     def build(self, job: Job) -> System:
         """The job's system before training. Raises UserError for one that cannot be made, or has nothing to learn."""
         config = self.config.systems[job.system]
-        system = build_system(config, self.base, self.data, job.seed)
-        if learns(config) and (system.learner is None or not system.learner.lengths_tokens):
+        system = config.build(self.base, self.data, job.seed)
+        if config.learns and (system.learner is None or not system.learner.lengths_tokens):
             raise UserError(
                 f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
             )
@@ -122,7 +121,7 @@ def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     trained = None
-    if learns(place.config.systems[job.system]):
+    if place.config.systems[job.system].learns:
         trained = _trained(job, place, stop)
         if trained.end.stopped:
             return False
@@ -206,7 +205,7 @@ def _save(job: Job, place: Workplace, system: System, threshold: float | None) -
         config.systems[job.system].model_dump(mode="json"),
         config.task.model_dump(mode="json"),
         job.seed,
-        list(getattr(task_of(config.task), "labels", ())),
+        list(getattr(config.task.build(), "labels", ())),
         place.base,
         module_of(system),
         threshold,

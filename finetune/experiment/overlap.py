@@ -14,7 +14,6 @@ from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_document, write_document
 from data_prep.prepared import open_prepared
 from finetune.examples import Code, Labelled, Pair, Pool
-from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.results import overlap_text
 from finetune.formats.languages import grammar_name
@@ -70,7 +69,7 @@ def overlap_of(
     published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`, also when the
     corpora are gone. Needs an open Ray session.
     """
-    task, path = task_of(config.task), folder / _NAME
+    task, path = config.task.build(), folder / _NAME
     if not (task.files() or isinstance(config.task, HumanEvalConfig)) or not (corpora or path.is_file()):
         return None
     data = task.load(Source(prep, config.seed))

@@ -10,7 +10,6 @@ from cluster.follow import followed
 from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_document, write_document
-from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
@@ -29,13 +28,13 @@ def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
     return {
         f"{name}-seed-{seed}": (name, seed, f"{name}/seed-{seed}")
         for name, system in config.systems.items()
-        for seed in (config.seeds() if learns(system) else [config.seed])
+        for seed in (config.seeds() if system.learns else [config.seed])
     }
 
 
 def baseline_of(config: ExperimentConfig) -> str:
     """The system that others are compared with."""
-    counting = [name for name, system in config.systems.items() if not learns(system)]
+    counting = [name for name, system in config.systems.items() if not system.learns]
     return config.baseline or (counting or list(config.systems))[0]
 
 
@@ -100,7 +99,8 @@ def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterat
     """A bar for every training, which follows its journal while the block runs."""
     with ExitStack() as stack:
         for name, (system, seed, path) in job_paths(config).items():
-            if not learns(config.systems[system]) or (folder / path / RESULT_NAME).exists():
+            is_done = (folder / path / RESULT_NAME).exists()
+            if is_done or not config.systems[system].learns:
                 continue
             num_steps = config.training_of_system(system).steps
             rates = [rate_name(rate) for rate in config.rates_to_try(system, seed)]

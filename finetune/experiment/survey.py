@@ -8,7 +8,6 @@ import torch
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Pool
-from finetune.experiment.choices import learns
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
 from finetune.experiment.results import cut_texts
@@ -54,7 +53,7 @@ def _number(value: float) -> str:
 
 def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
     system = place.build(Job(name, config.seed, Path()))
-    if not learns(config.systems[name]):
+    if not config.systems[name].learns:
         return "nothing to train"
     training, module = config.training_of_system(name), module_of(system)
     assert module is not None

@@ -14,11 +14,11 @@ from cluster.errors import UserError
 from cluster.memory import check_memory
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Code, LabellingData, Pool, PredictingData, RankingData, WritingData
-from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
+from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.experiment.exams import Row, token_row
-from finetune.systems.base import Labeller, OnProgress, Predictor, Ranker, System, Writer
+from finetune.systems.base import Asks, Labeller, OnProgress, Predictor, Ranker, System, Writer
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
-from finetune.tasks.base import Asks, LabellingTask, PredictingTask
+from finetune.tasks.base import LabellingTask, PredictingTask
 from finetune.tasks.labelling import given_labels
 
 TrainingData = Callable[[Any], Any]
@@ -40,9 +40,9 @@ class Columns:
 
 def columns_of(task_config: Any) -> Columns:
     """Of the rows that a system for this task answers to."""
-    if asks_for(task_config) == "rank":
+    if task_config.asks == "rank":
         return Columns(("query", "candidate"))
-    if asks_for(task_config) == "label":
+    if task_config.asks == "label":
         return Columns(("text", "other") if _num_texts(task_config) == 2 else ("text",))
     return Columns(("text",), ("suffix",) if task_config.kind == "infilling" else ())
 
@@ -82,7 +82,7 @@ class UsableSystem:
                 f"{folder}: its config is of another version of permcode: finetune again"
             ) from error
         on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        asks = asks_for(system_config)
+        asks = system_config.asks
         data = _no_data(task_config, len(saved.labels))
         if not saved.has_weights:
             if training is None:
@@ -91,7 +91,7 @@ class UsableSystem:
                     "another"
                 )
             data = training(task_config)
-        system = build_system(system_config, saved_base(folder, on), data, saved.seed)
+        system = system_config.build(saved_base(folder, on), data, saved.seed)
         if saved.has_weights:
             module = module_of(system)
             assert module is not None
@@ -123,7 +123,7 @@ class UsableSystem:
 
         None for a text without a code token, or one that cannot be read as the task's language.
         """
-        task, predictor = cast(PredictingTask, task_of(self.task_config)), cast(Predictor, self.system)
+        task, predictor = cast(PredictingTask, self.task_config.build()), cast(Predictor, self.system)
         items = [task.code(str(number), str(row["text"])) for number, row in enumerate(rows)]
         rank_DT = predictor.ranks([item for item in items if item.lexemes], on_progress)
         ranks = iter(rank_DT)
@@ -208,7 +208,7 @@ def _with_decoding(system: Mapping[str, Any], changes: Mapping[str, Any] | None)
 
 def _no_data(task_config: Any, num_labels: int) -> Any:
     """Splits without items, for systems whose weights are loaded afterwards."""
-    match asks_for(task_config):
+    match task_config.asks:
         case "write":
             return WritingData([], [], [])
         case "rank":
@@ -220,7 +220,7 @@ def _no_data(task_config: Any, num_labels: int) -> Any:
 
 
 def _num_texts(task_config: Any) -> int:
-    return cast(LabellingTask, task_of(task_config)).num_texts
+    return cast(LabellingTask, task_config.build()).num_texts
 
 
 def _optional(row: Mapping[str, Any], name: str) -> str | None:

@@ -1,18 +1,20 @@
 """What every system is built from and has to offer.
 
-A system is built by `build(config, base, data, seed)` of its module, trained through its `learner` (None where there is
-nothing to train), saved as its module's weights, and built again from the same config and `base` to load them.
+A system is built by its config's `build`, trained through its `learner` (None where there is nothing to train), saved
+as its module's weights, and built again from the same config and `base` to load them.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Code
@@ -23,6 +25,8 @@ from pretrain.randomness import key_seed
 from pretrain.weights import ModelDescription
 
 Start = Literal["pretrained", "scratch"]
+Asks = Literal["write", "rank", "label", "predict"]
+"""What a task asks of a system: its modality, see `finetune.modalities`."""
 OnProgress = Callable[[int], None]
 """Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
 
@@ -66,13 +70,33 @@ class Base:
         return replace(self.description, config=ModelConfig.model_validate(values))
 
 
+class SystemConfigBase(Config):
+    """The settings of a system. A subclass has a `kind`, its name in recipes."""
+
+    asks: ClassVar[Asks]
+    learns: ClassVar[bool]
+    """Whether it is trained in steps."""
+
+    @abstractmethod
+    def build(self, base: Base, data: Any, seed: int) -> Any:
+        """Build the System before training, from data of its modality.
+
+        Raises UserError for settings that do not fit the base model or the data.
+        """
+
+
 class Learner(Protocol):
     """A network and how training examples become its loss; `finetune.training.finetuner` trains it."""
 
-    module: nn.Module
-    """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
-    lengths_tokens: Sequence[int]
-    """Of every training example, source and target together: batches are made of like ones."""
+    @property
+    def module(self) -> nn.Module:
+        """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
+        ...
+
+    @property
+    def lengths_tokens(self) -> Sequence[int]:
+        """Of every training example, source and target together: batches are made of like ones."""
+        ...
 
     def batch(self, indices: Sequence[int], draw: int) -> Any:
         """What `module` takes for these examples. Random choices are a function of `draw` alone."""
@@ -86,7 +110,10 @@ class Learner(Protocol):
 class Writer(Protocol):
     """A system that writes a text for a text."""
 
-    learner: Learner | None
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
         """One text per (source, suffix); suffix is None but for infilling. The module is in evaluation mode."""
@@ -96,7 +123,10 @@ class Writer(Protocol):
 class Ranker(Protocol):
     """A system that ranks candidates for queries."""
 
-    learner: Learner | None
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
 
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
@@ -108,7 +138,10 @@ class Ranker(Protocol):
 class Labeller(Protocol):
     """A system that gives labels."""
 
-    learner: Learner | None
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
 
     def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
         """[number of items, number of labels]."""
@@ -118,7 +151,10 @@ class Labeller(Protocol):
 class Predictor(Protocol):
     """A system that predicts the tokens of code."""
 
-    learner: Learner | None
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
 
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
         """Of every item: the rank, from 1, of each of its lexemes among the choices given all that stands before it;

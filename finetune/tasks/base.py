@@ -4,14 +4,16 @@ A task's config class stands in its file beside it. The harness loads the data o
 has `judge` measure what each wrote, ranked, labelled or predicted.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.config import Config
 from finetune.examples import (
     Code,
     Labelled,
@@ -23,8 +25,7 @@ from finetune.examples import (
     WritingData,
 )
 from finetune.metrics.measured import Measured
-
-Asks = Literal["write", "rank", "label", "predict"]
+from finetune.systems.base import Asks
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ class Source:
 
     prep: Path | None
     seed: int
+
+
+class TaskConfigBase(Config):
+    """The settings of a task. A subclass has a `kind`, its name in recipes."""
+
+    asks: ClassVar[Asks]
+
+    @abstractmethod
+    def build(self) -> "Task":
+        """The task. Raises UserError for settings that do not fit together."""
 
 
 class WritingTask(Protocol):

@@ -7,7 +7,7 @@ that sharing some words does not decide.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from finetune.metrics.classification import (
     binary_recall,
 )
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
 from finetune.tasks.ranking import Masking, with_both_sides
 from finetune.tasks.splits import drawn, held_out
@@ -35,8 +36,10 @@ _AT_ONCE = 200
 TextPair = tuple[str, str]
 
 
-class ClonePairsConfig(PairFiles):
+class ClonePairsConfig(PairFiles, TaskConfigBase):
     """By default made of CodeXGLUE's translation files; with `codes`, BigCloneBench's: files of pairs by number."""
+
+    asks: ClassVar[Asks] = "label"
 
     kind: Literal["clone_pairs"] = "clone_pairs"
     train: str | None = "train.java-cs.txt.{side}"
@@ -50,6 +53,10 @@ class ClonePairsConfig(PairFiles):
     """Which names are masked. The sides' names are taken for their languages."""
     nearest: PositiveInt = 10
     """Made pairs: among how many of the nearest wrong functions what is no clone is drawn."""
+
+    def build(self) -> "ClonePairs":
+        """The task. Raises UserError for settings that do not fit together."""
+        return ClonePairs(self)
 
 
 class ClonePairs:

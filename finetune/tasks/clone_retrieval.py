@@ -7,13 +7,13 @@ by changing one program keep its words, and are found by them.
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from cluster.config import Config, LocalPath
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from finetune.examples import Match, Pool, RankingData
 from finetune.formats.languages import grammar_name
@@ -21,7 +21,8 @@ from finetune.formats.names import Names
 from finetune.formats.retrieval import LabelledCode, read_labelled_code
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.ranking import Masking
 from pretrain.randomness import keyed_generator
 
@@ -29,8 +30,10 @@ _SHARES = (0.6, 0.2)
 """Of the problems: train, valid; the others are test."""
 
 
-class CloneRetrievalConfig(Config):
+class CloneRetrievalConfig(TaskConfigBase):
     """Files of records {label, code}, optionally with a language. One file alone is split by problem, 60/20/20."""
+
+    asks: ClassVar[Asks] = "rank"
 
     kind: Literal["clone_retrieval"] = "clone_retrieval"
     folder: LocalPath
@@ -56,6 +59,10 @@ class CloneRetrievalConfig(Config):
     """Which names are masked."""
     max_per_label: PositiveInt | None = None
     """Programs of a problem and language at most, drawn by seed."""
+
+    def build(self) -> "CloneRetrieval":
+        """The task. Raises UserError for settings that do not fit together."""
+        return CloneRetrieval(self)
 
 
 _TRAIN_ALONE, _ALL, _TEST_ALONE = (True, False, False), (True, True, True), (False, False, True)

@@ -6,13 +6,13 @@ the corpus's held-out repositories is masked, and the word is kept as the answer
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, field_validator
 
-from cluster.config import Config, LocalPath
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Labelled, LabellingData
@@ -21,15 +21,18 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
 from finetune.tasks.published import Published
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
 
-class ClozeConfig(Config):
+class ClozeConfig(TaskConfigBase):
     """Items of the corpus, or, with `items`, of a file."""
+
+    asks: ClassVar[Asks] = "label"
 
     kind: Literal["cloze"] = "cloze"
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
@@ -52,6 +55,10 @@ class ClozeConfig(Config):
         if not all(value) or len(set(value)) != len(value):
             raise ValueError("must be different words, none of them empty")
         return value
+
+    def build(self) -> "Cloze":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Cloze(self)
 
 
 class Cloze:

@@ -5,7 +5,7 @@ can be masked, and a lexical ranker belongs beside every result.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from finetune.examples import Pool, RankingData
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.ranking import Masking, leaks, matches_of_pairs, pool_of_pairs, search_metrics
 from pretrain.randomness import keyed_generator
 
@@ -24,8 +25,10 @@ _MAX_VALID = 500
 TextPair = tuple[str, str]
 
 
-class CodeSearchConfig(PairFiles):
+class CodeSearchConfig(PairFiles, TaskConfigBase):
     """By default CodeXGLUE's translation files: Java functions search C# ones."""
+
+    asks: ClassVar[Asks] = "rank"
 
     kind: Literal["code_search"] = "code_search"
     train: str | None = "train.java-cs.txt.{side}"
@@ -39,6 +42,10 @@ class CodeSearchConfig(PairFiles):
     """None takes the target side's name."""
     names: Names = "kept"
     """Which names are masked, on both sides and in all splits."""
+
+    def build(self) -> "CodeSearch":
+        """The task. Raises UserError for settings that do not fit together."""
+        return CodeSearch(self)
 
 
 class CodeSearch:

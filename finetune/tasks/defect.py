@@ -7,13 +7,13 @@ is learnt has every function in both forms, so that nothing but the bug tells th
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
-from cluster.config import Config, LocalPath
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_bugs
@@ -23,7 +23,8 @@ from finetune.formats.languages import grammar_name
 from finetune.held_out import TEST_SPLIT
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 
@@ -31,8 +32,10 @@ _MOST_TRAIN, _MOST_TEST = 20_000, 1_000
 """Items of a corpus, where the config names no number."""
 
 
-class DefectConfig(Config):
+class DefectConfig(TaskConfigBase):
     """By default the names of CodeXGLUE's files."""
+
+    asks: ClassVar[Asks] = "label"
 
     kind: Literal["defect"] = "defect"
     folder: LocalPath | None = None
@@ -54,6 +57,10 @@ class DefectConfig(Config):
     """Training items, drawn by seed; None takes all, of a corpus 20,000 at most."""
     max_test: PositiveInt | None = None
     """None takes all, of a corpus 1,000 at most."""
+
+    def build(self) -> "Defect":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Defect(self)
 
 
 class Defect:

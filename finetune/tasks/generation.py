@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt, model_validator
@@ -23,7 +23,8 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
 from finetune.metrics.spacing import spaced, structured_python
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import (
     finish,
@@ -35,8 +36,10 @@ from finetune.tasks.writing import (
 )
 
 
-class GenerationConfig(PairSource):
+class GenerationConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files if there is a folder, judged by the development set, whose labels are public."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["generation"] = "generation"
     train: str | None = "train.json"
@@ -57,6 +60,10 @@ class GenerationConfig(PairSource):
                 f"language={self.language!r} needs a folder, or write language=python"
             )
         return self
+
+    def build(self) -> "Generation":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Generation(self)
 
 
 class Generation:

@@ -8,7 +8,7 @@ of the corpus are judged instead, by BLEU.
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -22,15 +22,18 @@ from finetune.metrics.measured import Measured
 from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.sandbox.limits import Limits
 from finetune.sandbox.run import run_python
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import references
 
 _MAX_PER_DOCUMENT = 20
 
 
-class HumanEvalConfig(PairSource):
+class HumanEvalConfig(PairSource, TaskConfigBase):
     """Problems times samples are the test items; systems must draw tokens for more than one sample to make sense."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["humaneval"] = "humaneval"
     test: Literal["HumanEval"] = "HumanEval"
@@ -60,6 +63,10 @@ class HumanEvalConfig(PairSource):
         if self.max_test is not None:
             raise ValueError("max_test: how many problems are taken says problems=N")
         return self
+
+    def build(self) -> "HumanEval":
+        """The task. Raises UserError for settings that do not fit together."""
+        return HumanEval(self)
 
 
 class HumanEval:

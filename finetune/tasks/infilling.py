@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt, field_validator
@@ -19,7 +19,8 @@ from finetune.metrics.edit import edit_similarity
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
 from finetune.syntax import prose_lines
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.line_completion import cut_lines
 from finetune.tasks.writing import references
@@ -28,8 +29,10 @@ Hole = Literal["part", "line", "lines"]
 _MAX_LINES = 5
 
 
-class InfillingConfig(PairSource):
+class InfillingConfig(PairSource, TaskConfigBase):
     """There are no files: everything comes from the corpus."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["infilling"] = "infilling"
     folder: None = None
@@ -53,6 +56,10 @@ class InfillingConfig(PairSource):
         if not value or len(set(value)) != len(value):
             raise ValueError("must name each size once, and at least one")
         return value
+
+    def build(self) -> "Infilling":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Infilling(self)
 
 
 class Infilling:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt, ValidationInfo, field_validator
@@ -25,7 +25,8 @@ from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
 from finetune.syntax import prose_lines
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.published import Published, whole_words
 from finetune.tasks.writing import finish, load_pair_files, references
@@ -34,8 +35,10 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 _MIN_PIECES = 3
 
 
-class LineCompletionConfig(PairSource):
+class LineCompletionConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files, if there is a folder."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["line_completion"] = "line_completion"
     train: str | None = None
@@ -64,6 +67,10 @@ class LineCompletionConfig(PairSource):
         if "/" not in str(literals) and folder is not None:
             return Path(folder) / literals
         return Path(literals).expanduser().absolute()
+
+    def build(self) -> "LineCompletion":
+        """The task. Raises UserError for settings that do not fit together."""
+        return LineCompletion(self)
 
 
 class LineCompletion:

@@ -8,7 +8,7 @@ large and not everyone has it.
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -24,7 +24,8 @@ from finetune.held_out import TRAIN_SPLIT
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.writing import finish, hold_out, judge_code, load_pair_files, references
 
 
@@ -41,8 +42,10 @@ class BugsConfig(Config):
     """Write them as the refinement set is written, with its frequent names (Java only)."""
 
 
-class RepairConfig(PairFiles):
+class RepairConfig(PairFiles, TaskConfigBase):
     """By default the files of CodeXGLUE's code-refinement."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["repair"] = "repair"
     train: str | None = "train.buggy-fixed.{side}"
@@ -53,6 +56,10 @@ class RepairConfig(PairFiles):
     language: str = "java"
     bugs: BugsConfig | None = None
     """Made in addition to the training file; with `train: null`, instead of one."""
+
+    def build(self) -> "Repair":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Repair(self)
 
 
 class Repair:

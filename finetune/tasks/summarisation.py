@@ -6,7 +6,7 @@ docstring's first paragraph is to be written for the function without it.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt
@@ -17,13 +17,16 @@ from finetune.functions import distinct_pairs, documented_functions
 from finetune.metrics.bleu import summary_bleu
 from finetune.metrics.measured import Measured
 from finetune.metrics.rouge import rouge_l
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import finish, load_pair_files, on_the_rest, references
 
 
-class SummarisationConfig(PairSource):
+class SummarisationConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files, if there is a folder."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["summarisation"] = "summarisation"
     train: str | None = "train.jsonl"
@@ -35,6 +38,10 @@ class SummarisationConfig(PairSource):
     """Of a docstring's first paragraph, where functions are taken from a corpus."""
     min_lines: PositiveInt = 3
     """Of such a function."""
+
+    def build(self) -> "Summarisation":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Summarisation(self)
 
 
 class Summarisation:

@@ -6,13 +6,13 @@ with `docstrings` on and off. Its ties by average rank are published; here ties 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from cluster.config import Config, LocalPath
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Pool, RankingData
@@ -21,7 +21,8 @@ from finetune.formats.retrieval import read_base, read_queries, without_docstrin
 from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, held_out_documents
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.published import Published
 from finetune.tasks.ranking import (
     leaks,
@@ -37,8 +38,10 @@ _VALID_SHARE = 20
 _MAX_VALID = 500
 
 
-class TextSearchConfig(Config):
+class TextSearchConfig(TaskConfigBase):
     """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
+
+    asks: ClassVar[Asks] = "rank"
 
     kind: Literal["text_search"] = "text_search"
     folder: LocalPath | None = None
@@ -76,6 +79,10 @@ class TextSearchConfig(Config):
         if self.test is None and (self.valid or self.base):
             raise ValueError("test must be given with valid and base")
         return self
+
+    def build(self) -> "TextSearch":
+        """The task. Raises UserError for settings that do not fit together."""
+        return TextSearch(self)
 
 
 class TextSearch:

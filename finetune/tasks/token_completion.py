@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt, model_validator
 
-from cluster.config import Config, LocalPath
+from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.prepared import open_prepared
 from finetune.examples import Code, PredictingData
@@ -30,7 +30,8 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.code_parts import part_of
 from finetune.tasks.published import Published, whole_words
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
@@ -40,8 +41,10 @@ _MOST_OF_CORPUS = {TRAIN_SPLIT: 20_000, TEST_SPLIT: 1_000}
 _Lexer = Callable[[str], list[Lexeme]]
 
 
-class TokenCompletionConfig(Config):
+class TokenCompletionConfig(TaskConfigBase):
     """Without `test` everything is made of the corpus: documents of its held-out repositories."""
+
+    asks: ClassVar[Asks] = "predict"
 
     kind: Literal["token_completion"] = "token_completion"
     folder: LocalPath | None = None
@@ -76,6 +79,10 @@ class TokenCompletionConfig(Config):
         if self.valid and not self.train:
             raise ValueError("train must be given with valid")
         return self
+
+    def build(self) -> "TokenCompletion":
+        """The task. Raises UserError for settings that do not fit together."""
+        return TokenCompletion(self)
 
 
 class TokenCompletion:

@@ -6,7 +6,7 @@ these. The headline is BLEU, which published tables are sorted by.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from finetune.examples import Pair, WritingData
 from finetune.formats.languages import grammar_name
@@ -14,12 +14,15 @@ from finetune.formats.pair_files import PairFiles
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.systems.base import Asks
+from finetune.tasks.base import Source, TaskConfigBase
 from finetune.tasks.writing import judge_code, load_pair_files, references
 
 
-class TranslationConfig(PairFiles):
+class TranslationConfig(PairFiles, TaskConfigBase):
     """By default CodeXGLUE's files, Java to C#; the other direction is `source: cs`, `target: java`."""
+
+    asks: ClassVar[Asks] = "write"
 
     kind: Literal["translation"] = "translation"
     train: str | None = "train.java-cs.txt.{side}"
@@ -29,6 +32,10 @@ class TranslationConfig(PairFiles):
     target: str = "cs"
     language: str | None = None
     """Of the target side, for CodeBLEU; None takes the side's name. Without a known one there is no CodeBLEU."""
+
+    def build(self) -> "Translation":
+        """The task. Raises UserError for settings that do not fit together."""
+        return Translation(self)
 
 
 class Translation:

@@ -12,7 +12,7 @@ import torch
 from data_prep.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
-from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig, build
+from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig
 from finetune.systems.writers.prefix_layout import PrefixLayout, side_by_side
 from finetune.systems.writers.sequences import Sequences
 from pretrain.inference.continuation import Continuation
@@ -50,7 +50,7 @@ def _writer(
     base = toy_base(
         corpus.tokenizer, positions, segment_encodings=segment_encodings, segment_tokens=128, model_dim=16
     )
-    writer = build(config, base, as_data(pairs), seed=0)
+    writer = config.build(base, as_data(pairs), seed=0)
     module = writer.learner.module.double().eval()
     for parameter in module.parameters():  # no zeros or ones that could hide a missing term
         torch.nn.init.normal_(parameter, std=0.4)

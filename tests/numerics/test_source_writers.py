@@ -7,6 +7,7 @@ Shapes: B lanes, S source, T target, X predictions, D model, R state, V vocabula
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from data_prep.prepared import PreparedCorpus
 from finetune.layers.aligned_decoder import AlignedDecoder
 from finetune.layers.masked_decoder import Decoder, DecoderBlock
 from finetune.layers.transformer import StackConfig, Vocabulary, WideStackConfig
-from finetune.systems.writers import aligned_rnn, encoder_decoder, transformer
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from finetune.systems.writers.encoder_decoder import EncoderDecoderConfig
 from finetune.systems.writers.from_source import SourceBatch, SourceNetwork, SourceWriter
@@ -34,30 +34,17 @@ _LIMITS = {"source_tokens": 40, "target_tokens": 24, "label_smoothing": 0.0}
 _STACK = {"num_layers": 2, "num_heads": 2, "ffn_dim": 12, "dropout": 0.0}
 _RNN = {"embedding_dim": 8, "state_dim": 6, "alignment_dim": 5, "readout_dim": 8, "dropout": 0.0}
 
-_SYSTEMS: dict[str, tuple[Callable[..., SourceWriter], object]] = {
-    "transformer pre": (
-        transformer.build,
-        TransformerWriterConfig(encoder=WideStackConfig(model_dim=8, **_STACK), **_LIMITS),
+_SYSTEMS: dict[str, Any] = {
+    "transformer pre": TransformerWriterConfig(encoder=WideStackConfig(model_dim=8, **_STACK), **_LIMITS),
+    "transformer post": TransformerWriterConfig(
+        encoder=WideStackConfig(model_dim=8, norm="post", **_STACK), tie_embeddings=False, **_LIMITS
     ),
-    "transformer post": (
-        transformer.build,
-        TransformerWriterConfig(
-            encoder=WideStackConfig(model_dim=8, norm="post", **_STACK), tie_embeddings=False, **_LIMITS
-        ),
+    "gru": AlignedRnnConfig(**_RNN, **_LIMITS),
+    "lstm": AlignedRnnConfig(cell="lstm", encoder_layers=2, tie_embeddings=False, **_RNN, **_LIMITS),
+    "encoder top": EncoderDecoderConfig(
+        start="scratch", states="top", decoder=StackConfig(**_STACK), **_LIMITS
     ),
-    "gru": (aligned_rnn.build, AlignedRnnConfig(**_RNN, **_LIMITS)),
-    "lstm": (
-        aligned_rnn.build,
-        AlignedRnnConfig(cell="lstm", encoder_layers=2, tie_embeddings=False, **_RNN, **_LIMITS),
-    ),
-    "encoder top": (
-        encoder_decoder.build,
-        EncoderDecoderConfig(start="scratch", states="top", decoder=StackConfig(**_STACK), **_LIMITS),
-    ),
-    "encoder mean": (
-        encoder_decoder.build,
-        EncoderDecoderConfig(start="scratch", decoder=StackConfig(**_STACK), **_LIMITS),
-    ),
+    "encoder mean": EncoderDecoderConfig(start="scratch", decoder=StackConfig(**_STACK), **_LIMITS),
 }
 every_system = pytest.mark.parametrize("name", _SYSTEMS)
 
@@ -71,8 +58,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
 def writers(corpus: PreparedCorpus) -> dict[str, SourceWriter]:
     base = toy_base(corpus.tokenizer, segment_encodings=True, model_dim=16)
     found = {}
-    for name, (build, config) in _SYSTEMS.items():
-        writer = build(config, base, as_data(toy_pairs(12)), seed=0)
+    for name, config in _SYSTEMS.items():
+        writer = config.build(base, as_data(toy_pairs(12)), seed=0)
         for parameter in writer.network.double().eval().parameters():  # nothing hides behind a zero
             torch.nn.init.normal_(parameter, std=0.4)
         found[name] = writer

@@ -8,7 +8,7 @@ Shapes: B items, C labels, E width of a vector, F width of what is classified.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import Labelled, LabellingData
 from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed
@@ -32,8 +32,11 @@ Row = NDArray[np.int64]
 Texts = tuple[str, ...]
 
 
-class ClassifierConfig(EncoderConfig):
+class ClassifierConfig(EncoderConfig, SystemConfigBase):
     """The encoder, and what stands on top."""
+
+    asks: ClassVar[Asks] = "label"
+    learns: ClassVar[bool] = True
 
     kind: Literal["classifier"] = "classifier"
     text_tokens: PositiveInt = 256
@@ -49,6 +52,28 @@ class ClassifierConfig(EncoderConfig):
     """Of the vectors and of the hidden layer."""
     label_smoothing: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the wanted probability that is spread over all labels."""
+
+    def build(self, base: Base, data: LabellingData, seed: int) -> "ClassifierLabeller":
+        """As many labels as the data has, two at least; without training items its learner is None.
+
+        Raises UserError when the model cannot place texts as long as the self asks for, or nothing tells how many texts
+        an item has.
+        """
+        num_texts, num_labels = data.shape()
+        if not num_texts:
+            raise UserError("there are no labelled items to learn from or to judge by")
+        if num_texts not in (1, 2):
+            raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
+        together = num_texts == 2 and self.reading == "together"
+        check_length(self, base, 2 * self.text_tokens + 1 if together else self.text_tokens, "text_tokens")
+        cutter = Cutter(base.tokenizer, base.device)
+        reader = TextReader(self, base.tokenizer, cutter, num_texts)
+        encoder = TextEncoder.build(self, base, seed)
+        torch.manual_seed(key_seed(seed, "classifier-head"))
+        separator_id = base.tokenizer.special_id(SEPARATOR)
+        module = Classifier(self, encoder, num_texts, max(2, num_labels), separator_id).to(base.device)
+        learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
+        return ClassifierLabeller(module, reader, cutter, learner)
 
 
 @dataclass(frozen=True)
@@ -192,26 +217,3 @@ class ClassifierLabeller:
             found[part] = score_BC.double().softmax(dim=-1).cpu().numpy()
             on_progress(first + len(part))
         return found
-
-
-def build(config: ClassifierConfig, base: Base, data: LabellingData, seed: int) -> ClassifierLabeller:
-    """As many labels as the data has, two at least; without training items its learner is None.
-
-    Raises UserError when the model cannot place texts as long as the config asks for, or nothing tells how many texts
-    an item has.
-    """
-    num_texts, num_labels = data.shape()
-    if not num_texts:
-        raise UserError("there are no labelled items to learn from or to judge by")
-    if num_texts not in (1, 2):
-        raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
-    together = num_texts == 2 and config.reading == "together"
-    check_length(config, base, 2 * config.text_tokens + 1 if together else config.text_tokens, "text_tokens")
-    cutter = Cutter(base.tokenizer, base.device)
-    reader = TextReader(config, base.tokenizer, cutter, num_texts)
-    encoder = TextEncoder.build(config, base, seed)
-    torch.manual_seed(key_seed(seed, "classifier-head"))
-    separator_id = base.tokenizer.special_id(SEPARATOR)
-    module = Classifier(config, encoder, num_texts, max(2, num_labels), separator_id).to(base.device)
-    learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
-    return ClassifierLabeller(module, reader, cutter, learner)

@@ -4,23 +4,25 @@ Shapes: N items, C labels, F features.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveFloat
 
-from cluster.config import Config
 from cluster.errors import UserError
 from finetune.examples import LabellingData
 from finetune.lexical import sub_tokens
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 
 Texts = tuple[str, ...]
 
 
-class LexicalLabellerConfig(Config):
+class LexicalLabellerConfig(SystemConfigBase):
     """Words are parts of identifiers, in lower case; whole texts are read."""
+
+    asks: ClassVar[Asks] = "label"
+    learns: ClassVar[bool] = False
 
     kind: Literal["lexical_labeller"] = "lexical_labeller"
     method: Literal["logistic", "most_frequent"] = "logistic"
@@ -28,6 +30,10 @@ class LexicalLabellerConfig(Config):
     training, whatever the text."""
     inverse_penalty: PositiveFloat = 1.0
     """Of the logistic regression, scikit-learn's C."""
+
+    def build(self, base: Base | None, data: LabellingData, seed: int) -> "LexicalLabeller":
+        """Raises UserError without training items. `base` and `seed` play no part."""
+        return LexicalLabeller(self, data)
 
 
 class LexicalLabeller:
@@ -77,10 +83,3 @@ def _likeness(first: str, second: str) -> tuple[float, float]:
     every = set(one) | set(other)
     shared = len(set(one) & set(other)) / max(1, len(every))
     return shared, min(len(one), len(other)) / max(1, len(one), len(other))
-
-
-def build(
-    config: LexicalLabellerConfig, base: Base | None, data: LabellingData, seed: int
-) -> LexicalLabeller:
-    """Raises UserError without training items. `base` and `seed` play no part."""
-    return LexicalLabeller(config, data)

@@ -8,29 +8,41 @@ Shapes: N items, C candidates.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.examples import LabellingData
 from finetune.formats.labelled import MASK
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from pretrain.inference.scored_text import score_parts
 from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
 
 
-class ZeroShotClozeConfig(Config):
+class ZeroShotClozeConfig(SystemConfigBase):
     """The candidates, in the order of the task's labels."""
+
+    asks: ClassVar[Asks] = "label"
+    learns: ClassVar[bool] = False
 
     kind: Literal["zero_shot_cloze"] = "zero_shot_cloze"
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
     placeholder: str = Field(default=MASK, min_length=1)
     """Stands where the word is hidden, once in a text."""
+
+    def build(self, base: Base, data: LabellingData, seed: int) -> "ZeroShotCloze":
+        """Raises UserError when the task's labels do not fit the words."""
+        num_labels, num_words = data.shape()[1], len(self.words)
+        if num_labels > num_words or data.num_labels not in (0, num_words):
+            raise UserError(
+                f"the task has {num_labels} labels, but zero_shot_cloze has {num_words} words "
+                f"({', '.join(self.words)}): give it the task's words, in their order"
+            )
+        return ZeroShotCloze(self, base, seed)
 
 
 class ZeroShotCloze:
@@ -92,14 +104,3 @@ def common_margins(
             right = max(right, int(last) - len(before) - len(word))
         if reached == (left, right):
             return reached
-
-
-def build(config: ZeroShotClozeConfig, base: Base, data: LabellingData, seed: int) -> ZeroShotCloze:
-    """Raises UserError when the task's labels do not fit the words."""
-    num_labels, num_words = data.shape()[1], len(config.words)
-    if num_labels > num_words or data.num_labels not in (0, num_words):
-        raise UserError(
-            f"the task has {num_labels} labels, but zero_shot_cloze has {num_words} words ({', '.join(config.words)}): "
-            "give it the task's words, in their order"
-        )
-    return ZeroShotCloze(config, base, seed)

@@ -5,7 +5,7 @@ Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from finetune.layers.adaptation import depth_in_network
 from finetune.layers.loss import writing_loss
 from finetune.lexing import Lexeme
 from finetune.systems.adapted import adapted_network
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from finetune.systems.networks import (
     Carried,
     PredictingNetwork,
@@ -40,14 +40,29 @@ FloatArray = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 
-class LeftToRightConfig(ReplaceableNetworkConfig):
+class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
     """The network itself predicts; nothing is added to it."""
+
+    asks: ClassVar[Asks] = "predict"
+    learns: ClassVar[bool] = True
 
     kind: Literal["left_to_right"] = "left_to_right"
     window_tokens: PositiveInt = 512
     """A text to learn is cut into windows of so many tokens."""
     segment_tokens: PositiveInt | None = None
     """Tokens read at once, the model's memory carries what was before; None takes as many as in pretraining."""
+
+    def build(self, base: Base, data: PredictingData, seed: int) -> "LeftToRightPredictor":
+        """The predictor before training. UserError where a segment does not fit the network's positions."""
+        segment_tokens = self.segment_tokens or base.description.segment_tokens
+        network = (
+            adapted_network(self, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
+            if self.network is None
+            else predicting_network(self.network, base, seed)
+        )
+        return LeftToRightPredictor(
+            self, NextTokenNetwork(network, segment_tokens), base.tokenizer, data.train
+        )
 
 
 @dataclass(frozen=True)
@@ -189,14 +204,3 @@ def side_by_side(texts: Sequence[Tokens], device: torch.device) -> WindowBatch:
         tokens_BT[lane, : len(tokens_T)] = torch.from_numpy(tokens_T)
         group_BT[lane, : len(tokens_T)] = _OWN_GROUP
     return WindowBatch(tokens_BT.to(device), group_BT.to(device))
-
-
-def build(config: LeftToRightConfig, base: Base, data: PredictingData, seed: int) -> LeftToRightPredictor:
-    """The predictor before training. UserError where a segment does not fit the network's positions."""
-    segment_tokens = config.segment_tokens or base.description.segment_tokens
-    network = (
-        adapted_network(config, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
-        if config.network is None
-        else predicting_network(config.network, base, seed)
-    )
-    return LeftToRightPredictor(config, NextTokenNetwork(network, segment_tokens), base.tokenizer, data.train)

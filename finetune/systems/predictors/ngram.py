@@ -6,29 +6,35 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from cluster.config import Config
 from finetune.examples import Code, PredictingData
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 
 _Run = tuple[str, ...]
 
 
-class NgramPredictorConfig(Config):
+class NgramPredictorConfig(SystemConfigBase):
     """Choices are what followed the longest run of lexemes before the place, the most frequent first; then what
     followed a run one lexeme shorter, and so on down to all lexemes there are.
     """
+
+    asks: ClassVar[Asks] = "predict"
+    learns: ClassVar[bool] = False
 
     kind: Literal["ngram_predictor"] = "ngram_predictor"
     order: PositiveInt = 3
     """Lexemes of a run with the one that follows it."""
     max_lexemes: PositiveInt = 2_000_000
     """Counted of the training texts, for memory."""
+
+    def build(self, base: Base, data: PredictingData, seed: int) -> "NgramPredictor":
+        """Made of the training texts, as far as they are needed."""
+        return NgramPredictor(self, ([one.text for one in item.lexemes] for item in data.train))
 
 
 class Followers:
@@ -96,8 +102,3 @@ class NgramPredictor:
         """The runs before a place, the longest first; the empty one last."""
         longest = min(place, self._order - 1)
         return [tuple(texts[place - length : place]) for length in range(longest, -1, -1)]
-
-
-def build(config: NgramPredictorConfig, base: Base, data: PredictingData, seed: int) -> NgramPredictor:
-    """Made of the training texts, as far as they are needed."""
-    return NgramPredictor(config, ([one.text for one in item.lexemes] for item in data.train))

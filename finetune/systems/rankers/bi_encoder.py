@@ -8,7 +8,7 @@ Shapes: B matches of a batch, C = B (1 + hard negatives) candidates, Q queries, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,15 +20,18 @@ from torch.nn import functional
 from cluster.errors import UserError
 from finetune.examples import Match, RankingData
 from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from finetune.systems.rankers.hard_negatives import with_hard_negatives
 from pretrain.randomness import keyed_generator
 
 _NO_GROUP = -1
 
 
-class BiEncoderConfig(EncoderConfig):
+class BiEncoderConfig(EncoderConfig, SystemConfigBase):
     """The encoder, how much of texts it reads, and the contrast it learns by."""
+
+    asks: ClassVar[Asks] = "rank"
+    learns: ClassVar[bool] = True
 
     kind: Literal["bi_encoder"] = "bi_encoder"
     query_tokens: PositiveInt = 128
@@ -41,6 +44,26 @@ class BiEncoderConfig(EncoderConfig):
     """Also have each candidate find its query."""
     hard_negatives: NonNegativeInt = 0
     """Per match: of those the task names, or else of what BM25 wrongly ranks highest among the training candidates."""
+
+    def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
+        """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
+
+        Raises UserError when the model cannot place texts as long as the self asks for, or when only the head shall be
+        trained and the pooling has no parameters.
+        """
+        check_length(self, base, self.query_tokens, "query_tokens")
+        check_length(self, base, self.candidate_tokens, "candidate_tokens")
+        encoder = TextEncoder.build(self, base, seed)
+        module = Contrast(encoder, self.temperature, self.symmetric)
+        cutter = Cutter(base.tokenizer, base.device)
+        if not data.train:
+            return BiEncoder(self, module.eval(), cutter, None)
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise UserError(
+                f"adaptation=head trains nothing with {self.pooling.kind} pooling, which has no parameters: "
+                "choose pooling kind attention, mlp or conba, or adaptation full"
+            )
+        return BiEncoder(self, module, cutter, ContrastiveLearner(self, module, cutter, data.train, seed))
 
 
 @dataclass(frozen=True)
@@ -167,24 +190,3 @@ class BiEncoder:
             lambda num_done: told(len(queries) + num_done),
         )
         return np.asarray(query_QE @ candidate_CE.T, dtype=np.float64)
-
-
-def build(config: BiEncoderConfig, base: Base, data: RankingData, seed: int) -> BiEncoder:
-    """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
-
-    Raises UserError when the model cannot place texts as long as the config asks for, or when only the head shall be
-    trained and the pooling has no parameters.
-    """
-    check_length(config, base, config.query_tokens, "query_tokens")
-    check_length(config, base, config.candidate_tokens, "candidate_tokens")
-    encoder = TextEncoder.build(config, base, seed)
-    module = Contrast(encoder, config.temperature, config.symmetric)
-    cutter = Cutter(base.tokenizer, base.device)
-    if not data.train:
-        return BiEncoder(config, module.eval(), cutter, None)
-    if not any(parameter.requires_grad for parameter in encoder.parameters()):
-        raise UserError(
-            f"adaptation=head trains nothing with {config.pooling.kind} pooling, which has no parameters: "
-            "choose pooling kind attention, mlp or conba, or adaptation full"
-        )
-    return BiEncoder(config, module, cutter, ContrastiveLearner(config, module, cutter, data.train, seed))

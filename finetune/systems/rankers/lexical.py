@@ -1,21 +1,23 @@
 """What counting words finds: the column beside every model that ranks."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat
 
-from cluster.config import Config
 from finetune.examples import RankingData
 from finetune.lexical import TfidfSearch
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from finetune.systems.rankers.bm25 import Bm25
 
 
-class LexicalRankerConfig(Config):
+class LexicalRankerConfig(SystemConfigBase):
     """Words are parts of identifiers, in lower case; whole texts are read."""
+
+    asks: ClassVar[Asks] = "rank"
+    learns: ClassVar[bool] = False
 
     kind: Literal["lexical_ranker"] = "lexical_ranker"
     method: Literal["bm25", "tfidf"] = "bm25"
@@ -23,6 +25,11 @@ class LexicalRankerConfig(Config):
     """BM25: how slowly repetitions of a word stop to count."""
     b: float = Field(default=0.75, ge=0.0, le=1.0)
     """BM25: how much long candidates are held back."""
+
+    def build(self, base: Base | None, data: RankingData, seed: int) -> "LexicalRanker":
+        """`base` and `seed` play no part."""
+        known = [text for match in data.train for text in (match.query, match.found)]
+        return LexicalRanker(self, known)
 
 
 class LexicalRanker:
@@ -45,9 +52,3 @@ class LexicalRanker:
             found = np.concatenate(list(index.scores(queries)))
         on_progress(len(queries))
         return found
-
-
-def build(config: LexicalRankerConfig, base: Base | None, data: RankingData, seed: int) -> LexicalRanker:
-    """`base` and `seed` play no part."""
-    known = [text for match in data.train for text in (match.query, match.found)]
-    return LexicalRanker(config, known)

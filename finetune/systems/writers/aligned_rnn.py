@@ -4,7 +4,7 @@ Shapes: B lanes, S source, T target, X predictions, D embedding, L readout, V vo
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -14,7 +14,7 @@ from torch.nn import functional
 from finetune.examples import WritingData
 from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, initialise
 from finetune.layers.recurrent_encoder import BidirectionalEncoder
-from finetune.systems.base import Base
+from finetune.systems.base import Asks, Base, SystemConfigBase
 from finetune.systems.writers.alignment import Alignment
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceNetwork, SourceWriter, filled_up
@@ -22,8 +22,11 @@ from pretrain.model.dropout import Dropout
 from pretrain.randomness import key_seed
 
 
-class AlignedRnnConfig(WriterConfig):
+class AlignedRnnConfig(WriterConfig, SystemConfigBase):
     """Bidirectional encoder, additive attention, gated decoder, maxout readout."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = True
 
     kind: Literal["aligned_rnn"] = "aligned_rnn"
     cell: Literal["gru", "lstm"] = "gru"
@@ -38,6 +41,12 @@ class AlignedRnnConfig(WriterConfig):
     tie_embeddings: bool = True
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
     """Of embeddings, annotations and readout."""
+
+    def build(self, base: Base, data: WritingData, seed: int) -> "AlignedRnnWriter":
+        """The writer before training; of the base only the tokenizer is used."""
+        torch.manual_seed(key_seed(seed, "aligned rnn weights"))
+        network = AlignedRnnNetwork(self, base.description.vocab_size).to(base.device)
+        return AlignedRnnWriter(self, network, base.tokenizer, base.device, data)
 
 
 class AlignedRnnNetwork(SourceNetwork):
@@ -153,10 +162,3 @@ class AlignedRnnWriter(SourceWriter):
 
     def _names(self, tokens: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._tokenizer.decode([token]) or "<end>" for token in tokens)
-
-
-def build(config: AlignedRnnConfig, base: Base, data: WritingData, seed: int) -> AlignedRnnWriter:
-    """The writer before training; of the base only the tokenizer is used."""
-    torch.manual_seed(key_seed(seed, "aligned rnn weights"))
-    network = AlignedRnnNetwork(config, base.description.vocab_size).to(base.device)
-    return AlignedRnnWriter(config, network, base.tokenizer, base.device, data)

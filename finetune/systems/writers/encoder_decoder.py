@@ -3,7 +3,7 @@
 Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -15,7 +15,7 @@ from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
-from finetune.systems.base import Base, Start
+from finetune.systems.base import Asks, Base, Start, SystemConfigBase
 from finetune.systems.extent import check_extent
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter
@@ -27,8 +27,11 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 
 
-class EncoderDecoderConfig(WriterConfig):
+class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
     """The decoder is as wide as the pretrained model."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = True
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
     start: Start = "pretrained"
@@ -43,6 +46,21 @@ class EncoderDecoderConfig(WriterConfig):
     decoder: StackConfig = StackConfig()
     pretrained_embedding: bool = True
     """Whether the decoder's embedding begins as the encoder's."""
+
+    def build(self, base: Base, data: WritingData, seed: int) -> "SourceWriter":
+        """The writer before training. UserError where the decoder's heads do not divide the model's width."""
+        description = base.description
+        if description.config.model_dim % self.decoder.num_heads:
+            raise UserError(
+                f"decoder.num_heads={self.decoder.num_heads} does not divide this model's "
+                f"{description.config.model_dim} dimensions: use another number"
+            )
+        check_extent(description, self.source_tokens + 2, f"source_tokens={self.source_tokens}")
+        network = base.network(self.start, seed)
+        torch.manual_seed(key_seed(seed, "decoder weights"))
+        wanted = EncoderDecoderNetwork(self, network).to(base.device)
+        _adapt(self, network)
+        return SourceWriter(self, wanted, base.tokenizer, base.device, data)
 
 
 class EncoderDecoderNetwork(MaskedDecoderNetwork):
@@ -83,22 +101,6 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
         if name.startswith("decoder.blocks."):
             return above - int(name.split(".")[2])
         return above if name.startswith("source_norm") else 0
-
-
-def build(config: EncoderDecoderConfig, base: Base, data: WritingData, seed: int) -> SourceWriter:
-    """The writer before training. UserError where the decoder's heads do not divide the model's width."""
-    description = base.description
-    if description.config.model_dim % config.decoder.num_heads:
-        raise UserError(
-            f"decoder.num_heads={config.decoder.num_heads} does not divide this model's "
-            f"{description.config.model_dim} dimensions: use another number"
-        )
-    check_extent(description, config.source_tokens + 2, f"source_tokens={config.source_tokens}")
-    network = base.network(config.start, seed)
-    torch.manual_seed(key_seed(seed, "decoder weights"))
-    wanted = EncoderDecoderNetwork(config, network).to(base.device)
-    _adapt(config, network)
-    return SourceWriter(config, wanted, base.tokenizer, base.device, data)
 
 
 def _adapt(config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:

@@ -7,17 +7,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from cluster.config import Config
 from cluster.errors import UserError
 from finetune.examples import Pair, WritingData
 from finetune.lexical import sub_tokens
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from pretrain.randomness import keyed_generator
 
 _MAX_PRODUCTS = 1 << 24
@@ -32,40 +31,68 @@ Given = tuple[str, str | None]
 """Source and suffix."""
 
 
-class CopyConfig(Config):
+class CopyConfig(SystemConfigBase):
     """Writes the source."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = False
 
     kind: Literal["copy"] = "copy"
 
+    def build(self, base: Base, data: WritingData, seed: int) -> "CopyWriter":
+        """The writer; of the base nothing is used."""
+        return CopyWriter()
 
-class ConstantConfig(Config):
+
+class ConstantConfig(SystemConfigBase):
     """Writes one text for all sources: the target to learn that has most words in common with the others.
 
     What a metric gives to it, it gives to nothing at all.
     """
 
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = False
+
     kind: Literal["constant"] = "constant"
     compared_with: PositiveInt = 1000
     """Targets, drawn by seed."""
 
+    def build(self, base: Base, data: WritingData, seed: int) -> "ConstantWriter":
+        """The writer; of the base nothing is used."""
+        return ConstantWriter(self, data.train, seed)
 
-class NearestConfig(Config):
+
+class NearestConfig(SystemConfigBase):
     """Writes what belongs to the training source most like the source: TF-IDF over parts of words, cosine."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = False
 
     kind: Literal["nearest"] = "nearest"
 
+    def build(self, base: Base, data: WritingData, seed: int) -> "NearestWriter":
+        """The writer; of the base nothing is used."""
+        return NearestWriter(data.train)
 
-class NgramConfig(Config):
+
+class NgramConfig(SystemConfigBase):
     """Goes on with the lexeme that most often followed the longest run of lexemes that training has seen.
 
     It ends where that is likelier than any lexeme. How often targets ended behind the longest such run is counted in
     training targets alone; besides, what no target holds (a line's end, where targets are parts of lines) is an end.
     """
 
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = False
+
     kind: Literal["ngram"] = "ngram"
     order: PositiveInt = 5
     """Lexemes of a run with the one that follows it; white space belongs to the lexeme behind it."""
     max_new_lexemes: PositiveInt = 64
+
+    def build(self, base: Base, data: WritingData, seed: int) -> "NgramWriter":
+        """The writer; of the base nothing is used."""
+        return NgramWriter(self, data.train)
 
 
 class _Lexical:
@@ -252,21 +279,3 @@ def _words(text: str) -> list[str]:
 def _both_sides(given: Given) -> str:
     source, suffix = given
     return source if suffix is None else f"{source} {suffix}"
-
-
-def build(
-    config: CopyConfig | ConstantConfig | NearestConfig | NgramConfig,
-    base: Base,
-    data: WritingData,
-    seed: int,
-) -> CopyWriter | ConstantWriter | NearestWriter | NgramWriter:
-    """The writer; of the base nothing is used."""
-    match config:
-        case ConstantConfig():
-            return ConstantWriter(config, data.train, seed)
-        case NearestConfig():
-            return NearestWriter(data.train)
-        case NgramConfig():
-            return NgramWriter(config, data.train)
-        case _:
-            return CopyWriter()

@@ -7,7 +7,7 @@ Shapes: B lanes, P predictions, X predictions of all lanes.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ from finetune.examples import WritingData
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.loss import writing_loss
 from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
-from finetune.systems.base import Base, OnProgress
+from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,
@@ -40,8 +40,11 @@ from pretrain.randomness import keyed_generator
 _SPECIALS_OF_A_TEXT = 3
 
 
-class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig):
+class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig, SystemConfigBase):
     """The pretrained network itself writes."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = True
 
     kind: Literal["permutation_lm"] = "permutation_lm"
     layout: Literal["separated", "continued"] = "separated"
@@ -53,6 +56,12 @@ class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig):
         """Positions that the longest example needs."""
         written = max(self.target_tokens, self.max_new_tokens)
         return self.source_tokens + written + _SPECIALS_OF_A_TEXT + MAX_GAP_TOKENS
+
+    def build(self, base: Base, data: WritingData, seed: int) -> "PermutationWriter":
+        """The writer before training. UserError where the texts do not fit the network's positions."""
+        limits = f"source_tokens={self.source_tokens} and target_tokens={self.target_tokens}"
+        network = adapted_network(self, base, self.extent_tokens, limits, seed)
+        return PermutationWriter(self, network, base.tokenizer, data, seed)
 
 
 class PrefixNetwork(nn.Module):
@@ -193,10 +202,3 @@ class PermutationWriter:
         source_tokens = len(sides.prefix) + len(sides.suffix)
         limit = self._config.decoding.limit_tokens(source_tokens, self._config.max_new_tokens)
         return Wanted(sides, limit, sample)
-
-
-def build(config: PermutationWriterConfig, base: Base, data: WritingData, seed: int) -> PermutationWriter:
-    """The writer before training. UserError where the texts do not fit the network's positions."""
-    limits = f"source_tokens={config.source_tokens} and target_tokens={config.target_tokens}"
-    network = adapted_network(config, base, config.extent_tokens, limits, seed)
-    return PermutationWriter(config, network, base.tokenizer, data, seed)

@@ -3,7 +3,7 @@
 Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -12,15 +12,18 @@ from torch import Tensor
 from finetune.examples import WritingData
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import Encoder, Vocabulary, WideStackConfig
-from finetune.systems.base import Base
+from finetune.systems.base import Asks, Base, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter
 from finetune.systems.writers.masked import MaskedDecoderNetwork
 from pretrain.randomness import key_seed
 
 
-class TransformerWriterConfig(WriterConfig):
+class TransformerWriterConfig(WriterConfig, SystemConfigBase):
     """Sinusoidal positions, masked decoder."""
+
+    asks: ClassVar[Asks] = "write"
+    learns: ClassVar[bool] = True
 
     kind: Literal["transformer"] = "transformer"
     encoder: WideStackConfig = WideStackConfig()
@@ -28,6 +31,12 @@ class TransformerWriterConfig(WriterConfig):
     """None: as many as the encoder has."""
     tie_embeddings: bool = True
     """Whether the output's weights are the embedding; source and target share the embedding either way."""
+
+    def build(self, base: Base, data: WritingData, seed: int) -> "SourceWriter":
+        """The writer before training; of the base only the tokenizer is used."""
+        torch.manual_seed(key_seed(seed, "transformer weights"))
+        network = TransformerNetwork(self, base.description.vocab_size).to(base.device)
+        return SourceWriter(self, network, base.tokenizer, base.device, data)
 
 
 class TransformerNetwork(MaskedDecoderNetwork):
@@ -55,10 +64,3 @@ class TransformerNetwork(MaskedDecoderNetwork):
         if name.startswith("encoder."):
             return above
         return above + below + 1 if name.startswith("vocabulary.embedding") else 0
-
-
-def build(config: TransformerWriterConfig, base: Base, data: WritingData, seed: int) -> SourceWriter:
-    """The writer before training; of the base only the tokenizer is used."""
-    torch.manual_seed(key_seed(seed, "transformer weights"))
-    network = TransformerNetwork(config, base.description.vocab_size).to(base.device)
-    return SourceWriter(config, network, base.tokenizer, base.device, data)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import RankingData
-from finetune.experiment.choices import SystemConfig, TaskConfig, build_system, task_of
+from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.systems.base import Base
 from finetune.systems.rankers.lexical import LexicalRanker, LexicalRankerConfig
 from finetune.systems.saved import module_of, save_system
@@ -54,10 +54,10 @@ def out(corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
     files, description = checked_model(model)
     base = Base(description, corpus.tokenizer, files, torch.device("cpu"))
     task = TypeAdapter[Any](TaskConfig).validate_python(_TASK)
-    data = task_of(task).load(Source(corpus.folder, _SEED))
+    data = task.build().load(Source(corpus.folder, _SEED))
     for name, values in _SYSTEMS.items():
         system_config = TypeAdapter[Any](SystemConfig).validate_python(values)
-        module = module_of(build_system(system_config, base, data, _SEED))
+        module = module_of(system_config.build(base, data, _SEED))
         folder = out / "text_search-0" / name / f"seed-{_SEED}" / "model"
         stored = system_config.model_dump(mode="json"), task.model_dump(mode="json")
         save_system(folder, *stored, _SEED, [], base, module)
@@ -80,7 +80,7 @@ def test_a_system_is_judged_on_the_items_of_its_experiment(
     done = permcode("evaluate", out, "--output", tmp_path / "rows.jsonl")
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    task = task_of(TypeAdapter[Any](TaskConfig).validate_python(_TASK))
+    task = (TypeAdapter[Any](TaskConfig).validate_python(_TASK)).build()
     wanted = task.load(Source(corpus.folder, _SEED)).test.queries  # type: ignore[union-attr]
     others = task.load(Source(corpus.folder, _SEED + 1)).test.queries  # type: ignore[union-attr]
     assert [row["query"] for row in rows] == list(wanted)
@@ -111,7 +111,7 @@ def test_all_systems_are_judged_beside_each_other(out: Path, corpus: PreparedCor
     ranks = {name: [row["ranks"] for row in rows if row["system"] == name] for name in _SYSTEMS}
     assert {name: len(found) for name, found in ranks.items()} == dict.fromkeys(_SYSTEMS, 9)
     assert all(row["seed"] == _SEED for row in rows)
-    task = task_of(TypeAdapter[Any](TaskConfig).validate_python(_TASK | {"max_test": 9}))
+    task = (TypeAdapter[Any](TaskConfig).validate_python(_TASK | {"max_test": 9})).build()
     data = cast(RankingData, task.load(Source(corpus.folder, _SEED)))
     for name in ("bm25", "tfidf"):
         config = LexicalRankerConfig.model_validate(_SYSTEMS[name])

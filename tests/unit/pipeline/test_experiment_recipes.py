@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from finetune.experiment.choices import TaskConfig, asks_for, learns
+from finetune.experiment.choices import TaskConfig
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
@@ -30,8 +30,8 @@ _ABLATIONS = {"conba_java_cs", "positions_corpus"}
 def test_every_experiments_recipe_is_a_valid_config(name: str) -> None:
     config = load_experiment_config(name, [_MODEL])
     assert baseline_of(config) in config.systems
-    assert not learns(config.systems[baseline_of(config)]) or name in _ABLATIONS
-    starts = {getattr(system, "start", None) for system in config.systems.values() if learns(system)}
+    assert not config.systems[baseline_of(config)].learns or name in _ABLATIONS
+    starts = {getattr(system, "start", None) for system in config.systems.values() if system.learns}
     assert starts >= {"pretrained", "scratch"} or name in _ABLATIONS, (
         "what pretraining gives is not to be seen"
     )
@@ -85,7 +85,7 @@ def _tasks() -> list[tuple[str, ExperimentConfig]]:
 def test_all_systems_that_learn_have_the_same_limits_smoothing_decoding_and_training(
     name: str, config: ExperimentConfig
 ) -> None:
-    learning = {system: one for system, one in config.systems.items() if learns(one)}
+    learning = {system: one for system, one in config.systems.items() if one.learns}
     for key in _SHARED:
         found = {system: getattr(one, key) for system, one in learning.items() if hasattr(one, key)}
         assert len(set(map(repr, found.values()))) <= 1, (key, found)
@@ -136,7 +136,7 @@ def test_every_kind_of_task_has_a_recipe() -> None:
     kinds = {one.model_fields["kind"].default for one in TaskConfig.__origin__.__args__}  # type: ignore[attr-defined]
     configs = [load_experiment_config(name, [_MODEL]) for name in experiment_recipe_names()]
     assert {config.task.kind for config in configs} == kinds
-    assert {asks_for(config.task) for config in configs} == {"write", "rank", "label", "predict"}
+    assert {config.task.asks for config in configs} == {"write", "rank", "label", "predict"}
 
 
 @pytest.mark.parametrize("name", run_recipe_names())

@@ -10,10 +10,10 @@ from cluster.storage import read_json
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
 from finetune.experiment import jobs
-from finetune.experiment.choices import build_system, task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.exams import LabellingExam
 from finetune.experiment.jobs import Job, Workplace, run_job
+from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from pretrain.health.stop import StopRequest
 from tests.unit.finetune.systems.toys import toy_base
 
@@ -25,7 +25,7 @@ def test_pictures_and_changed_texts_are_not_among_them(
 ) -> None:
     monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(jobs, "agreed", lambda look: look())
-    monkeypatch.setattr(jobs, "learns", lambda config: False)  # judged as it was made
+    monkeypatch.setattr(AlignedRnnConfig, "learns", False)  # tested as it was made
     monkeypatch.setattr(jobs, "_save", lambda *arguments: None)
     for side in ("old", "new"):
         (tmp_path / f"data.{side}").write_text("\n".join(["a b c d e f g h"] * 11 + ["a"]) + "\n")
@@ -52,10 +52,10 @@ def test_texts_that_a_threshold_was_chosen_by_are_not_among_them(corpus: Prepare
     )
     items = [Labelled(str(n), (_LONG, _SHORT), n % 2) for n in range(10)]
     data = LabellingData(items[:4], items, items[:3])
-    system = build_system(config.systems["one"], toy_base(corpus.tokenizer), data, seed=0)
+    system = config.systems["one"].build(toy_base(corpus.tokenizer), data, seed=0)
     assert system.learner is not None
     system.learner.module.eval()
-    exam = LabellingExam(task_of(config.task), data, valid_items=10)
+    exam = LabellingExam(config.task.build(), data, valid_items=10)
     answers = [exam.test(system, lambda done: None) for _ in range(2)]
     assert answers[0].threshold is not None
     assert [one.cut["texts"] for one in answers] == [3, 3]

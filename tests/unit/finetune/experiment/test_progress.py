@@ -8,7 +8,6 @@ import torch
 
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData, Match, Pair, Pool, RankingData, WritingData
-from finetune.experiment.choices import build_system
 from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
@@ -54,14 +53,14 @@ def test_progress_rises_to_the_number_of_items(
     labelled = [Labelled(text, (text,), number % 2) for number, text in enumerate(_TEXTS[:6])]
     name = type(config).__module__
     if "writers" in name:
-        build_system(config, base, WritingData(pairs, [], []), 0).write(  # type: ignore[union-attr]
+        config.build(base, WritingData(pairs, [], []), 0).write(  # type: ignore[union-attr]
             [(text, None) for text in _TEXTS], told.append
         )
     elif "rankers" in name:
-        system = build_system(config, base, RankingData(matches, _POOL, _POOL), 0)
+        system = config.build(base, RankingData(matches, _POOL, _POOL), 0)
         system.scores(_POOL.queries, _POOL.candidates, told.append)  # type: ignore[union-attr]
     else:
-        system = build_system(config, base, LabellingData(labelled, [], []), 0)
+        system = config.build(base, LabellingData(labelled, [], []), 0)
         system.probabilities([(text,) for text in _TEXTS], told.append)  # type: ignore[union-attr]
     assert told == sorted(told)
     assert told[-1] == _NUM_ITEMS

@@ -11,8 +11,7 @@ from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
 from finetune.systems.base import OnProgress
 from finetune.systems.predictors.ngram import NgramPredictorConfig
-from finetune.systems.predictors.ngram import build as build_ngram
-from finetune.systems.rankers.lexical import LexicalRankerConfig, build
+from finetune.systems.rankers.lexical import LexicalRankerConfig
 from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
 from finetune.tasks.translation import Translation, TranslationConfig
 
@@ -37,7 +36,7 @@ def ranking_exam() -> RankingExam:
 
 def test_renaming_takes_from_a_counter_of_words_what_it_went_by_and_dead_code_little() -> None:
     exam = ranking_exam()
-    system = build(LexicalRankerConfig(), None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    system = LexicalRankerConfig().build(None, RankingData([], exam.test_pool, exam.test_pool), 0)
     config = RobustnessConfig(transforms=("rename", "swap_branches"), language="python")
     found = robustness_of(config, exam, system, seed=0)
     assert set(found) == {"rename"}, "no function has branches to swap"
@@ -70,7 +69,7 @@ def test_a_writer_is_judged_on_the_same_items_before_and_after() -> None:
 def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
     task = TokenCompletion(TokenCompletionConfig())
     items = [task.code(str(n), text) for n, text in enumerate([*_FUNCTIONS, "count = 1\n"])]
-    system = build_ngram(NgramPredictorConfig(order=2), None, PredictingData(items, [], []), 0)  # type: ignore[arg-type]
+    system = NgramPredictorConfig(order=2).build(None, PredictingData(items, [], []), 0)  # type: ignore[arg-type]
     exam = PredictingExam(task, PredictingData(items, items, items), 10)
     found = robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0)["rename"]
     assert found["num_items"] == 6
@@ -82,7 +81,7 @@ def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
 
 def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
     exam = ranking_exam()
-    system = build(LexicalRankerConfig(), None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    system = LexicalRankerConfig().build(None, RankingData([], exam.test_pool, exam.test_pool), 0)
     told: list[tuple[str, int]] = []
 
     def watch(what: str, num_items: int) -> OnProgress:

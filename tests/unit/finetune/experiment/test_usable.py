@@ -25,7 +25,7 @@ from finetune.examples import (
     RankingData,
     WritingData,
 )
-from finetune.experiment.choices import SystemConfig, TaskConfig, asks_for, build_system, task_of
+from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.experiment.usable import UsableSystem, columns_of
 from finetune.lexing import python_lexemes
 from finetune.systems.base import Base
@@ -67,12 +67,12 @@ def base(pretrain_folder: Path, corpus: PreparedCorpus) -> Base:
 
 
 def data_of(task: Any) -> Any:
-    if asks_for(task) != "label":
-        return _DATA[asks_for(task)]
+    if task.asks != "label":
+        return _DATA[task.asks]
     num_texts = len(columns_of(task).needed)
     # The last label never occurs: that it exists must be known all the same.
     return LabellingData(
-        [Labelled("1", ("a",) * num_texts, 0)], [], [], {}, num_texts, len(task_of(task).labels)  # type: ignore[union-attr]
+        [Labelled("1", ("a",) * num_texts, 0)], [], [], {}, num_texts, len(task.build().labels)  # type: ignore[union-attr]
     )  # fmt: skip
 
 
@@ -124,12 +124,12 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
             assert told == built.scores([row["query"]], [row["candidate"]], lambda _: None)[0, 0]
         case "label":
             found_C = built.probabilities([tuple(row[name] for name in columns.needed)], lambda _: None)[0]
-            labels = task_of(usable.task_config).labels  # type: ignore[union-attr]
+            labels = usable.task_config.build().labels  # type: ignore[union-attr]
             assert told == labels[int(found_C.argmax())]
             assert list(answer["probabilities"]) == list(labels)
             assert np.array_equal(list(answer["probabilities"].values()), found_C)
         case "predict":
-            item = task_of(usable.task_config).code("1", row["text"])  # type: ignore[union-attr]
+            item = usable.task_config.build().code("1", row["text"])  # type: ignore[union-attr]
             rank_T = built.ranks([item], lambda _: None)[0]
             assert answer["tokens"] == [
                 "def",
@@ -208,7 +208,7 @@ def saved_and_loaded(
     """The system from its folder, and the one that was saved, whose weights differ from those it began with."""
     task_config = TypeAdapter[Any](TaskConfig).validate_python(task)
     system_config = TypeAdapter[Any](SystemConfig).validate_python(system)
-    built = build_system(system_config, base, data_of(task_config), seed=3)
+    built = system_config.build(base, data_of(task_config), seed=3)
     module = module_of(built)
     if module is not None:
         torch.manual_seed(1)
@@ -216,7 +216,7 @@ def saved_and_loaded(
             for parameter in module.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
         module.eval()
-    names = list(getattr(task_of(task_config), "labels", ()))
+    names = list(getattr(task_config.build(), "labels", ()))
     save_system(
         folder, system_config.model_dump(mode="json"), task_config.model_dump(mode="json"), 3, names, base, module
     )  # fmt: skip
@@ -273,7 +273,7 @@ def test_more_pairs_than_memory_holds_scores_of_are_refused(
 
 def test_a_system_answers_by_the_threshold_that_was_chosen_for_it(base: Base, tmp_path: Path) -> None:
     config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "classifier"})
-    system = build_system(config, base, data_of(TypeAdapter[Any](TaskConfig).validate_python(_CLONES)), 0)
+    system = config.build(base, data_of(TypeAdapter[Any](TaskConfig).validate_python(_CLONES)), 0)
     row = {"text": "a b", "other": "b a"}
 
     def answer(threshold: float | None) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tm
 
 def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Path) -> None:
     config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "permutation_lm", **_WRITER})
-    system = build_system(config, base, _DATA["write"], 0)
+    system = config.build(base, _DATA["write"], 0)
     save_system(tmp_path, config.model_dump(mode="json"), _TRANSLATION, 0, [], base, module_of(system))
     usable = UsableSystem.load(tmp_path, "cpu", {"beam": 3, "max_new_tokens": 1})
     assert (usable.system_config.decoding.beam, usable.system_config.decoding.length_power) == (3, 1.0)

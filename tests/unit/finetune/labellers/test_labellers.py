@@ -14,7 +14,6 @@ from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import PoolingConfig
 from finetune.layers.reading import Cutter
 from finetune.systems.base import Base
-from finetune.systems.labellers import classifier, lexical, zero_shot_cloze
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig, common_margins
@@ -69,7 +68,7 @@ def nothing(done: int) -> None:
 )
 def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], changed: dict[str, Any]) -> None:
     config = ClassifierConfig.model_validate({"dropout": 0.0, "hidden_dim": 32, "text_tokens": 16} | changed)
-    system = classifier.build(config, base, data(items), seed=0)
+    system = config.build(base, data(items), seed=0)
     learner = system.learner
     assert learner is not None
     optimizer = torch.optim.AdamW([p for p in learner.module.parameters() if p.requires_grad], lr=3e-3)
@@ -89,7 +88,7 @@ def test_a_classifier_learns_its_items(base: Base, items: list[Labelled], change
 
 
 def test_loss_is_smoothed_cross_entropy(base: Base) -> None:
-    system = classifier.build(ClassifierConfig(label_smoothing=0.2), base, data(SINGLE), seed=0)
+    system = ClassifierConfig(label_smoothing=0.2).build(base, data(SINGLE), seed=0)
     assert system.learner is not None
     module = system.learner.module.eval()
     batch = system.learner.batch([0, 5], draw=0)
@@ -102,7 +101,7 @@ def test_loss_is_smoothed_cross_entropy(base: Base) -> None:
 
 def test_padding_and_company_do_not_change_a_label(base: Base) -> None:
     config = ClassifierConfig(pooling=PoolingConfig(kind="conba"))
-    module = classifier.build(config, base, data(SINGLE), seed=0).learner
+    module = config.build(base, data(SINGLE), seed=0).learner
     assert module is not None
     module.module.eval()
     for parameter in module.module.encoder.pooling.parameters():
@@ -115,7 +114,7 @@ def test_padding_and_company_do_not_change_a_label(base: Base) -> None:
 
 def test_two_texts_together_are_one_reading_with_a_separator(base: Base, corpus: PreparedCorpus) -> None:
     config = ClassifierConfig(reading="together", text_tokens=2)
-    system = classifier.build(config, base, data(PAIRS), seed=0)
+    system = config.build(base, data(PAIRS), seed=0)
     assert system.learner is not None
     (reading,) = system.learner.batch([0], draw=0).readings
     assert reading.tokens_BL.shape == (1, 5)
@@ -126,7 +125,7 @@ def test_two_texts_together_are_one_reading_with_a_separator(base: Base, corpus:
 def test_of_two_texts_together_each_has_its_own_vector(base: Base) -> None:
     # Embedded tokens have seen nothing of each other yet.
     config = ClassifierConfig(reading="together", pooling=PoolingConfig(layers="bottom"))
-    learner = classifier.build(config, base, data(PAIRS), seed=0).learner
+    learner = config.build(base, data(PAIRS), seed=0).learner
     assert learner is not None
     encoder, separator_id = learner.module.encoder, base.tokenizer.special_id("<sep>")
     cutter = Cutter(base.tokenizer, base.device)
@@ -140,39 +139,37 @@ def test_of_two_texts_together_each_has_its_own_vector(base: Base) -> None:
 
 def test_items_of_another_kind_are_refused(base: Base) -> None:
     with pytest.raises(UserError, match="no labelled items"):
-        classifier.build(ClassifierConfig(), base, data([]), seed=0)
+        ClassifierConfig().build(base, data([]), seed=0)
     with pytest.raises(UserError, match="items have 3 texts"):
-        classifier.build(ClassifierConfig(), base, data([Labelled("a", ("x", "y", "z"), 0)]), seed=0)
+        ClassifierConfig().build(base, data([Labelled("a", ("x", "y", "z"), 0)]), seed=0)
     with pytest.raises(UserError, match="item 7 has 2 texts, but this system labels items of 1"):
-        classifier.build(ClassifierConfig(), base, data([*SINGLE, PAIRS[0]]), seed=0)
+        ClassifierConfig().build(base, data([*SINGLE, PAIRS[0]]), seed=0)
 
 
 def test_words_alone_tell_what_they_can() -> None:
     for items in (SINGLE, PAIRS):
         config = LexicalLabellerConfig(inverse_penalty=100.0)
-        system = lexical.build(config, None, data(items), seed=0)
+        system = config.build(None, data(items), seed=0)
         found = system.probabilities([item.texts for item in items], nothing)
         assert found.argmax(axis=1).tolist() == [item.label for item in items]
-    frequent = lexical.build(LexicalLabellerConfig(method="most_frequent"), None, data(PAIRS), seed=0)
+    frequent = LexicalLabellerConfig(method="most_frequent").build(None, data(PAIRS), seed=0)
     np.testing.assert_allclose(frequent.probabilities([("a", "b")], nothing), [[6 / 9, 3 / 9]])
 
 
 def test_words_alone_take_texts_without_words_and_labels_never_shown() -> None:
     items = [Labelled("a", ("(",), 0), Labelled("b", (")",), 1)]
-    system = lexical.build(
-        LexicalLabellerConfig(), None, LabellingData(items, [], [Labelled("c", ("x",), 2)]), 0
-    )
+    system = LexicalLabellerConfig().build(None, LabellingData(items, [], [Labelled("c", ("x",), 2)]), 0)
     found = system.probabilities([("[",), ("",)], nothing)
     assert found.shape == (2, 3)
     assert not found[:, 2].any()
-    one_label = lexical.build(LexicalLabellerConfig(), None, data(items[:1]), seed=0)
+    one_label = LexicalLabellerConfig().build(None, data(items[:1]), seed=0)
     assert one_label.probabilities([("x",)], nothing).tolist() == [[1.0]]
     with pytest.raises(UserError, match="train split is empty"):
-        lexical.build(LexicalLabellerConfig(), None, data([]), seed=0)
+        LexicalLabellerConfig().build(None, data([]), seed=0)
 
 
 def test_cloze_is_the_exact_likelihood_of_the_place(base: Base, corpus: PreparedCorpus) -> None:
-    system = zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([]), seed=0)
+    system = ZeroShotClozeConfig().build(base, data([]), seed=0)
     lm = PermutationLM(system.module, corpus.tokenizer, 64)
     before, behind = "x = ", "(a, b)\nreturn x"
     left, right = common_margins(corpus.tokenizer, before.encode(), [b"max", b"min"], behind.encode())
@@ -204,12 +201,12 @@ def test_every_candidate_is_scored_over_the_same_bytes(
 
 
 def test_cloze_items_and_labels_must_fit(base: Base) -> None:
-    system = zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([]), seed=0)
+    system = ZeroShotClozeConfig().build(base, data([]), seed=0)
     for text in ("no mask", "<mask> and <mask>"):
         with pytest.raises(UserError, match="must be one text with <mask> once in it"):
             system.probabilities([(text,)], nothing)
     with pytest.raises(UserError, match="the task has 3 labels, but zero_shot_cloze has 2 words"):
-        zero_shot_cloze.build(ZeroShotClozeConfig(), base, data([Labelled("a", ("x",), 2)]), seed=0)
+        ZeroShotClozeConfig().build(base, data([Labelled("a", ("x",), 2)]), seed=0)
 
 
 def test_what_stands_around_the_mask_is_read_of_a_long_text(base: Base) -> None:

@@ -16,14 +16,12 @@ from finetune.lexing import Lexeme, python_lexemes
 from finetune.systems.predictors.left_to_right import (
     LeftToRightConfig,
     LeftToRightPredictor,
-    build,
     lanes_at_once,
     lexeme_ranks,
     ranks_among,
     side_by_side,
 )
 from finetune.systems.predictors.ngram import NgramPredictorConfig
-from finetune.systems.predictors.ngram import build as build_ngram
 from pretrain.model.config import (
     AbsoluteLearnedPositions,
     AbsoluteSinusoidalPositions,
@@ -46,7 +44,7 @@ def predictor(
     items = [code(text) for text in texts]
     base = toy_base(corpus.tokenizer, positions, segment_tokens=8)
     settings = LeftToRightConfig.model_validate({"start": "scratch", **config})
-    made = build(settings, base, PredictingData(items, items, items), 0)
+    made = settings.build(base, PredictingData(items, items, items), 0)
     made.learner.module.eval()
     return made
 
@@ -141,7 +139,7 @@ def test_training_learns_a_pattern_that_counting_pairs_cannot(
     assert (made.ranks(items, lambda _: None)[0] == 1).mean() < 0.3
     train(made.learner, steps=100 if network else 150, rate=5e-3, batch=8)
     assert (made.ranks(items, lambda _: None)[0][12:] == 1).mean() > 0.95
-    pairs = build_ngram(NgramPredictorConfig(order=2), None, PredictingData([code(text)], [], []), 0)  # type: ignore[arg-type]
+    pairs = NgramPredictorConfig(order=2).build(None, PredictingData([code(text)], [], []), 0)  # type: ignore[arg-type]
     assert 0.3 < (pairs.ranks(items, lambda _: None)[0] == 1).mean() < 0.85
 
 

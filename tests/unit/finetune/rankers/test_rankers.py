@@ -14,7 +14,6 @@ from finetune.layers.pooling import PoolingConfig
 from finetune.layers.reading import Cutter
 from finetune.lexical import sub_tokens
 from finetune.systems.base import Base
-from finetune.systems.rankers import bi_encoder, lexical, zero_shot
 from finetune.systems.rankers.bi_encoder import BiEncoder, BiEncoderConfig, masked_candidates
 from finetune.systems.rankers.bm25 import Bm25
 from finetune.systems.rankers.hard_negatives import with_hard_negatives
@@ -52,7 +51,7 @@ def vector(system: BiEncoder, text: str) -> torch.Tensor:
 
 def test_loss_is_infonce_written_out(base: Base) -> None:
     matches = [*MATCHES[:3], Match("find alpha twice", "x = 1", "0")]
-    system = bi_encoder.build(BiEncoderConfig(temperature=0.1), base, data(matches), seed=0)
+    system = BiEncoderConfig(temperature=0.1).build(base, data(matches), seed=0)
     assert system.learner is not None
     module = system.learner.module.eval()
     loss = module(system.learner.batch([0, 1, 3], draw=0))
@@ -100,7 +99,7 @@ def test_it_learns_which_candidate_belongs_to_which_query(base: Base, kind: str,
     config = BiEncoderConfig.model_validate(
         {"pooling": pooling, "query_tokens": 16, "candidate_tokens": 16, "hard_negatives": 1, **another}
     )
-    system = bi_encoder.build(config, base, data(matches), seed=0)
+    system = config.build(base, data(matches), seed=0)
     learner = system.learner
     assert learner is not None
     optimizer = torch.optim.AdamW([p for p in learner.module.parameters() if p.requires_grad], lr=2e-3)
@@ -115,7 +114,7 @@ def test_it_learns_which_candidate_belongs_to_which_query(base: Base, kind: str,
 
 def test_batches_are_a_function_of_the_draw(base: Base) -> None:
     matches = [Match(one.query, one.found, one.group, tuple(WORDS)) for one in MATCHES]
-    system = bi_encoder.build(BiEncoderConfig(hard_negatives=2), base, data(matches), seed=0)
+    system = BiEncoderConfig(hard_negatives=2).build(base, data(matches), seed=0)
     assert system.learner is not None
     first, again, other = (system.learner.batch([0, 1], draw).candidates.tokens_BL for draw in (1, 1, 2))
     assert torch.equal(first, again)
@@ -124,7 +123,7 @@ def test_batches_are_a_function_of_the_draw(base: Base) -> None:
 
 
 def test_without_training_matches_there_is_no_learner_and_cut_texts_are_counted(base: Base) -> None:
-    system = bi_encoder.build(BiEncoderConfig(query_tokens=2), base, data([]), seed=0)
+    system = BiEncoderConfig(query_tokens=2).build(base, data([]), seed=0)
     assert system.learner is None
     done: list[int] = []
     scores = system.scores(["import os, sys, re", "x"], ["import os", "y", ""], done.append)
@@ -136,11 +135,11 @@ def test_without_training_matches_there_is_no_learner_and_cut_texts_are_counted(
 
 def test_zero_shot_vectors_are_those_of_the_model_before_training(base: Base) -> None:
     config = ZeroShotEncoderConfig(pooling=PoolingConfig(layers="top"))
-    system = zero_shot.build(config, base, data(MATCHES), seed=0)
+    system = config.build(base, data(MATCHES), seed=0)
     assert config.kind == "zero_shot_encoder"
     assert system.learner is None
     assert not system.module.training
-    untrained = bi_encoder.build(BiEncoderConfig(pooling=PoolingConfig(layers="top")), base, data([]), seed=0)
+    untrained = BiEncoderConfig(pooling=PoolingConfig(layers="top")).build(base, data([]), seed=0)
     texts = [one.query for one in MATCHES]
     np.testing.assert_array_equal(
         system.scores(texts, texts, nothing), untrained.scores(texts, texts, nothing)
@@ -149,7 +148,7 @@ def test_zero_shot_vectors_are_those_of_the_model_before_training(base: Base) ->
 
 def test_a_head_without_parameters_cannot_be_trained(base: Base) -> None:
     with pytest.raises(UserError, match="adaptation=head trains nothing with mean pooling"):
-        bi_encoder.build(BiEncoderConfig(adaptation="head"), base, data(MATCHES), seed=0)
+        BiEncoderConfig(adaptation="head").build(base, data(MATCHES), seed=0)
 
 
 def test_hard_negatives_are_near_wrong_and_of_another_group() -> None:
@@ -199,6 +198,6 @@ def test_bm25_over_wordless_candidates_finds_nothing() -> None:
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_lexical_rankers_find_shared_words(method: str) -> None:
     config = LexicalRankerConfig.model_validate({"method": method})
-    system = lexical.build(config, None, data(MATCHES), seed=0)
+    system = config.build(None, data(MATCHES), seed=0)
     scores = system.scores([one.query for one in MATCHES], [one.found for one in MATCHES], nothing)
     assert (scores.argmax(axis=1) == np.arange(12)).all()

@@ -9,7 +9,6 @@ import torch
 from data_prep.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
-from finetune.systems.writers import permutation_lm
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig
 from pretrain.inference import infilling
 from pretrain.inference.generation import Generated
@@ -21,7 +20,7 @@ _CONFIG = PermutationWriterConfig(start="scratch", source_tokens=48, target_toke
 def _writer(corpus: PreparedCorpus, **decoding: Any) -> PermutationWriter:
     config = PermutationWriterConfig.model_validate(_CONFIG.model_dump() | {"decoding": decoding})
     pairs = hole_pairs(4)
-    writer = permutation_lm.build(config, toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    writer = config.build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     writer.learner.module.double().eval()
     return writer
 

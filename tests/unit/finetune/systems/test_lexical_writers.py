@@ -20,7 +20,6 @@ from finetune.systems.writers.lexical import (
     NearestWriter,
     NgramConfig,
     NgramWriter,
-    build,
 )
 from tests.task_data import TASK_DATA, needs_task_data
 from tests.unit.finetune.systems.toys import as_data, toy_base, toy_pairs, written
@@ -32,7 +31,7 @@ def _pairs(*texts: tuple[str, str]) -> list[Pair]:
 
 def test_copies(corpus: PreparedCorpus) -> None:
     pairs = toy_pairs(3)
-    writer = build(CopyConfig(), toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    writer = CopyConfig().build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     assert written(writer, pairs) == [pair.source for pair in pairs]
     assert writer.write([("before", "after")], lambda done: None) == [""]
     assert writer.learner is None
@@ -41,10 +40,10 @@ def test_copies(corpus: PreparedCorpus) -> None:
 def test_the_constant_text_is_the_target_most_like_the_others(corpus: PreparedCorpus) -> None:
     texts = ["return the value", "return a list of names", "Return the list .", "close it", "return the file"]
     pairs = _pairs(*((str(number), text) for number, text in enumerate(texts)))
-    writer = build(ConstantConfig(), toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    writer = ConstantConfig().build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     assert set(written(writer, toy_pairs(3))) == {"Return the list ."}
     with pytest.raises(UserError, match="the targets to learn hold no words"):
-        build(ConstantConfig(), toy_base(corpus.tokenizer), as_data([]), seed=0)
+        ConstantConfig().build(toy_base(corpus.tokenizer), as_data([]), seed=0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -71,7 +70,7 @@ def test_looks_up_the_target_of_the_nearest_source(
     corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = _pairs(("read the file", "A"), ("write the socket", "B"), ("read the socket", "C"), ("?", "D"))
-    writer = build(NearestConfig(), toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    writer = NearestConfig().build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     asked = _pairs(("readFile", ""), ("write_socket", ""), ("the socket read", ""), ("unseen", ""))
     assert written(writer, asked) == ["A", "B", "C", "A"], "of equals the first"
     monkeypatch.setattr(lexical, "_MAX_PRODUCTS", 4)

@@ -11,7 +11,6 @@ from finetune.decoding.config import DecodingConfig
 from finetune.systems.writers.permutation_lm import (
     PermutationWriter,
     PermutationWriterConfig,
-    build,
 )
 from pretrain.model.config import AbsoluteLearnedPositions
 from tests.unit.finetune.systems.toys import (
@@ -31,7 +30,7 @@ _CONFIG = PermutationWriterConfig(
 
 def _writer(corpus: PreparedCorpus, pairs: list, **changes: object) -> PermutationWriter:  # type: ignore[type-arg]
     config = PermutationWriterConfig.model_validate(_CONFIG.model_dump() | changes)
-    return build(config, toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    return config.build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
 
 
 def test_learns_pairs_and_writes_them_with_and_without_a_beam(corpus: PreparedCorpus) -> None:
@@ -133,4 +132,4 @@ def test_cuts_are_counted_and_a_cut_target_has_no_end(corpus: PreparedCorpus) ->
 def test_texts_longer_than_absolute_positions_are_refused(corpus: PreparedCorpus) -> None:
     base = toy_base(corpus.tokenizer, AbsoluteLearnedPositions(max_positions=64))
     with pytest.raises(UserError, match="source_tokens=48 and target_tokens=40 need 123 positions.* has 64"):
-        build(_CONFIG, base, as_data(toy_pairs(2)), seed=0)
+        _CONFIG.build(base, as_data(toy_pairs(2)), seed=0)

@@ -26,12 +26,12 @@ def test_equal_sources_are_drawn_each_by_itself(corpus: PreparedCorpus, kind: st
         config = permutation_lm.PermutationWriterConfig.model_validate(
             {"start": "scratch", "decoding": decoding, **_LIMITS}
         )
-        writer = permutation_lm.build(config, toy_base(corpus.tokenizer), as_data(toy_pairs(2)), seed=0)
+        writer = config.build(toy_base(corpus.tokenizer), as_data(toy_pairs(2)), seed=0)
     else:
         other = transformer.TransformerWriterConfig.model_validate(
             {"encoder": _STACK, "decoding": decoding, **_LIMITS}
         )
-        writer = transformer.build(other, toy_base(corpus.tokenizer), as_data(toy_pairs(2)), seed=0)
+        writer = other.build(toy_base(corpus.tokenizer), as_data(toy_pairs(2)), seed=0)
     writer.learner.module.eval()
 
     def write(*texts: str) -> list[str]:

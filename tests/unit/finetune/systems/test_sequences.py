@@ -9,7 +9,7 @@ from data_prep.prepared import PreparedCorpus
 from finetune.examples import Pair
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import filled_up
-from finetune.systems.writers.permutation_lm import PermutationWriterConfig, build
+from finetune.systems.writers.permutation_lm import PermutationWriterConfig
 from finetune.systems.writers.prefix_layout import PrefixLayout
 from finetune.systems.writers.sequences import Sequences
 from tests.unit.finetune.systems.toys import as_data, toy_base, written
@@ -62,7 +62,7 @@ def test_any_texts_make_a_batch(
         Pair(str(number), source, (target,), suffix) for number, (source, suffix, target) in enumerate(texts)
     ]
     config = PermutationWriterConfig(start="scratch", source_tokens=6, target_tokens=5)
-    learner = build(config, toy_base(corpus.tokenizer, model_dim=16), as_data(pairs), seed=0).learner
+    learner = config.build(toy_base(corpus.tokenizer, model_dim=16), as_data(pairs), seed=0).learner
     batch = learner.batch(range(len(pairs)), draw)
     loss = learner.module(batch)
     assert torch.isfinite(loss)
@@ -73,7 +73,7 @@ def test_any_texts_make_a_batch(
 
 def test_a_system_to_be_loaded_needs_no_training_data(corpus: PreparedCorpus) -> None:
     config = PermutationWriterConfig(start="scratch", target_tokens=3)
-    writer = build(config, toy_base(corpus.tokenizer, model_dim=16), as_data([]), seed=0)
+    writer = config.build(toy_base(corpus.tokenizer, model_dim=16), as_data([]), seed=0)
     writer.learner.module.eval()
     assert written(writer, []) == []
     assert len(writer.write([("", None), ("a", None), ("", "")], lambda done: None)) == 3

@@ -1,6 +1,5 @@
 """Writers with a decoder of their own learn, write what they learnt, and show how they aligned it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from data_prep.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
 from finetune.layers.transformer import StackConfig, WideStackConfig
-from finetune.systems.writers import aligned_rnn, encoder_decoder, transformer
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from finetune.systems.writers.alignment import Alignment, draw_alignment
 from finetune.systems.writers.encoder_decoder import EncoderDecoderConfig
@@ -31,18 +29,18 @@ _RNN = AlignedRnnConfig(
 )
 _TRANSFORMER = TransformerWriterConfig(encoder=WideStackConfig(model_dim=64, **_STACK), **_LIMITS)
 _ENCODER_DECODER = EncoderDecoderConfig(start="scratch", decoder=StackConfig(**_STACK), **_LIMITS)
-_SYSTEMS: dict[str, tuple[Callable[..., SourceWriter], Any]] = {
-    "transformer": (transformer.build, _TRANSFORMER),
-    "aligned_rnn": (aligned_rnn.build, _RNN),
-    "encoder_decoder": (encoder_decoder.build, _ENCODER_DECODER),
+_SYSTEMS: dict[str, Any] = {
+    "transformer": _TRANSFORMER,
+    "aligned_rnn": _RNN,
+    "encoder_decoder": _ENCODER_DECODER,
 }
 every_system = pytest.mark.parametrize("name", _SYSTEMS)
 
 
 def _writer(corpus: PreparedCorpus, name: str, pairs: list, **changes: object) -> SourceWriter:  # type: ignore[type-arg]
-    build, config = _SYSTEMS[name]
+    config = _SYSTEMS[name]
     config = type(config).model_validate(config.model_dump() | changes)
-    return build(config, toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    return config.build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
 
 
 @every_system
@@ -124,7 +122,7 @@ def test_shapes_that_do_not_fit_are_told(corpus: PreparedCorpus) -> None:
         _writer(corpus, "encoder_decoder", toy_pairs(2), decoder=StackConfig(num_heads=3))
     base = toy_base(corpus.tokenizer, AbsoluteSinusoidalPositions(), segment_tokens=32)
     with pytest.raises(UserError, match="source_tokens=48 need 50 positions, .* has 32"):
-        encoder_decoder.build(_ENCODER_DECODER, base, as_data(toy_pairs(2)), seed=0)
+        _ENCODER_DECODER.build(base, as_data(toy_pairs(2)), seed=0)
 
 
 def test_alignments_of_a_copying_network_lie_on_the_diagonal(corpus: PreparedCorpus) -> None:
@@ -134,7 +132,7 @@ def test_alignments_of_a_copying_network_lie_on_the_diagonal(corpus: PreparedCor
         Pair(str(number), text, (text,))
         for number, text in enumerate(" ".join(rng.choice(list("abcdexyz"), size=8)) for _ in range(200))
     ]
-    writer = aligned_rnn.build(_RNN, toy_base(corpus.tokenizer), as_data(pairs), seed=0)
+    writer = _RNN.build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     train(writer.learner, 200, rate=5e-3, batch=20)
     found = writer.alignment(pairs[0].source, pairs[0].source)
     assert found.weight_TS.shape == (len(found.target), len(found.source))

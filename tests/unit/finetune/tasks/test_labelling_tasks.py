@@ -22,7 +22,6 @@ from finetune.formats.labelled import (
     read_labelled_texts,
 )
 from finetune.held_out import HeldOutDocument
-from finetune.systems.labellers import lexical
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.tasks.base import Source
 from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
@@ -40,7 +39,7 @@ def lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 def measured(task: Defect | ClonePairs | Cloze, data: LabellingData) -> dict[str, float]:
-    system = lexical.build(LexicalLabellerConfig(inverse_penalty=100.0), None, data, 0)
+    system = LexicalLabellerConfig(inverse_penalty=100.0).build(None, data, 0)
     found = system.probabilities([item.texts for item in data.test], lambda done: None)
     return {one.name: one.value for one in task.judge(data.test, found)}
 

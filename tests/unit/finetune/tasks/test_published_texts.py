@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from finetune.experiment.choices import task_of
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.overlap import judged_texts
 from finetune.tasks.base import Source
@@ -19,7 +18,7 @@ _METHOD = "int total ( int [ ] prices ) { int result = 0 ; return result ; }"
 
 def _load(task: dict[str, Any], system: str) -> Any:
     config = ExperimentConfig.model_validate({"task": task, "systems": {"one": {"kind": system}}})
-    return task_of(config.task).load(Source(None, 0))
+    return config.task.build().load(Source(None, 0))
 
 
 def _texts(data: Any, role: str) -> set[str]:

@@ -16,7 +16,6 @@ from finetune.examples import RankingData
 from finetune.formats.names import masked
 from finetune.formats.retrieval import read_base, read_labelled_code, read_queries, without_docstrings
 from finetune.lexical import sub_tokens
-from finetune.systems.rankers import lexical
 from finetune.systems.rankers.lexical import LexicalRankerConfig
 from finetune.tasks.base import Source
 from finetune.tasks.clone_retrieval import CloneRetrieval, CloneRetrievalConfig
@@ -42,7 +41,7 @@ def bm25(
     task: CodeSearch | TextSearch | CloneRetrieval, data: RankingData, method: str = "bm25"
 ) -> dict[str, float]:
     config = LexicalRankerConfig.model_validate({"method": method})
-    system = lexical.build(config, None, data, 0)
+    system = config.build(None, data, 0)
     scores = system.scores(data.test.queries, data.test.candidates, lambda done: None)
     return {one.name: one.value for one in task.judge(data.test, scores)}
 

@@ -17,7 +17,7 @@ from data_prep.prepared import PreparedCorpus
 from finetune.examples import Code
 from finetune.experiment.exams import PredictingExam
 from finetune.lexing import LexemeClass, python_lexemes
-from finetune.systems.predictors.ngram import NgramPredictorConfig, build
+from finetune.systems.predictors.ngram import NgramPredictorConfig
 from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
 from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
@@ -160,7 +160,7 @@ def test_judged_by_all_tokens_and_by_what_they_are() -> None:
 def test_the_rows_of_an_exam_are_what_its_numbers_are_made_of(corpus: PreparedCorpus) -> None:
     one = task(max_test=2)
     data = one.load(Source(corpus.folder, 0))
-    system = build(NgramPredictorConfig(), None, data, 0)  # type: ignore[arg-type]
+    system = NgramPredictorConfig().build(None, data, 0)  # type: ignore[arg-type]
     exam = PredictingExam(one, data, 10)
     answers = exam.test(system, lambda _: None)
     rows = json.loads(json.dumps(answers.rows, allow_nan=False))
