@@ -1,1 +1,1 @@
-"""Where processes run: storage, Ray, jobs, tracking, progress, preflight checks. Imports nothing of ours."""
+"""Infrastructure: storage, Ray, jobs, tracking, progress, preflight checks. Imports no other package of permcode."""

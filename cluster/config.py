@@ -1,4 +1,4 @@
-"""The base of every component's config."""
+"""The base class of all configurations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """Frozen; unknown keys, infinity and NaN are refused. Subclasses document each field with its unit."""
+    """Immutable; unknown keys, infinity and NaN are refused. Subclasses document each field with its unit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -17,4 +17,4 @@ def _absolute(path: Path) -> Path:
 
 
 LocalPath = Annotated[Path, AfterValidator(_absolute)]
-"""Made absolute where the config is read: workers start in other folders than the command."""
+"""A path made absolute when the config is read, because workers start in other folders than the command."""

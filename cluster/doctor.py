@@ -1,4 +1,4 @@
-"""Preflight checks: what a run needs of this machine, each with the mend."""
+"""Preflight checks of what a run needs from this machine, each with the fix."""
 
 import importlib.metadata
 import importlib.util
@@ -23,7 +23,7 @@ DISTRIBUTION = "permcode"
 
 _MIN_PYTHON = (3, 11)
 _MIN_MEMORY_BYTES = 7 * GIB
-"""Machines sold with 8 GB show less: 7.45 GiB at most if the GB are decimal."""
+"""Machines sold with 8 GB report less: at most 7.45 GiB if the GB are decimal."""
 _MIN_DISK_BYTES = 1 * GIB
 _GOOD_DISK_BYTES = 5 * GIB
 _MIN_SHM_BYTES = 256 * MIB
@@ -32,19 +32,19 @@ _BUILD_TIMEOUT_S = 900
 
 @dataclass(frozen=True)
 class Check:
-    """One finding; `mend` says what to do and is empty when nothing is."""
+    """The result of one check; `fix` says what to do, and is empty when there is nothing to do."""
 
     name: str
-    ok: Level
+    level: Level
     finding: str
-    mend: str = ""
+    fix: str = ""
 
 
 def run_checks(out: Path | None, build: bool = False) -> list[Check]:
-    """All checks, in the order a newcomer would mend them.
+    """Run all checks and return them in the order in which problems are best fixed.
 
-    `out` is where a run would write (None: here). `build` compiles DeepSpeed's CPU extension now if it
-    is not there; otherwise the first pretraining does it.
+    `out` is where a run would write (None: the current folder). `build` compiles DeepSpeed's CPU extension now if that
+    has not been done; otherwise the first pretraining does it.
     """
     return [
         _python(),
@@ -62,31 +62,36 @@ def run_checks(out: Path | None, build: bool = False) -> list[Check]:
 
 
 def render(checks: Sequence[Check], reporter: Reporter) -> int:
-    """Say a line per check; the exit code: 1 if any is an error, else 0."""
+    """Print a line per check and return the exit code: 1 if any is an error, else 0."""
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mend = f" -> {check.mend}" if check.mend else ""
-        reporter.line(f"{check.ok:<8}{check.name:<{width}}  {check.finding}{mend}")
-    return int(any(check.ok == "error" for check in checks))
+        fix = f" -> {check.fix}" if check.fix else ""
+        reporter.line(f"{check.level:<8}{check.name:<{width}}  {check.finding}{fix}")
+    return int(any(check.level == "error" for check in checks))
 
 
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _MIN_PYTHON:
         return Check(
-            "python", "error", version, "install Python 3.11 or newer and make the environment again"
+            "python", "error", version, "install Python 3.11 or newer and create the environment again"
         )
     return Check("python", "ok", version)
 
 
 def _packages() -> Check:
-    """Installed versions against the ranges this distribution declares."""
+    """Compare installed versions with the ranges that this distribution declares."""
     from packaging.requirements import Requirement
 
     try:
         declared = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
-        return Check("packages", "warning", "permcode runs from a tree, ranges unknown", "pip install -e .")
+        return Check(
+            "packages",
+            "warning",
+            "permcode is not installed: its version ranges are unknown",
+            "pip install -e .",
+        )
     requirements = [Requirement(text) for text in declared]
     wanted = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
     wrong = []
@@ -105,17 +110,17 @@ def _packages() -> Check:
 
 
 def _foreign_packages() -> Check:
-    """Our import names are plain words; another distribution's package would be taken for ours."""
+    """Check for other distributions' packages under our import names, which are plain words."""
     foreign = foreign_packages()
     if foreign:
         found = "; ".join(f"{name} comes from {', '.join(owners)}" for name, owners in foreign.items())
         owners = sorted({owner for names in foreign.values() for owner in names})
         return Check("names", "error", found, f"pip uninstall {' '.join(owners)}")
-    return Check("names", "ok", f"{', '.join(PACKAGES)} are ours alone")
+    return Check("names", "ok", f"no other distribution installs {', '.join(PACKAGES)}")
 
 
 def foreign_packages() -> dict[str, list[str]]:
-    """Distributions other than ours that install a package under one of our names."""
+    """Return, by package name of ours, the other distributions that install a package of that name."""
     owners_of = importlib.metadata.packages_distributions()
     foreign = {
         name: sorted({owner for owner in owners_of.get(name, []) if owner.lower() != DISTRIBUTION})
@@ -140,7 +145,7 @@ def _compiler() -> Check:
 
 
 def _extension(build: bool) -> Check:
-    """DeepSpeed's shared-memory collectives, which its CPU backend compiles at first use."""
+    """Check DeepSpeed's shared-memory collectives, which its CPU backend compiles at first use."""
     configure_environment()
     if os.environ.get("DS_ACCELERATOR") != "cpu":
         return Check("extension", "ok", "not needed on GPUs")
@@ -194,7 +199,7 @@ def _disk(folder: Path) -> Check:
 
 
 def _shared_memory() -> Check:
-    """Ray's object store lives in /dev/shm, and falls back to slower files where that is small."""
+    """Check /dev/shm, where Ray's object store is; Ray falls back to slower files if it is too small."""
     shm = Path("/dev/shm")
     if not shm.is_dir():
         return Check("shm", "warning", "no /dev/shm: Ray uses files instead", "mount a tmpfs there")
@@ -206,7 +211,7 @@ def _shared_memory() -> Check:
 
 
 def _ports() -> Check:
-    """Ray's processes and the training workers talk over TCP ports that the system picks."""
+    """Check that TCP ports chosen by the system work: Ray's processes and the training workers use them."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
@@ -234,5 +239,5 @@ def _bfloat16() -> Check:
     import torch
 
     if torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return Check("bfloat16", "ok", "multiplied by the processor's own instructions")
-    return Check("bfloat16", "ok", "multiplied as float32: pretrain.precision=fp32 is about as fast here")
+        return Check("bfloat16", "ok", "supported natively by the processor")
+    return Check("bfloat16", "ok", "computed as float32: pretrain.precision=fp32 is about as fast here")

@@ -1,8 +1,8 @@
-"""The exceptions a user may see, and how other exceptions are told in them."""
+"""The exceptions whose messages users see, and the one-line text of any other exception."""
 
 
 class UserError(Exception):
-    """Something the user can mend: bad input, a damaged file, a missing resource.
+    """Something the user can fix: bad input, a damaged file, a missing resource.
 
     The message is one line that says what is wrong, where, and what to do. The command line prints it
     and exits with code 2; no traceback is shown.
@@ -10,17 +10,18 @@ class UserError(Exception):
 
 
 class UnfinishedError(UserError):
-    """A user's error that ends work under way: what was done stays, and the same command goes on with it."""
+    """A UserError that interrupts work: what was done so far is kept, and the same command resumes it."""
 
 
 class RetryableError(Exception):
-    """Something that went wrong by itself and may go well when the same command is given again.
+    """A failure that the user did not cause and that may not happen again when the same command is retried.
 
-    One line as of a UserError; the command line ends with exit code 75 (EX_TEMPFAIL), for schedulers that retry.
+    The message is one line, as in a UserError; the command line exits with code 75 (EX_TEMPFAIL), for schedulers that
+    retry.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """What `error` says, in one line; its type if it says nothing."""
+    """Return the first line of the message of `error`, or the name of its type if the message is empty."""
     text = str(error).strip()
     return text.splitlines()[0].strip() if text else type(error).__name__

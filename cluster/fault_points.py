@@ -1,9 +1,9 @@
-"""Places where a test may let a process be killed: around every write, fsync and rename that matters.
+"""Points at which a test can kill a process: around every write, fsync and rename that matters.
 
 In ordinary use a fault point does nothing. With `PERMCODE_FAULT=NAME:COUNT` (or `NAME:COUNT:RANK`) in its
-environment a process kills itself, as `kill -9` would, when it comes to that point for the COUNT-th time (and is of
-that rank). With `PERMCODE_FAULT_LOG=FILE` it appends one line per point it comes to; each line is a value for
-PERMCODE_FAULT that kills there.
+environment a process (of that rank) kills itself, as `kill -9` would, when it reaches that point for the COUNT-th time.
+With `PERMCODE_FAULT_LOG=FILE` it appends one line for each point it reaches; each line is a value of PERMCODE_FAULT
+that kills there.
 """
 
 import os
@@ -12,20 +12,20 @@ import threading
 from collections import Counter
 
 FAULT_POINTS = (
-    # Every file written whole or not at all (cluster.storage.atomic_file).
+    # An atomic write of a file (cluster.storage.atomic_file).
     "file.opened",
     "file.written",
     "file.synced",
     "file.renamed",
     "file.durable",
-    # MLflow's SQLite file is made, migrated or set aside (cluster/sqlite_store.py); a point before each statement.
+    # MLflow's SQLite file is created, migrated or set aside (cluster/sqlite_store.py); a point before each statement.
     "store.set_aside",
     "store.copied",
     "store.statement",
     "store.migrated",
     "store.synced",
     "store.renamed",
-    # An attempt takes a run up (pretrain/worker.py, pretrain/pretrainer.py).
+    # An attempt starts or resumes a run (pretrain/worker.py, pretrain/pretrainer.py).
     "attempt.recorded",
     "start.agreed",
     "start.restored",
@@ -34,7 +34,7 @@ FAULT_POINTS = (
     "step.updated",
     "step.exchanged",
     "step.recorded",
-    # A commit (pretrain/checkpoint/): on every rank ...
+    # A checkpoint is saved (pretrain/checkpoint/): on every rank ...
     "commit.begun",
     "commit.folder_made",
     "commit.tensors_opened",
@@ -52,14 +52,14 @@ FAULT_POINTS = (
     "commit.old_moved",
     "commit.old_removed",
 )
-"""All of them, by the order in which a process comes to them."""
+"""All fault points, in the order in which a process reaches them."""
 
 _lock = threading.Lock()
 _reached: Counter[str] = Counter()
 
 
 def fault_point(name: str) -> None:
-    """Die here if the environment says so; costs two look-ups otherwise. Any thread may call it."""
+    """Kill this process if the environment asks for it; otherwise costs two look-ups. Thread-safe."""
     wanted, log = os.environ.get("PERMCODE_FAULT"), os.environ.get("PERMCODE_FAULT_LOG")
     if not wanted and not log:
         return
@@ -74,7 +74,10 @@ def fault_point(name: str) -> None:
 
 
 def _is_here(wanted: str, name: str, count: int, rank: str) -> bool:
-    """Raises ValueError for a name that is no fault point: a test that never kills would prove nothing."""
+    """Return whether `wanted` (NAME:COUNT or NAME:COUNT:RANK) is this point.
+
+    ValueError for a name that is no fault point: a test that never kills would prove nothing.
+    """
     wanted_name, wanted_count, *wanted_rank = wanted.split(":")
     if wanted_name not in FAULT_POINTS:
         raise ValueError(f"PERMCODE_FAULT={wanted}: no such fault point")

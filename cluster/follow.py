@@ -1,4 +1,4 @@
-"""Show a journal while somebody else writes it."""
+"""Show a journal while another process writes it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,14 +9,14 @@ from cluster.journal import JournalRecord, JournalTail
 
 
 @contextmanager
-def followed(
+def follow_journal(
     path: Path, show: Callable[[JournalRecord], None], poll_s: float = 0.5, skip_existing: bool = False
 ) -> Iterator[None]:
-    """Call `show` with every record that the journal gains while the block runs, from a thread of its own.
+    """Call `show`, from a separate thread, with every record that is appended to the journal while the block runs.
 
-    What was written last is shown before the block's end returns. `skip_existing` leaves out the records
-    that are there already. An error in `show` ends the showing, not the block, and is raised after it
-    unless the block raises its own.
+    The last records are shown before the `with` statement ends. `skip_existing` leaves out the records that exist at
+    the start. An error in `show` stops the following, not the block; it is raised after the block unless the block
+    itself raises one.
     """
     tail = JournalTail(path)
     if skip_existing:

@@ -1,7 +1,7 @@
-"""A file whose time of change says until when a process lived, also one that was killed.
+"""A file whose modification time shows until when a process lived, even one that was killed.
 
-On shared storage the beat carries the beating machine's clock, not the file server's, so that beats and the
-process's own records can be compared.
+On shared storage the time is that of the machine that beats, not of the file server, so that it can be compared with
+the times in the process's own records.
 """
 
 import os
@@ -14,20 +14,20 @@ from types import TracebackType
 
 BEAT_INTERVAL_S = 0.5
 STALE_S = 10.0
-"""A beat older than this is the last one of a dead process, or one that hangs."""
+"""A beat older than this means that the process is dead or hangs."""
 
 
 class Heartbeat(AbstractContextManager["Heartbeat"]):
-    """Touches `path` twice a second from a thread of its own while the block runs.
+    """Touches `path` twice a second from a separate thread while the block runs.
 
-    `previous_beat_s` is when whoever beat here before did so last (seconds since the epoch), None for the first. A
-    beat that cannot be written, as on a full disk, is left out: it never disturbs the process that beats.
+    `previous_beat_s` is the time of the last beat of an earlier process (seconds since the epoch), None if there was
+    none. A beat that cannot be written, as on a full disk, is skipped: it must not disturb the process.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeat", daemon=True)
         self.previous_beat_s = last_beat_s(path)
 
     def __enter__(self) -> "Heartbeat":
@@ -41,7 +41,7 @@ class Heartbeat(AbstractContextManager["Heartbeat"]):
         self._ended.set()
         self._thread.join()
 
-    def _beat_on(self) -> None:
+    def _beat_until_ended(self) -> None:
         while not self._ended.wait(BEAT_INTERVAL_S):
             self._beat()
         self._beat()
@@ -57,7 +57,7 @@ class Heartbeat(AbstractContextManager["Heartbeat"]):
 
 
 def last_beat_s(path: Path) -> float | None:
-    """When the last beat was, in seconds since the epoch; None where nobody ever beat."""
+    """Return the time of the last beat in seconds since the epoch, None if there is no heartbeat file."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -65,13 +65,13 @@ def last_beat_s(path: Path) -> float | None:
 
 
 def process_started_s() -> float:
-    """When this process began, in seconds since the epoch, to a clock tick (10 ms); always the same number."""
+    """Return when this process started, in seconds since the epoch; precise to a clock tick (10 ms), and constant."""
     return _started_s(os.getpid())
 
 
 @cache
 def _started_s(pid: int) -> float:
-    # After the last parenthesis, because the program's name, in parentheses, may hold spaces.
+    # Split after the last parenthesis, because the program's name, in parentheses, may contain spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     since_boot_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s)

@@ -1,8 +1,8 @@
-"""A run as a job on a Ray cluster: code packed, submitted once, log followed to the end.
+"""Runs as jobs on a Ray cluster: pack the code, submit it once, follow the log to the end.
 
-`submit_job` speaks Ray's Jobs API. A job keeps everything it needs to go on in its output folder, so whoever
-starts jobs in another way (retries around `submit_job`, a Slurm script, a KubeRay RayJob) starts the same
-entrypoint again and belongs beside this module.
+`submit_job` uses Ray's Jobs API. A job keeps everything that it needs to resume in its output folder, so any other
+way to start jobs (retries around `submit_job`, a Slurm script, a KubeRay RayJob) can start the same entrypoint again;
+its code belongs beside this module.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 
 PACKAGES = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
-"""What a job needs of ours; Ray puts the folder that holds them on every worker's path."""
+"""Our packages that a job needs; Ray puts their parent folder on every worker's path."""
 
 INTERRUPTED_EXIT_CODE = 130
 _KEY_CHARS = 12
-_CHATTY_LOGGERS = (
+_NOISY_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
-"""They set their own level at import and tell the terminal of every upload."""
+"""These set their own level at import and log every upload to the terminal."""
 _NUM_RECONNECTS = 10
 _RECONNECT_S = 3.0
 
@@ -45,13 +45,13 @@ def submit_job(
     reporter: Reporter,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Run `entrypoint` on the cluster at `address` (http://HEAD:8265) and follow it; its exit status.
+    """Run `entrypoint` on the cluster at `address` (http://HEAD:8265), follow its log and return its exit status.
 
-    The entrypoint's `python` is the one first on the PATH that the cluster's Ray was started with.
-    The job is called permcode-KEY-ATTEMPT after the first 12 characters of `submission_key`. If a job
-    of this key is waiting or running it is followed instead of submitting a second. Each process of the
-    job starts in a copy of `working_folder`. Ctrl-C ends the following, not the job. UserError when the
-    cluster cannot be reached or refuses the token.
+    The entrypoint's `python` is the first on the PATH that the cluster's Ray was started with. The job's id is
+    permcode-KEY-ATTEMPT, where KEY is the first 12 characters of `submission_key`. If a job with this key is pending
+    or running, it is followed and no second one is submitted. Each process of the job starts in a copy of
+    `working_folder`. Ctrl-C stops the following, not the job. UserError when the cluster cannot be reached or refuses
+    the token.
     """
     client = _connect(address)
     try:
@@ -60,7 +60,7 @@ def submit_job(
         )
     except (RuntimeError, OSError) as error:
         raise UserError(
-            f"lost the cluster at {address} while submitting ({first_line(error)}): give the same command again"
+            f"lost the cluster at {address} while submitting ({first_line(error)}): run the same command again"
         ) from error
     reporter.line(f"job {submission_id} at {address}; its log follows")
     try:
@@ -68,7 +68,7 @@ def submit_job(
         return _exit_code(client, submission_id, reporter)
     except KeyboardInterrupt:
         reporter.line(
-            f"no longer following; the job goes on. Follow it with the same command again, or "
+            f"no longer following; the job continues. Follow it with the same command again, or "
             f"`ray job logs --address {address} --follow {submission_id}`; "
             f"stop it with `ray job stop --address {address} {submission_id}`"
         )
@@ -81,10 +81,10 @@ def submit_job(
 
 
 @contextmanager
-def packed_code(extra_files: Mapping[str, Path] | None = None) -> Iterator[Path]:
-    """A temporary folder with our packages, and `extra_files` under the names given.
+def pack_code(extra_files: Mapping[str, Path] | None = None) -> Iterator[Path]:
+    """Copy our packages, and `extra_files` under the given names, to a temporary folder; yield that folder.
 
-    Packages come from wherever they are imported: a source tree or an installed wheel.
+    The packages are copied from where they are imported: a source tree or an installed wheel.
     """
     with tempfile.TemporaryDirectory(prefix="permcode-job-") as folder:
         root = Path(folder)
@@ -106,7 +106,7 @@ def _connect(address: str) -> Any:
 
     if not address.startswith(("http://", "https://")):
         raise UserError(f"--address {address} is not a Ray dashboard: give http://HEAD:8265")
-    for name in _CHATTY_LOGGERS:
+    for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -130,7 +130,7 @@ def _connect(address: str) -> Any:
 
 
 def _token() -> str:
-    """The user's token where Ray looks for it; empty if there is none."""
+    """Return the user's token, read from where Ray looks for it; empty if there is none."""
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return ""
     if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
@@ -142,7 +142,7 @@ def _token() -> str:
     except OSError as error:
         if named:
             raise UserError(
-                f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): set it right"
+                f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): correct it"
             ) from error
         return ""
     except RuntimeError:  # no home folder
@@ -157,7 +157,7 @@ def _submit_once(
     environment: dict[str, str],
     reporter: Reporter,
 ) -> str:
-    """The id of the job that is now doing the work: one already there, or a new one."""
+    """Return the id of the job that does the work: an active one with this key, or a new one."""
     prefix = f"permcode-{submission_key[:_KEY_CHARS]}-"
     active, num_attempts = _known_jobs(client, prefix)
     if active:
@@ -172,7 +172,7 @@ def _submit_once(
             )
         )
     except (RuntimeError, OSError) as error:
-        # Somebody may have submitted the same in this moment, or ours have arrived before the connection was lost.
+        # Another process may have just submitted it, or ours arrived before the connection was lost.
         if _known_jobs(client, prefix)[0] == wanted:
             return wanted
         if isinstance(error, OSError):
@@ -181,7 +181,7 @@ def _submit_once(
 
 
 def _known_jobs(client: Any, prefix: str) -> tuple[str, int]:
-    """The waiting or running job with this prefix ("" if none) and the highest attempt so far."""
+    """Return the pending or running job with this prefix ("" if none) and the highest attempt so far."""
     active, highest = "", 0
     for job in client.list_jobs():
         name = job.submission_id or ""
@@ -195,20 +195,20 @@ def _known_jobs(client: Any, prefix: str) -> tuple[str, int]:
 
 
 async def _follow_log(client: Any, submission_id: str, reporter: Reporter) -> None:
-    """Say every whole log line once, until the job has ended; a lost connection is taken up again."""
-    num_said_chars = 0
+    """Print every complete log line once, until the job has ended; reconnect when the connection is lost."""
+    num_printed_chars = 0
     failures = 0
     pending = ""
     while True:
         num_read_chars = 0
         try:
             async for chunk in _log_chunks(client, submission_id):
-                # A new connection tells the log from its beginning.
-                fresh = chunk[max(0, num_said_chars - num_read_chars) :]
+                # A new connection sends the log from its beginning.
+                fresh = chunk[max(0, num_printed_chars - num_read_chars) :]
                 num_read_chars += len(chunk)
                 if not fresh:
                     continue
-                num_said_chars += len(fresh)
+                num_printed_chars += len(fresh)
                 failures = 0
                 *lines, pending = (pending + fresh).split("\n")
                 for line in lines:
@@ -235,7 +235,7 @@ async def _log_chunks(client: Any, submission_id: str) -> AsyncIterator[str]:
 
 
 def _exit_code(client: Any, submission_id: str, reporter: Reporter) -> int:
-    """The job's own exit status; says how it ended."""
+    """Wait for the job's end, report it and return the job's own exit status."""
     info = client.get_job_info(submission_id)
     while not info.status.is_terminal():
         time.sleep(_RECONNECT_S)
@@ -250,5 +250,5 @@ def _exit_code(client: Any, submission_id: str, reporter: Reporter) -> int:
     message = " ".join((info.message or "no message").split())[:300]
     reporter.warn(f"job {submission_id} failed: {message}")
     code = info.driver_exit_code
-    # A negative code is the signal that ended the driver; shells tell it as 128 + signal.
+    # A negative code is the signal that ended the driver; shells report it as 128 + signal.
     return 1 if code in (None, 0) else int(code) if code > 0 else 128 - int(code)

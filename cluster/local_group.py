@@ -1,7 +1,7 @@
-"""Ray Train for workers of one machine: a process group that nothing outside of it can reach, and a quick start.
+"""Ray Train for workers of one machine: a process group that cannot be reached from outside, and a faster start.
 
-Torch's TCPStore listens on all addresses whatever MASTER_ADDR is, and answers everybody; Gloo and NCCL listen on the
-address that the machine is known by. Here the store is a file, and they listen on loopback.
+Torch's TCPStore listens on all addresses whatever MASTER_ADDR is, and answers anyone; Gloo and NCCL listen on the
+address of the machine's host name. Here the store is a file, and Gloo and NCCL listen on loopback.
 """
 
 import os
@@ -24,7 +24,7 @@ _reserved: list[socket.socket] = []
 
 
 class LocalTorchConfig(TorchConfig):  # type: ignore[misc]
-    """As TorchConfig, for the local Ray; needs a backend (nccl or gloo)."""
+    """A TorchConfig for the local Ray; it needs a backend (nccl or gloo)."""
 
     @property
     def backend_cls(self) -> type["_LocalBackend"]:
@@ -32,10 +32,10 @@ class LocalTorchConfig(TorchConfig):  # type: ignore[misc]
 
 
 class LocalTorchTrainer(TorchTrainer):  # type: ignore[misc]
-    """As TorchTrainer, for the local Ray, without two processes that take seconds to start.
+    """A TorchTrainer for the local Ray, without two processes that take seconds to start.
 
-    One would hand out Ray's datasets, of which there are none; one would free the workers' places when this process
-    dies, with which the local Ray dies as well.
+    One would serve Ray's datasets, of which there are none; one would free the workers' placement group when this
+    process dies, but then the local Ray dies as well.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
@@ -45,9 +45,9 @@ class LocalTorchTrainer(TorchTrainer):  # type: ignore[misc]
 
 class _LocalBackend(_TorchBackend):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: LocalTorchConfig) -> None:
-        """Called by Ray Train's controller."""
+        """Set up the workers' process group; called by Ray Train's controller."""
         session = Path(ray._private.worker.global_worker.node.get_session_dir_path())
-        # A name of its own for every attempt: what is in the file would be taken for this group's.
+        # A new name for every attempt: the content of an old file would be taken for this group's.
         store = session / f"process-group-{secrets.token_hex(8)}"
         port = worker_group.execute_single(0, _reserve_port)
         worker_group.execute(_set_local_environment, port)
@@ -69,7 +69,7 @@ class _LocalBackend(_TorchBackend):  # type: ignore[misc]
 
 
 def _reserve_port() -> int:
-    """A port that nothing listens on: DeepSpeed puts MASTER_PORT into the names of its shared memory."""
+    """Reserve a port that nothing listens on: DeepSpeed puts MASTER_PORT into the names of its shared memory."""
     reserved = socket.socket()
     reserved.bind(("127.0.0.1", 0))
     _reserved.append(reserved)

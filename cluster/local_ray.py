@@ -1,8 +1,8 @@
-"""The Ray that permcode starts on its own machine: private, on loopback alone, started with patience, watched.
+"""The Ray that permcode starts on its own machine: private, on loopback only, started with retries, watched.
 
-Ray 2.60 was read and tried for what it listens on: all its processes take over the head's address, and those of
-loopback listen there only; `ray.init` replaces a loopback address by another one unless Ray thinks it is on a system
-without clusters.
+What Ray 2.60 listens on, by its source and by test: all its processes use the head's address, and with a loopback
+address they listen there only; `ray.init` replaces a loopback address by another one unless Ray thinks it is on a
+system that does not support clusters.
 """
 
 import logging
@@ -18,24 +18,24 @@ from pathlib import Path
 import psutil
 
 from cluster.errors import RetryableError, UserError, first_line
-from cluster.storage import is_private_folder
-from cluster.watch import ended_by_loss
+from cluster.storage import make_private_folder
+from cluster.watch import watch_block
 
 ENVIRONMENT = {
-    # Ray's own waits, of 30 s each: too short for a machine that does other work. The second one is also how long an
-    # attempt lasts whose raylet gave up, as it does after 30 s without its agents.
+    # Ray's own timeouts are 30 s each, too short for a busy machine. The second one is also how long an attempt lasts
+    # whose raylet gave up, as it does after 30 s without its agents.
     "RAY_gcs_server_port_wait_time_s": "120",
     "RAY_raylet_start_wait_time_s": "45",
-    # Otherwise a port that tells everybody who asks.
+    # Otherwise metrics are served to anyone on an open port.
     "RAY_enable_metrics_collection": "0",
-    # A process for every training, which takes seconds to start: one machine is not preempted part by part.
+    # The watcher is one more process per training and takes seconds to start; one machine is not preempted in part.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
-"""For Ray's processes of this machine, where the user has not set them."""
+"""Environment of Ray's processes on this machine, where the user has not set these variables."""
 _NUM_STARTS = 5
 _FIRST_PAUSE_S = 5.0
 _SESSION_PATH_CHARS = 64
-"""Of the longest socket: /session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store."""
+"""The longest socket path below it: /session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store."""
 _SOCKET_PATH_CHARS = 107
 _STALE_SESSION_S = 3600
 _KEPT_LOG_BYTES = 4 << 20
@@ -44,24 +44,24 @@ _KEPT_LOG_BYTES = 4 << 20
 def start_local_ray(
     num_cpus: int, object_store_bytes: int, kept_logs: Path, on_retry: Callable[[str], None]
 ) -> None:
-    """Open a session with a Ray of its own. To be called with `ENVIRONMENT` set.
+    """Start a Ray of this process's own and open a session. To be called with `ENVIRONMENT` set.
 
-    A start that fails is tried again after a pause that doubles, without what is left of it; `on_retry` is told why.
-    UserError where Ray refuses the settings or a file cannot be written, RetryableError when no attempt succeeds; the
-    last one's logs are then in `kept_logs`.
+    A start that fails is cleaned up and retried after a pause that doubles; `on_retry` gets the reason. UserError when
+    Ray refuses the settings or a file cannot be written, RetryableError when no attempt succeeds; the logs of the last
+    attempt are then in `kept_logs`.
     """
     import ray
 
     if "RAY_AUTH_MODE" not in os.environ:
-        # Ray would otherwise write a token that everybody can read to the home folder. Kept for the whole
+        # Otherwise Ray would write a world-readable token to the home folder. It stays set for the life of the
         # process because Ray reads it once.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    temp_folder = private_temp_folder()
-    _sweep_stale_sessions(temp_folder)
+    temp_folder = make_private_temp_folder()
+    _remove_stale_sessions(temp_folder)
     pause_s = _FIRST_PAUSE_S
     for attempt in range(1, _NUM_STARTS + 1):
         try:
-            with _loopback_addresses():
+            with _force_loopback():
                 ray.init(
                     address="local",
                     num_cpus=num_cpus,
@@ -86,28 +86,29 @@ def start_local_ray(
                     f"the local Ray did not start in {_NUM_STARTS} attempts ({reason}): the machine may be too busy. "
                     f"Run the same command again; `permcode doctor` checks what Ray needs, its logs are in {kept_logs}"
                 ) from error
-            on_retry(f"the local Ray did not start ({reason}); tried again in {pause_s:g} s")
+            on_retry(f"the local Ray did not start ({reason}); trying again in {pause_s:g} s")
             time.sleep(pause_s)
             pause_s *= 2
 
 
-def private_temp_folder() -> Path:
-    """Where Ray puts its sessions: below a folder of this user's that is closed to all others.
+def make_private_temp_folder() -> Path:
+    """Return the folder for Ray's sessions, in a private folder of this user's that is created if needed.
 
-    Ray opens its own folder to everybody (0777). Short, for the paths of sockets.
+    The private parent is needed because Ray opens its own folder to all users (0777). The path is short because the
+    length of socket paths is limited.
     """
     folder = Path(tempfile.gettempdir())
     name = f"permcode-ray-{os.getuid()}"
     if len(str(folder / name / "ray")) > _SOCKET_PATH_CHARS - _SESSION_PATH_CHARS:
         folder = Path("/tmp")
     own = folder / name
-    if not is_private_folder(own):  # somebody else was there first
+    if not make_private_folder(own):  # the name is taken by another user
         own = Path(tempfile.mkdtemp(prefix="permcode-", dir=folder))
     return own / "ray"
 
 
 def session_folder() -> Path | None:
-    """The open session's folder where Ray is this process's own; None on a cluster."""
+    """Return the open session's folder if this process started Ray; None on a cluster."""
     import ray
 
     node = ray._private.worker._global_node
@@ -115,19 +116,20 @@ def session_folder() -> Path | None:
 
 
 def keep_logs(session: Path, target: Path) -> None:
-    """Move the session's logs (their tails, if long) to `target`; drop the rest of the session.
+    """Move the session's logs (the last 4 MiB of each) to `target` and remove the rest of the session.
 
-    Logs that cannot be kept, as on a full disk, are given up: what ended the session matters more.
+    Logs that cannot be kept, as on a full disk, are lost: the error that ended the session must not be hidden.
     """
     with suppress(OSError):
         _copy_logs(session / "logs", target)
     shutil.rmtree(session, ignore_errors=True)
 
 
-def watched_session() -> AbstractContextManager[None]:
-    """A block that ends within seconds, with a RetryableError, where the local Ray's gcs or raylet dies.
+def watch_session() -> AbstractContextManager[None]:
+    """End the block within seconds, with a RetryableError, when the local Ray's gcs or raylet dies.
 
-    Ray itself would wait for ever (raylet) or abort this process after a minute (gcs). Closes the session.
+    Ray itself would wait for ever (raylet) or abort this process after a minute (gcs). The session is closed when the
+    block ends.
     """
     import ray
 
@@ -139,12 +141,12 @@ def watched_session() -> AbstractContextManager[None]:
         text = f"Ray lost a process of its own ({lost} ended); run the same command again"
         return RetryableError(text) if lost else None
 
-    return ended_by_loss(look, close=ray.shutdown)
+    return watch_block(look, close=ray.shutdown)
 
 
 @contextmanager
-def _loopback_addresses() -> Iterator[None]:
-    """Have Ray take 127.0.0.1 for this machine's address while it starts."""
+def _force_loopback() -> Iterator[None]:
+    """Make Ray use 127.0.0.1 as this machine's address while the block runs."""
     from ray._private import ray_constants
 
     before = ray_constants.ENABLE_RAY_CLUSTER
@@ -156,7 +158,7 @@ def _loopback_addresses() -> Iterator[None]:
 
 
 def _remove_failed_start(temp_folder: Path, kept_logs: Path) -> None:
-    """Kill what a start of this process has left, keep its logs and remove its session."""
+    """Kill the processes of this process's failed start, keep its logs and remove its session."""
     for session in sorted(temp_folder.glob(f"session_*_{os.getpid()}")):
         for process in _processes_of(session):
             with suppress(psutil.Error):
@@ -165,7 +167,7 @@ def _remove_failed_start(temp_folder: Path, kept_logs: Path) -> None:
 
 
 def _processes_of(session: Path) -> list[psutil.Process]:
-    """Ours by their arguments, orphans of a raylet that gave up included, and all that these have started."""
+    """Return our processes whose arguments name the session, including orphans of a dead raylet, and their children."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -177,13 +179,13 @@ def _processes_of(session: Path) -> list[psutil.Process]:
     return list(found.values())
 
 
-def _sweep_stale_sessions(temp_folder: Path) -> None:
-    """Remove what killed drivers left: sessions whose process (last part of the name) is gone."""
+def _remove_stale_sessions(temp_folder: Path) -> None:
+    """Remove sessions of killed drivers: those whose process (the last part of the name) no longer exists."""
     for session in temp_folder.glob("session_*_*"):
         pid = session.name.rpartition("_")[2]
         if not pid.isdigit() or Path(f"/proc/{pid}").exists():
             continue
-        with suppress(FileNotFoundError):  # another driver may be sweeping too
+        with suppress(FileNotFoundError):  # another driver may remove it at the same time
             if time.time() - session.stat().st_mtime > _STALE_SESSION_S:
                 shutil.rmtree(session, ignore_errors=True)
 

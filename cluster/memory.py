@@ -1,4 +1,4 @@
-"""Memory that is still free, asked before much is taken: what does not fit ends processes, and not only its own."""
+"""Checks of free memory before large allocations: running out may kill other processes, too."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ _GB = 1e9
 
 
 def free_bytes(device: "torch.device") -> float:
-    """Of a GPU's memory or the machine's; in a container that may have less, of what it may have."""
+    """Return the free bytes of a GPU's memory, or else of the machine's memory within the container's limit."""
     if device.type == "cuda":
         import torch
 
@@ -26,20 +26,20 @@ def free_bytes(device: "torch.device") -> float:
 
 
 def _free_in_container_bytes() -> float:
-    """By the limits of control groups (version 2); infinite where there are none."""
+    """Return what the memory limit of control groups (version 2) leaves; infinity if there is no limit."""
     try:
-        most_bytes = int((_CGROUP / "memory.max").read_text())
+        limit_bytes = int((_CGROUP / "memory.max").read_text())
         used_bytes = int((_CGROUP / "memory.current").read_text())
         lines = (_CGROUP / "memory.stat").read_text().splitlines()
     except (OSError, ValueError):  # no container, no limit ("max"), or another version
         return math.inf
     counts = {name: int(count) for name, _, count in (line.partition(" ") for line in lines)}
-    # Files that were read stay in memory until it is needed.
-    return most_bytes - used_bytes + counts.get("active_file", 0) + counts.get("inactive_file", 0)
+    # The page cache counts as used, but is freed when memory is needed.
+    return limit_bytes - used_bytes + counts.get("active_file", 0) + counts.get("inactive_file", 0)
 
 
 def check_memory(needed_bytes: int, device: "torch.device", what: str, remedy: str) -> None:
-    """Raise UserError when `what` needs more than is free; `remedy` says how it could need less."""
+    """Raise UserError when `what` needs more memory than is free; `remedy` says how to need less."""
     free = free_bytes(device)
     if needed_bytes > free:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a training process needs before DeepSpeed: environment, compiled parts, a quiet terminal."""
+"""What a training process needs before DeepSpeed: environment, compiled extensions, redirected output."""
 
 import fcntl
 import importlib
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.errors import UserError, first_line
-from cluster.storage import is_private_folder
+from cluster.storage import make_private_folder
 
 Backend = Literal["nccl", "gloo"]
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 def choose_backend(num_workers: int) -> Backend:
-    """The collectives' library of a run: nccl where the cluster has a GPU per worker, gloo elsewhere.
+    """Return the collectives' backend of a run: nccl if the cluster has a GPU per worker, else gloo.
 
-    For the driver, inside an open Ray session; workers are told through `configure_environment`. UserError
-    when the cluster has fewer CPUs than workers, which would wait for one for ever.
+    For the driver, inside an open Ray session; workers get it through `configure_environment`. UserError when the
+    cluster has fewer CPUs than workers: the workers would wait for ever.
     """
     import ray
 
@@ -39,17 +39,17 @@ def choose_backend(num_workers: int) -> Backend:
 
 
 def local_backend() -> Backend:
-    """The collectives' library for processes of this machine alone: nccl where they see GPUs."""
+    """Return the collectives' backend for processes of this machine only: nccl if it has GPUs, else gloo."""
     import torch
 
     return "nccl" if torch.cuda.is_available() else "gloo"
 
 
 def configure_environment(backend: Backend | None = None) -> None:
-    """Set what DeepSpeed and torch read from the environment at import; values the user set stay.
+    """Set the variables that DeepSpeed and torch read at import; values that the user has set stay.
 
-    `backend` is what was chosen for the run; then DeepSpeed's accelerator follows it whatever this machine
-    has. None chooses by this machine.
+    With the `backend` chosen for the run, DeepSpeed's accelerator follows it, whatever this machine has. With None, it
+    is chosen for this machine.
     """
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if backend is not None:
@@ -63,9 +63,9 @@ def configure_environment(backend: Backend | None = None) -> None:
 
 
 def find_build_tools() -> None:
-    """Put the folder of this python first on PATH: ninja comes with our environment, which need not be activated.
+    """Put the folder of this python first on PATH: ninja is in our environment, which need not be activated.
 
-    First, because a ninja of another version compiles anew what this one has compiled.
+    First, because a ninja of another version would recompile what this one has compiled.
     """
     beside_python = str(Path(sys.executable).parent)
     others = [
@@ -77,9 +77,9 @@ def find_build_tools() -> None:
 def join_process_group(backend: Backend) -> None:
     """Join the process group that the environment describes, with DeepSpeed ready to use it.
 
-    On CPU, DeepSpeed's workers of one machine share buffers of 70 MB each in /dev/shm and never remove them. Their
-    names are removed here once every worker has mapped them: the memory then goes with the processes, however
-    they end.
+    On CPU, DeepSpeed's workers of one machine share buffers of 70 MB each in /dev/shm and never remove them. Here the
+    files are unlinked once every worker has mapped them, so that the memory is freed with the processes, however they
+    end.
     """
     import_deepspeed()
     load_cpu_extension()
@@ -95,12 +95,12 @@ def join_process_group(backend: Backend) -> None:
 def import_deepspeed() -> None:
     """Import DeepSpeed without MLflow, which only its autotuner would use.
 
-    Loading it takes 1.3 of 1.7 s of CPU time and 116 of 138 MB in every worker. MLflow can be imported afterwards.
+    MLflow would take 1.3 of 1.7 s of CPU time and 116 of 138 MB in every worker. It can be imported afterwards.
     """
     if "mlflow" in sys.modules:
         importlib.import_module("deepspeed")
         return
-    sys.modules["mlflow"] = None  # type: ignore[assignment]  # how Python is told that a module is not there
+    sys.modules["mlflow"] = None  # type: ignore[assignment]  # None makes its import fail
     try:
         importlib.import_module("deepspeed")
     finally:
@@ -110,10 +110,9 @@ def import_deepspeed() -> None:
 def load_cpu_extension() -> None:
     """Load DeepSpeed's shared-memory collectives, compiling them (about 90 s) the first time.
 
-    Call after `configure_environment` and before `deepspeed.init_distributed`, which then finds them
-    loaded. One process of the machine at a time is in here, so a lock file that torch's builder left when
-    it was killed can be removed; left there, every later process would wait for it for ever. Does nothing
-    on a GPU. UserError when the compiler fails.
+    Call after `configure_environment` and before `deepspeed.init_distributed`, which then finds them loaded. A lock
+    admits one process of the machine at a time, so a lock file left by a killed torch builder can be removed;
+    otherwise every later process would wait for it for ever. Does nothing on a GPU. UserError when the compiler fails.
     """
     if os.environ.get("DS_ACCELERATOR") != "cpu":
         return
@@ -135,15 +134,16 @@ def load_cpu_extension() -> None:
 
 
 def is_extension_built() -> bool:
-    """Whether `load_cpu_extension` will find the compiled module."""
+    """Return whether `load_cpu_extension` will find the compiled module."""
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
     return (folder / "deepspeed_shm_comm" / "deepspeed_shm_comm.so").is_file()
 
 
 def extensions_folder() -> Path:
-    """Where compiled extensions are kept: per user, and per version of what they are compiled for.
+    """Return the folder of compiled extensions, one per user and per versions of Python, torch and DeepSpeed.
 
-    UserError when neither the user's cache nor a folder of the user's own for temporary files can be used.
+    It is in the user's cache, or else in a private temporary folder, and its parents are created. UserError when
+    neither can be used.
     """
     torch_version, deepspeed_version = (importlib.metadata.version(name) for name in ("torch", "deepspeed"))
     python_version = f"{sys.version_info.major}{sys.version_info.minor}"
@@ -157,18 +157,18 @@ def extensions_folder() -> Path:
     except (OSError, RuntimeError):  # RuntimeError: no home folder
         pass
     own = Path(tempfile.gettempdir()) / f"permcode-{os.getuid()}"
-    if not is_private_folder(own):
-        # Compiled code is loaded from there: nobody else may put some.
-        raise UserError(f"{own} belongs to somebody else: set XDG_CACHE_HOME to a folder of your own")
+    if not make_private_folder(own):
+        # Compiled code is loaded from there, so no other user may be able to write to it.
+        raise UserError(f"{own} belongs to another user: set XDG_CACHE_HOME to a folder of your own")
     return own / "torch_extensions" / name
 
 
 @contextmanager
-def chatter_to(path: Path) -> Iterator[None]:
-    """Send all that this process and its libraries print, warn or log to the end of `path`.
+def redirect_output(path: Path) -> Iterator[None]:
+    """Append all that this process and its libraries print, warn or log to `path` while the block runs.
 
-    File descriptors 1 and 2 are redirected, so C++ libraries and child processes are caught as well;
-    they get their old targets back at the end of the block.
+    File descriptors 1 and 2 are redirected, which includes the output of C++ libraries and child processes, and
+    restored at the end of the block.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = [os.dup(1), os.dup(2)]

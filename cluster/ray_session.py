@@ -1,4 +1,4 @@
-"""A Ray session around a piece of work, and file-producing tasks on it."""
+"""Ray sessions, and tasks in them that each write a file."""
 
 import logging
 import os
@@ -16,30 +16,30 @@ from pydantic import Field
 import cluster
 from cluster.config import Config
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
-from cluster.local_ray import ENVIRONMENT, keep_logs, session_folder, start_local_ray, watched_session
+from cluster.local_ray import ENVIRONMENT, keep_logs, session_folder, start_local_ray, watch_session
 
 MIB = 1 << 20
 _MIN_CPUS = 2
-"""Two training workers must fit on a one-core machine too."""
+"""Two training workers must fit on a one-core machine, too."""
 _TASKS_PER_CPU = 2
-"""Enough in flight that a worker never waits for the driver."""
+"""Enough tasks in flight that a worker never waits for the driver."""
 _MAX_ATTEMPTS = 10
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _RETRY_POLL_S = 0.25, 10.0, 0.1
 _PROBE_TIMEOUT_S = 10
 
 
 class RayConfig(Config):
-    """How large the local Ray is; a cluster named by RAY_ADDRESS is used as it stands."""
+    """The size of the local Ray; a cluster named by RAY_ADDRESS is used as it is."""
 
     num_cpus: int | None = Field(default=None, ge=1)
-    """Logical CPUs; None means the CPUs this process may use, and at least 2."""
+    """Logical CPUs; None means the CPUs that this process may use, but at least 2."""
     object_store_bytes: int = Field(default=256 * MIB, ge=80 * MIB)
     """Shared memory for objects; files travel by path, so it can be small."""
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """One call that makes one file: `function(*arguments, output)`."""
+    """A call that writes one file: `function(*arguments, output)`."""
 
     name: str
     output: Path
@@ -50,17 +50,16 @@ class FileTask:
 def ray_session(
     config: RayConfig, log_folder: Path, on_retry: Callable[[str], None] = lambda reason: None
 ) -> Iterator[None]:
-    """Local Ray for the block, or the cluster named by RAY_ADDRESS.
+    """Open a session, of a local Ray or of the cluster named by RAY_ADDRESS, while the block runs.
 
-    Nothing of Ray's reaches the terminal: its logs lie in `log_folder`/ray when the block ends. The
-    local Ray listens on loopback alone and ends with the block, and with this process even when that is killed; its
-    start is tried again where it takes too long, and `on_retry` is told. UserError when Ray refuses to start or the
-    cluster cannot be reached, RetryableError when it does not start in time, or when the local Ray loses its gcs or
-    its raylet.
+    Ray prints nothing to the terminal; its logs are in `log_folder`/ray when the block has ended. The local Ray
+    listens on loopback only and ends with the block, and with this process even if that is killed. Its start is
+    retried when it takes too long; `on_retry` gets the reason. UserError when Ray refuses to start or the cluster
+    cannot be reached, RetryableError when Ray does not start in time or the local Ray loses its gcs or its raylet.
     """
     log_folder.mkdir(parents=True, exist_ok=True)
     address = os.environ.get("RAY_ADDRESS", "")
-    with _startup_environment({} if address else ENVIRONMENT):
+    with _set_startup_environment({} if address else ENVIRONMENT):
         import ray  # reads some of its settings here
 
         if ray.is_initialized():
@@ -73,7 +72,7 @@ def ray_session(
     session = session_folder()
     _log_to_file(log_folder / "ray-driver.log")
     try:
-        with nullcontext() if address else watched_session():
+        with nullcontext() if address else watch_session():
             yield
     finally:
         ray.shutdown()
@@ -90,12 +89,12 @@ def run_file_tasks(
     num_cpus: float = 1,
     max_in_flight: int | None = None,
 ) -> None:
-    """Run every task whose output is not there yet, in any order; needs an open session.
+    """Run every task whose output does not exist yet, in any order; needs an open session.
 
-    `function` is a module-level function that writes its output atomically, so a task lost with its worker
-    is simply run again, after a pause that doubles; `on_retry` is told why. `on_done` is called in this
-    process once for every task, made or found. A UserError raised in a task is raised here as it was; the
-    few tasks then in flight end on their own.
+    `function` is a module-level function that writes its output atomically, so a task that is lost with its worker can
+    be retried, after a pause that doubles; `on_retry` gets the reason. `on_done` is called in this process once for
+    every task, run or skipped. A UserError raised in a task is raised here unchanged; the few tasks then in flight are
+    not cancelled.
     """
     import ray
 
@@ -107,7 +106,7 @@ def run_file_tasks(
             missing.append(task)
     if not missing:
         return
-    # Retried here and not by Ray: with pauses, and told in `on_retry`.
+    # Retried here and not by Ray, so that there are pauses and `on_retry` is called.
     remote = ray.remote(num_cpus=num_cpus, max_retries=0)(function)
     limit = max_in_flight or max(1, int(_TASKS_PER_CPU * ray.cluster_resources().get("CPU", 1) / num_cpus))
     running: dict[Any, FileTask] = {}
@@ -123,15 +122,15 @@ def run_file_tasks(
             task = running.pop(reference)
             # Nothing is cancelled when this raises: ray.cancel(force=True) on a task that is just ending
             # aborts the driver (Ray 2.60, task_manager.cc), and the session's end stops them all.
-            reason = _lost_because(reference, task, queue.is_last_attempt(task))
+            reason = _retry_reason(reference, task, queue.is_last_attempt(task))
             if reason is None:
                 on_done(task)
             else:
-                on_retry(f"{task.name}: {reason}; tried again in {queue.put_back(task):g} s")
+                on_retry(f"{task.name}: {reason}; trying again in {queue.put_back(task):g} s")
 
 
 class _RetryQueue:
-    """Tasks in their order; those put back wait, each time twice as long, and then go first."""
+    """Tasks in order; those put back wait, each time twice as long, and then go first."""
 
     def __init__(self, tasks: Sequence[FileTask]) -> None:
         self._waiting = deque(tasks)
@@ -148,7 +147,7 @@ class _RetryQueue:
         return self._num_failures[task.name] + 1 >= _MAX_ATTEMPTS
 
     def next_ready(self) -> FileTask | None:
-        """The next task that need not wait any more; None when there is none just now."""
+        """Remove and return the next task that need not wait; None if there is none now."""
         for position, (ready_s, task) in enumerate(self._pausing):
             if ready_s <= time.monotonic():
                 del self._pausing[position]
@@ -156,18 +155,18 @@ class _RetryQueue:
         return self._waiting.popleft() if self._waiting else None
 
     def put_back(self, task: FileTask) -> float:
-        """Count a failure; returns the seconds that the task waits now."""
+        """Count a failure and return the seconds until the task is ready again."""
         pause_s: float = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2 ** self._num_failures[task.name])
         self._num_failures[task.name] += 1
         self._pausing.append((time.monotonic() + pause_s, task))
         return pause_s
 
 
-def _lost_because(reference: Any, task: FileTask, is_last_attempt: bool) -> str | None:
-    """None if the task succeeded, a reason when another attempt may; else raises what it raised.
+def _retry_reason(reference: Any, task: FileTask, is_last_attempt: bool) -> str | None:
+    """Return None if the task succeeded, the reason if it is to be retried; raise its error otherwise.
 
-    A UserError is raised as itself. Lost workers and nodes are tried again, and so are errors of the
-    operating system, which on shared file systems pass.
+    A UserError is raised unchanged. Tasks of lost workers and nodes are retried, and so are those that failed with an
+    error of the operating system, which on shared file systems may be temporary.
     """
     import ray
 
@@ -219,11 +218,11 @@ def _connect(address: str) -> None:
 
 
 @contextmanager
-def _startup_environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Environment that Ray's processes inherit at their start; this process gets its own back.
+def _set_startup_environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Set the environment that Ray's processes inherit at their start; restore this process's own after the block.
 
-    Our packages are put on PYTHONPATH so that workers find them when the tree is not installed. `defaults` hold
-    where the user has set nothing else.
+    Our packages are put on PYTHONPATH so that workers find them when the tree is not installed. `defaults` apply
+    to variables that the user has not set.
     """
     root = str(Path(cluster.__file__).resolve().parent.parent)
     python_path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -258,7 +257,8 @@ def _log_to_file(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.propagate = False
-    # What Ray's daemons tell the driver, as of workers that died, goes to stdout and past every option of Ray 2.60.
+    # What Ray's daemons report to the driver, as the death of a worker, goes to stdout, and Ray 2.60 has no option
+    # against that.
     ray._private.worker.print_to_stdstream = _log_lines
 
 
@@ -267,7 +267,7 @@ def _log_lines(data: Mapping[str, Any], ignore_prefix: bool) -> None:
 
 
 def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for more than five minutes."""
+    """Raise OSError if nothing listens at HOST:PORT: Ray itself would try for more than five minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "://" not in address:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()

@@ -1,4 +1,4 @@
-"""The one way to the terminal: progress bars on a terminal, plain lines elsewhere."""
+"""All output to the user: progress bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ PLAIN_INTERVAL_S = 5.0
 
 
 class Bar(Protocol):
-    """How far one piece of work is."""
+    """The progress of one piece of work."""
 
     def advance(self, amount: float = 1) -> None:
-        """Move on by `amount` units."""
+        """Advance by `amount` units."""
 
     def update(self, done: float, note: str = "") -> None:
-        """Set the position to `done` units; `note` is shown behind, such as "loss 3.21"."""
+        """Set the position to `done` units; `note`, such as "loss 3.21", is shown after it."""
 
 
 class Reporter:
-    """Says facts, warnings and progress; `line` and `warn` are also appended to `log_path` if that can be."""
+    """Prints lines, warnings and progress; lines and warnings are also appended to `log_path` where possible."""
 
     def __init__(self, log_path: Path | None = None, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -34,16 +34,16 @@ class Reporter:
         self._num_bars = 0
 
     def line(self, text: str) -> None:
-        """Say a fact."""
+        """Print a line."""
         self._print(text, style="")
 
     def warn(self, text: str) -> None:
-        """Say something the user should act on or know of."""
+        """Print a warning: something that the user should know or act on."""
         self._print(f"warning: {text}", style="yellow")
 
     @contextmanager
     def bar(self, label: str, total: float, unit: str) -> Iterator[Bar]:
-        """Show the progress of the block; the last position is said when it ends, also by an error."""
+        """Show the progress of the block; the last position is shown when it ends, even with an error."""
         if not self.console.is_terminal:
             plain = _PlainBar(self, label, total, unit)
             try:
@@ -61,14 +61,14 @@ class Reporter:
     def _print(self, text: str, style: str) -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
         if self._log_path is not None:
-            # A log that cannot be written, as on a full disk, must not hide why the run ends.
+            # A log that cannot be written, as on a full disk, must not hide the error that ends the run.
             with suppress(OSError):
                 self._log_path.parent.mkdir(parents=True, exist_ok=True)
                 with self._log_path.open("a", encoding="utf-8") as log:
                     log.write(f"{datetime.now().isoformat(timespec='seconds')} {text}\n")
 
     def _start_progress(self) -> Progress:
-        """Bars open at the same time share one display: a terminal has one bottom."""
+        """Return the display that all open bars share, started if it is not: a terminal has only one."""
         if self._progress is None:
             self._progress = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -105,7 +105,7 @@ class _RichBar:
 
 
 class _PlainBar:
-    """A line at most every PLAIN_INTERVAL_S, and one at the end."""
+    """Prints a line at most every PLAIN_INTERVAL_S, and one at the end."""
 
     def __init__(self, reporter: Reporter, label: str, total: float, unit: str) -> None:
         self._reporter = reporter
@@ -114,7 +114,7 @@ class _PlainBar:
         self._unit = unit
         self._done = 0.0
         self._note = ""
-        self._start_s = self._said_s = time.monotonic()
+        self._start_s = self._printed_s = time.monotonic()
         self._first_done: float | None = None
         self._ended_s: float | None = None
 
@@ -123,23 +123,23 @@ class _PlainBar:
 
     def update(self, done: float, note: str = "") -> None:
         if self._first_done is None:
-            # A resumed run's first position was not reached in this process: it would spoil the rate.
+            # A resumed run's first position was not reached in this process and would distort the rate.
             self._first_done = done if done > 1 and done >= 0.02 * self._total else 0.0
             if done == 0 or self._first_done:
-                self._start_s = time.monotonic()  # the work may have waited for other work
+                self._start_s = time.monotonic()  # the work may have waited for other work before
         if done >= self._total and self._done < self._total:
-            self._ended_s = time.monotonic()  # what comes after the last unit is other work
+            self._ended_s = time.monotonic()  # time after the last unit is spent on other work
         self._done = done
         self._note = note
-        if time.monotonic() - self._said_s >= PLAIN_INTERVAL_S:
-            self._say()
+        if time.monotonic() - self._printed_s >= PLAIN_INTERVAL_S:
+            self._print_state()
 
     def end(self) -> None:
-        self._say()
+        self._print_state()
 
-    def _say(self) -> None:
-        self._said_s = time.monotonic()
-        elapsed_s = (self._ended_s or self._said_s) - self._start_s
+    def _print_state(self) -> None:
+        self._printed_s = time.monotonic()
+        elapsed_s = (self._ended_s or self._printed_s) - self._start_s
         rate = (self._done - (self._first_done or 0.0)) / max(elapsed_s, 1e-9)
         parts = [f"{self._label}: {count_text(self._done)}/{count_text(self._total)} {self._unit}"]
         if elapsed_s >= 1 and rate > 0:
@@ -163,7 +163,7 @@ class _RateColumn(ProgressColumn):
 
 
 def count_text(value: float) -> str:
-    """A count in few characters: 950, 12.3k, 4.56M."""
+    """Return a count in few characters: 950, 12.3k, 4.56M."""
     for threshold, size, suffix in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= threshold:
             return f"{value / size:.3g}{suffix}"
@@ -171,14 +171,14 @@ def count_text(value: float) -> str:
 
 
 def rate_text(rate: float, unit: str) -> str:
-    """A rate per second; slow work is told in seconds per unit."""
+    """Return a rate per second, or in seconds per unit if it is below one per second."""
     if rate >= 1:
         return f"{count_text(float(f'{rate:.3g}'))} {unit}/s"
     return f"{1 / rate:.3g} s per {unit.removesuffix('s')}" if rate > 0 else f"0 {unit}/s"
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in the two coarsest units: 45s, 2m05s, 3h10m."""
+    """Return a duration in its two coarsest units: 45s, 2m05s, 3h10m."""
     total_s = round(seconds)
     if total_s < 60:
         return f"{total_s}s"

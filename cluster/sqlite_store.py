@@ -1,9 +1,8 @@
-"""MLflow's SQLite file: made and migrated whole or not at all.
+"""MLflow's SQLite file: created and migrated completely or not at all.
 
 MLflow's migration commits statement by statement, so a kill in the middle of it leaves a file that no later migration
-can finish. Here it works on a temporary file beside the store, which becomes the store by a rename. SQLite takes a
-`-journal` or `-wal` file beside a database for that database's own, so none may lie beside a file that is new under
-its name.
+can finish. Here it works on a temporary file beside the store, which becomes the store by a rename. SQLite replays a
+`-journal` or `-wal` file beside a database into it, so none may be left beside a file that is new under its name.
 """
 
 import os
@@ -22,18 +21,18 @@ from cluster.storage import exclusive_lock, fsync_folder
 _SCHEME = "sqlite:///"
 _SIDE_SUFFIXES = ("-journal", "-wal", "-shm")
 _LOCK_WAIT_S = 300.0
-"""For another process that makes the same store, on a busy machine."""
+"""How long another process may take to create the same store, on a busy machine."""
 _BUSY_WAIT_S = 20.0
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT)
-"""SQLITE_ERROR: a table that every store has is not there."""
+"""SQLITE_ERROR: a table that every store has is missing."""
 
 
 class BrokenStoreError(UserError):
-    """The store is damaged, or cannot be brought to the schema that the installed MLflow needs."""
+    """The store is damaged, or cannot be migrated to the schema that the installed MLflow needs."""
 
 
 def sqlite_file(store_uri: str) -> Path | None:
-    """The database file of a store; None where the store is none."""
+    """Return the database file of a store; None if the store is not an SQLite file."""
     if not store_uri.startswith(_SCHEME):
         return None
     name = store_uri.removeprefix(_SCHEME).partition("?")[0]
@@ -41,12 +40,12 @@ def sqlite_file(store_uri: str) -> Path | None:
 
 
 def make_ready(path: Path, is_own: bool) -> None:
-    """Make `path` a store of the installed MLflow's schema; a store that is one already is not touched.
+    """Make `path` a store with the installed MLflow's schema; a store that has it already is not touched.
 
-    A missing or empty file is made. Where the caller alone writes to the store (`is_own`: it holds a lock that says
-    so), one without a run is made again if its migration was not finished, and one of an older schema is migrated as a
-    copy. Raises BrokenStoreError for a damaged store or one whose migration fails, UserError for another that the
-    installed MLflow cannot use.
+    A missing or empty file is created. If only the caller writes to the store (`is_own`: it holds a lock that ensures
+    this), a store without a run whose migration was not finished is created again, and a store of an older schema is
+    migrated as a copy. BrokenStoreError for a damaged store or one whose migration fails, UserError for any other that
+    the installed MLflow cannot use.
     """
     if _is_file_with_content(path) and _is_current(path):
         return
@@ -56,26 +55,26 @@ def make_ready(path: Path, is_own: bool) -> None:
         for leftover in path.parent.glob(f".{path.name}.*.tmp*"):
             leftover.unlink()
         if not _is_file_with_content(path):
-            _make(path, is_own)
+            _create(path, is_own)
         elif not _is_current(path):
             _replace_or_refuse(path, is_own)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open an existing database; what a killed writer left in the middle is rolled back by SQLite.
+    """Open an existing database; SQLite rolls back what a killed writer left unfinished.
 
-    Only reading with it changes nothing else. Raises sqlite3.OperationalError where there is no file.
+    Reading changes nothing else. sqlite3.OperationalError when there is no file.
     """
     return sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=_BUSY_WAIT_S)
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether it says that the file is no whole database of MLflow; else the file cannot be read at the moment."""
+    """Return whether `error` means that the file is no complete MLflow database, not that it cannot be read now."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF in _DAMAGE_CODES
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a store and its side files to `NAME.damaged-TIME`; None where there was no file."""
+    """Rename a store and its side files to `NAME.damaged-TIME` and return that path; None if there was no file."""
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     was_there = path.exists()
     if was_there:
@@ -94,7 +93,7 @@ def _is_file_with_content(path: Path) -> bool:
 
 
 def _is_current(path: Path) -> bool:
-    """Whether the file has the newest schema that the installed MLflow knows; False for a damaged one, too.
+    """Return whether the file has the newest schema of the installed MLflow; False for a damaged file.
 
     A migration writes its revision when all its statements are done.
     """
@@ -115,7 +114,7 @@ def _revision(path: Path) -> str | None:
 
 
 def _is_known(revision: str) -> bool:
-    """Whether the installed MLflow can migrate from this revision."""
+    """Return whether the installed MLflow can migrate from this revision."""
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
     from mlflow.store.db.utils import _get_alembic_config
@@ -127,7 +126,7 @@ def _is_known(revision: str) -> bool:
 
 
 def _num_runs(path: Path) -> int | None:
-    """None where the file cannot be read as a database."""
+    """Return the number of runs in the store; None if the file cannot be read as a database."""
     try:
         with closing(connect(path)) as database:
             tables = {name for (name,) in database.execute("select name from sqlite_master")}
@@ -141,11 +140,11 @@ def _num_runs(path: Path) -> int | None:
 def _replace_or_refuse(path: Path, is_own: bool) -> None:
     num_runs, revision, store = _num_runs(path), _revision(path), f"{_SCHEME}{path}"
     if is_own and num_runs == 0:
-        _make(path, is_own)
+        _create(path, is_own)
     elif revision is None or num_runs is None:
         raise BrokenStoreError(
-            f"the MLflow store {store} cannot be used (damaged, no database of MLflow, or left half made by a process "
-            "that was killed): mend or move it, or set tracking.store"
+            f"the MLflow store {store} cannot be used (damaged, not an MLflow database, or left unfinished by a "
+            "process that was killed): repair or move it, or set tracking.store"
         )
     elif not _is_known(revision):
         raise UserError(
@@ -161,14 +160,14 @@ def _replace_or_refuse(path: Path, is_own: bool) -> None:
         _migrate(path)
 
 
-def _make(path: Path, is_own: bool) -> None:
+def _create(path: Path, is_own: bool) -> None:
     temporary = _temporary(path)
     try:
         _run_migrations(temporary, is_new=True)
         if not is_own and _is_file_with_content(path):
-            return  # a program that knows nothing of our lock made it in the meantime
+            return  # a program that does not use our lock created it in the meantime
         for suffix in _SIDE_SUFFIXES:
-            # Of a database that was deleted without them: SQLite would play them back into the new one.
+            # These belong to a database that was deleted; SQLite would replay them into the new one.
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         _publish(temporary, path)
     finally:
@@ -176,7 +175,10 @@ def _make(path: Path, is_own: bool) -> None:
 
 
 def _migrate(path: Path) -> None:
-    """The copy holds what the original's side files held; nobody else may have the original open."""
+    """Migrate a copy, which includes the content of the side files, and replace the original by it.
+
+    No other process may have the original open.
+    """
     temporary = _temporary(path)
     try:
         with closing(connect(path)) as original, closing(sqlite3.connect(temporary)) as copy:
@@ -184,14 +186,15 @@ def _migrate(path: Path) -> None:
         fault_point("store.copied")
         try:
             _run_migrations(temporary, is_new=False)
-        except Exception as error:  # migrations fail in any way on a half migrated store
+        except Exception as error:  # on a partly migrated store, migrations fail in any way
             raise BrokenStoreError(
                 f"the MLflow store {_SCHEME}{path} cannot be migrated to the installed MLflow's schema "
                 f"({first_line(error)})"
             ) from error
         if any(path.with_name(path.name + suffix).exists() for suffix in _SIDE_SUFFIXES):
             raise UserError(
-                f"the MLflow store {_SCHEME}{path} has to be migrated and another program writes to it: stop that first"
+                f"the MLflow store {_SCHEME}{path} must be migrated, but another program writes to it: "
+                "stop that program first"
             )
         _publish(temporary, path)
     finally:
@@ -202,8 +205,8 @@ def _run_migrations(path: Path, is_new: bool) -> None:
     from mlflow.store.db.utils import _initialize_tables, _upgrade_db, create_sqlalchemy_engine
     from sqlalchemy import event
 
-    def connected(connection: sqlite3.Connection, record: Any) -> None:
-        # The file is synced as a whole before it gets its name.
+    def on_connect(connection: sqlite3.Connection, record: Any) -> None:
+        # Safe, because the file is synced at the end, before it gets its name.
         connection.execute("pragma synchronous = off")
         connection.execute("pragma journal_mode = memory")
 
@@ -211,7 +214,7 @@ def _run_migrations(path: Path, is_new: bool) -> None:
         fault_point("store.statement")
 
     engine = create_sqlalchemy_engine(f"{_SCHEME}{path}")
-    event.listen(engine, "connect", connected)
+    event.listen(engine, "connect", on_connect)
     event.listen(engine, "before_cursor_execute", before_statement)
     try:
         (_initialize_tables if is_new else _upgrade_db)(engine)

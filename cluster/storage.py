@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: atomic writes, checksums, locks."""
+"""Files that are either complete or absent: atomic writes, checksums, locks."""
 
 import errno
 import fcntl
@@ -20,16 +20,16 @@ _HASH_CHUNK_BYTES = 1 << 20
 _LOCK_POLL_S = 0.2
 _CHECKSUM_KEY = "checksum"
 _CHECKSUM_PREFIX = "sha256:"
-"""So that one damaged byte cannot hide both the key and the kind of value it has."""
+"""Prefix of the value, so that one damaged byte cannot make both the key and its value unrecognisable."""
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
-    """Hex SHA-256 of `data`."""
+    """Return the hex SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
-    """Hex SHA-256 of a file, read in pieces."""
+    """Return the hex SHA-256 of a file, which is read in chunks."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_HASH_CHUNK_BYTES):
@@ -38,17 +38,17 @@ def sha256_file(path: Path) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The same text for equal values: sorted keys, no spaces."""
+    """Return JSON that is the same text for equal values: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def fingerprint(value: Any) -> str:
-    """Hex SHA-256 of a JSON-able value; equal values have equal fingerprints on every machine."""
+    """Return the hex SHA-256 of the canonical JSON of `value`: the same for equal values on every machine."""
     return sha256_bytes(canonical_json(value).encode())
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
+    """Sync `folder` to disk, so that renames inside it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -56,10 +56,11 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def is_private_folder(folder: Path) -> bool:
-    """Make `folder` if it is not there, and say whether it is this user's own and closed to all others.
+def make_private_folder(folder: Path) -> bool:
+    """Create `folder` with mode 0700, or set that mode if it exists.
 
-    For names that anybody could take first, such as those below /tmp.
+    Return False if it cannot be created or belongs to another user. For names that any user could take first, such as
+    those below /tmp.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,11 +77,11 @@ def is_private_folder(folder: Path) -> bool:
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes `path` when the block ends without an error.
 
-    Readers see the old file or the whole new one. A full disk is a UserError; on any error nothing
-    is left behind.
+    Readers see the old file or the complete new one. On any error the temporary file is removed. UnfinishedError when
+    the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Random, because writers of the same file may be threads of a process or on different machines.
+    # A random name, because writers of the same file may be threads of one process or on different machines.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -105,18 +106,18 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Atomic replacement of `path` by `data`."""
+    """Write `data` to `path` atomically."""
     with atomic_file(path) as file:
         file.write(data)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Atomic, indented JSON."""
+    """Write `value` to `path` atomically, as indented JSON."""
     write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path, advice: str = "remove it and run the same command again") -> Any:
-    """Parse a JSON file; a damaged one is a UserError that names it and says what to do."""
+    """Parse a JSON file. UserError, which names the file and ends with `advice`, when it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
@@ -124,23 +125,23 @@ def read_json(path: Path, advice: str = "remove it and run the same command agai
 
 
 def document_bytes(values: Mapping[str, Any]) -> bytes:
-    """An indented JSON object that carries the fingerprint of the rest of it as "checksum"."""
-    # What a reader will parse: keys that are numbers become texts, which sort in another order.
+    """Return `values` as indented JSON, with the fingerprint of the rest of the object under "checksum"."""
+    # Parsed again, as a reader does: keys that are numbers become strings, which sort in another order.
     content = json.loads(json.dumps(dict(values)))
-    whole = content | {_CHECKSUM_KEY: _CHECKSUM_PREFIX + fingerprint(content)}
-    return (json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    document = content | {_CHECKSUM_KEY: _CHECKSUM_PREFIX + fingerprint(content)}
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def write_document(path: Path, values: Mapping[str, Any]) -> None:
-    """Atomic `document_bytes`, for `read_document`."""
+    """Write `document_bytes(values)` to `path` atomically; `read_document` reads it."""
     write_bytes(path, document_bytes(values))
 
 
 def read_document(path: Path, advice: str = "remove it and run the same command again") -> dict[str, Any]:
-    """The object that `write_document` put there, without its checksum.
+    """Return the object that `write_document` wrote, without its checksum.
 
-    UserError, with `advice`, when the file is not what was written. A file without a checksum, of an older permcode or
-    made by hand, is taken as it is.
+    UserError, with `advice`, when the checksum differs. A file without a checksum, written by an older permcode or
+    by hand, is not checked.
     """
     values = read_json(path, advice)
     if not isinstance(values, dict):
@@ -155,9 +156,9 @@ def read_document(path: Path, advice: str = "remove it and run the same command 
 
 @contextmanager
 def exclusive_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold `path` locked for this process; the kernel frees it even after kill -9.
+    """Hold an exclusive lock on `path` while the block runs; the kernel frees it even after kill -9.
 
-    Raises UserError when another process still holds it after `wait_s` seconds.
+    UserError when another process still holds it after `wait_s` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + wait_s
@@ -176,7 +177,7 @@ def exclusive_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds `exclusive_lock(path)` at this moment."""
+    """Return whether a process holds `exclusive_lock(path)` now."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

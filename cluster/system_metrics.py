@@ -1,6 +1,7 @@
-"""What a node's processors, memory, disk, network and GPUs are doing, sampled into a file of its own.
+"""Usage of a node's processors, memory, disk, network and GPUs, sampled into one file per node.
 
-Names are MLflow's for several nodes, so its page of system metrics shows them; samples are numbered on over restarts.
+The names are MLflow's for several nodes, so that its page of system metrics shows them. The numbers of the samples
+continue after a restart.
 """
 
 import re
@@ -21,15 +22,15 @@ SYSTEM_PATTERN = "system-*.jsonl"
 _MB = 1e6
 _GPU_FIELDS = "utilization.gpu,memory.used,memory.total,power.draw"
 _GPU_QUERY = ("nvidia-smi", f"--query-gpu={_GPU_FIELDS}", "--format=csv,noheader,nounits")
-_GPU_PATIENCE_S = 5.0
+_GPU_TIMEOUT_S = 5.0
 
 
 @contextmanager
-def sampled_system(folder: Path, interval_s: float = 10.0, node: str | None = None) -> Iterator[None]:
+def sample_system(folder: Path, interval_s: float = 10.0, node: str | None = None) -> Iterator[None]:
     """Write a sample into `folder`/system-NODE.jsonl every `interval_s` while the block runs.
 
-    For one process of each node. A sample that cannot be taken or written is left
-    out, and so are all behind samples that are damaged.
+    For one process of each node. A sample that cannot be taken or written is skipped; nothing is sampled if the file
+    is damaged.
     """
     name = re.sub(r"[^\w.-]", "_", node or socket.gethostname())
     path = folder / f"system-{name}.jsonl"
@@ -46,7 +47,7 @@ def sampled_system(folder: Path, interval_s: float = 10.0, node: str | None = No
 
 
 def sample(folder: Path) -> dict[str, float]:
-    """The node's figures now, as MLflow names them; the processors' since the last call."""
+    """Return the node's current metrics under MLflow's names; CPU utilisation is that since the last call."""
     memory, disk, network = psutil.virtual_memory(), psutil.disk_usage(str(folder)), psutil.net_io_counters()
     figures = {
         "cpu_utilization_percentage": psutil.cpu_percent(),
@@ -64,7 +65,7 @@ def _sample_until(ended: threading.Event, path: Path, node: str, interval_s: flo
     with suppress(OSError, UserError):
         number = max((record.step or 0 for record in read_journal(path)), default=0)
         journal = Journal(path)
-        psutil.cpu_percent()  # The first call only begins to count.
+        psutil.cpu_percent()  # the first call only starts the measurement
         while not ended.wait(interval_s):
             number += 1
             with suppress(OSError, psutil.Error):
@@ -74,12 +75,12 @@ def _sample_until(ended: threading.Event, path: Path, node: str, interval_s: flo
 
 
 def _gpus() -> dict[str, float]:
-    """Of every NVIDIA GPU of the node; nothing where there is none."""
+    """Return the metrics of every NVIDIA GPU of the node; empty if there is none."""
     if shutil.which(_GPU_QUERY[0]) is None:
         return {}
     try:
         answer = subprocess.run(
-            _GPU_QUERY, capture_output=True, text=True, timeout=_GPU_PATIENCE_S, check=True
+            _GPU_QUERY, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return {}
@@ -87,7 +88,7 @@ def _gpus() -> dict[str, float]:
 
 
 def gpu_figures(answer: str) -> dict[str, float]:
-    """From nvidia-smi's lines, one for each GPU; what it does not know, as the power of some cards, is left out."""
+    """Parse nvidia-smi's lines, one per GPU; values that it lacks, as the power of some cards, are left out."""
     figures: dict[str, float] = {}
     for number, line in enumerate(answer.strip().splitlines()):
         utilisation, used_mib, total_mib, watts = (_number(word) for word in line.split(","))

@@ -1,7 +1,7 @@
-"""Ends a block of work that has lost what it cannot do without, and says so instead of what came of it.
+"""Ends a block of work that has lost something that it needs, and reports that loss instead of its consequences.
 
-A request to stop is a KeyboardInterrupt, however it comes. One that ends what the block needs as well, as a SIGTERM to
-all processes of a job does, stays a request to stop.
+A request to stop is a KeyboardInterrupt, however it arrives. One that also ends what the block needs, as a SIGTERM to
+all processes of a job does, is still reported as a request to stop.
 """
 
 import _thread
@@ -19,17 +19,20 @@ from cluster.errors import RetryableError, UserError
 _LOOK_S = 1.0
 _INTERRUPT_AGAIN_S = 5.0
 _MAX_END_S = 40.0
-"""From a loss to the end of this process. Ray aborts it, with an exit code of its own, 60 s after its gcs was lost."""
+"""The most from a loss to this process's end; Ray aborts it with its own exit code 60 s after the gcs was lost."""
 _EXIT_INTERRUPTED = 130
 
 _lost_blocks: list["_Watch"] = []
 _was_asked_to_stop = threading.Event()
-"""By a SIGTERM that came from outside."""
+"""Set by a SIGTERM from outside or an interrupt before any loss."""
 
 
 def interrupt_on_sigterm() -> None:
-    """From now on SIGTERM raises KeyboardInterrupt; to be called in the main thread, and again after Ray has
-    started: its own handler would abort the process with a stack trace."""
+    """Make SIGTERM raise KeyboardInterrupt from now on.
+
+    To be called in the main thread, and again after Ray has started: Ray's own handler would abort the process with a
+    stack trace.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
 
 
@@ -40,13 +43,13 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def ended_by_loss(look: Callable[[], Exception | None], close: Callable[[], None]) -> Iterator[None]:
-    """Raise what `look` returns, a UserError or RetryableError, instead of the block's end, within seconds.
+def watch_block(look: Callable[[], Exception | None], close: Callable[[], None]) -> Iterator[None]:
+    """End the block within seconds when `look` returns an error (UserError or RetryableError), and raise that error.
 
-    `look` is called every second. The main thread, which the block must run in, is interrupted, again and again until
-    the block has ended; `close` is called behind the block, when `look` is not called any more. A process that does not
-    come to the block's end prints the line and exits. KeyboardInterrupt where the process was asked to stop and the
-    loss is one that may pass.
+    `look` is called every second. The main thread, in which the block must run, is interrupted repeatedly until the
+    block has ended. `close` is called after the block, when `look` is not called any more. A process that does not
+    reach the end of the block in time prints the error and exits. KeyboardInterrupt instead of the error when the
+    process was asked to stop and the error is a RetryableError.
     """
     _was_asked_to_stop.clear()
     watch = _Watch(look)
@@ -78,7 +81,7 @@ def ended_by_loss(look: Callable[[], Exception | None], close: Callable[[], None
 
 
 def is_block_lost() -> bool:
-    """Whether an interrupt came from `ended_by_loss`: nothing is left then that could end in good order."""
+    """Return whether an interrupt came from `watch_block`: then nothing is left that could be ended cleanly."""
     return bool(_lost_blocks)
 
 
@@ -96,15 +99,15 @@ class _Watch(threading.Thread):
         while not self._has_ended.wait(_LOOK_S):
             self._look()
             if self.loss is not None:
-                self._end_the_block()
+                self._end_block()
                 return
 
     def was_stopped(self) -> bool:
-        """Whether the loss came with a request to stop."""
+        """Return whether the loss came with a request to stop."""
         return isinstance(self.loss, RetryableError) and _was_asked_to_stop.is_set()
 
     def end(self, is_failure: bool) -> None:
-        """Look for the last time. A failure may be heard of before the loss behind it."""
+        """Look for the last time. After a failure wait first: it may show before the loss that caused it."""
         self._look()
         if is_failure and self.loss is None:
             time.sleep(_LOOK_S)
@@ -118,7 +121,7 @@ class _Watch(threading.Thread):
                 if self.loss is not None:
                     _lost_blocks.append(self)
 
-    def _end_the_block(self) -> None:
+    def _end_block(self) -> None:
         deadline_s = time.monotonic() + _MAX_END_S
         while time.monotonic() < deadline_s and not self._has_ended.is_set():
             if callable(signal.getsignal(signal.SIGINT)):

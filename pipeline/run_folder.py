@@ -13,7 +13,7 @@ import yaml
 
 from cluster.errors import UnfinishedError, UserError
 from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
-from cluster.watch import ended_by_loss
+from cluster.watch import watch_block
 from pipeline.accepting import could_be_accepted, may_differ
 from pipeline.config import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
 from pipeline.differences import changed_keys, describe_changes, flatten, without_added_keys
@@ -197,7 +197,7 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
         "rename it back, or give the same command again to begin from nothing"
     )
     try:
-        with ended_by_loss(lambda: error if is_gone() else None, close=lambda: None):
+        with watch_block(lambda: error if is_gone() else None, close=lambda: None):
             yield
     except UnfinishedError as raised:
         if (

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from cluster.jobs import packed_code, submit_job
+from cluster.jobs import pack_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
 from data_prep.sources.absolute import absolute, with_absolute_paths
@@ -25,7 +25,7 @@ def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -
     with tempfile.TemporaryDirectory(prefix="permcode-recipe-") as temporary:
         recipe = Path(temporary) / _RECIPE_NAME
         recipe.write_text(config_text(dumped), encoding="utf-8")
-        with packed_code({_RECIPE_NAME: recipe}) as code:
+        with pack_code({_RECIPE_NAME: recipe}) as code:
             return submit_job(
                 entrypoint=entrypoint,
                 working_folder=code,

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
 from cluster.local_ray import session_folder
-from cluster.process_group import chatter_to, choose_backend, configure_environment, join_process_group
+from cluster.process_group import choose_backend, configure_environment, join_process_group, redirect_output
 from cluster.reporter import Reporter
 from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME
@@ -144,7 +144,7 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
     folder: Path = settings["folder"]
     configure_environment(settings["backend"])
     rank = ray.train.get_context().get_world_rank()
-    with chatter_to(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"):
+    with redirect_output(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"):
         import torch
 
         if (folder / ERROR_NAME).exists():

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from cluster.fault_points import fault_point
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
-from cluster.system_metrics import sampled_system
+from cluster.system_metrics import sample_system
 from pretrain.config import PretrainConfig
 from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import stop_requests
@@ -30,7 +30,7 @@ def work(settings: dict[str, Any]) -> None:
     """Join the process group Ray set up, train, leave it in order."""
     run: Run = settings["run"]
     with joined(settings, "pretrain") as device:
-        with sampled_system(run.folder) if is_first_of_node() else nullcontext():
+        with sample_system(run.folder) if is_first_of_node() else nullcontext():
             train(run, device)
 
 

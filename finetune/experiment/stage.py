@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.follow import followed
+from cluster.follow import follow_journal
 from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_document, write_document
@@ -107,7 +107,7 @@ def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterat
             for title, place in [(f"{name}-{rate}", f"{path}/{rate}") for rate in rates] or [(name, path)]:
                 bar = stack.enter_context(reporter.bar(title, num_steps, "steps"))
                 show = partial(_show, title, bar, num_steps, reporter)
-                stack.enter_context(followed(folder / place / JOURNAL_NAME, show, skip_existing=True))
+                stack.enter_context(follow_journal(folder / place / JOURNAL_NAME, show, skip_existing=True))
         yield
 
 

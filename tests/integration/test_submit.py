@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from cluster.errors import UserError
-from cluster.jobs import packed_code, submit_job
+from cluster.jobs import pack_code, submit_job
 from cluster.reporter import Reporter
 from tests.integration.conftest import RayHead
 from tests.integration.smoke_run import command, copy_corpus, only, run
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """What a job works in: packed code with a small program of ours."""
     program = tmp_path / "program.py"
     program.write_text(JOB)
-    with packed_code({"job.py": program}) as packed:
+    with pack_code({"job.py": program}) as packed:
         yield packed
 
 
@@ -146,7 +146,7 @@ def test_interrupt_ends_the_following_and_the_job_goes_on(
         follower.send_signal(signal.SIGINT)
         rest = follower.stdout.read()
     assert follower.returncode == 130, rest
-    assert "the job goes on" in rest
+    assert "the job continues" in rest
     assert f"ray job stop --address {head.address} permcode-interrupted--1" in rest
     assert "Traceback" not in rest
     assert not marker.exists()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.local_ray import private_temp_folder
+from cluster.local_ray import make_private_temp_folder
 from tests.integration.shown_figures import (
     figures_in_mlflow,
     figures_in_report,
@@ -46,7 +46,7 @@ class Seen:
                     if one.status == psutil.CONN_LISTEN:
                         self.listening.add((process.name(), one.laddr.ip))
         with suppress(FileNotFoundError):
-            self.ray_folder_modes.add(stat.S_IMODE(private_temp_folder().parent.lstat().st_mode))
+            self.ray_folder_modes.add(stat.S_IMODE(make_private_temp_folder().parent.lstat().st_mode))
 
 
 @pytest.fixture(scope="module")

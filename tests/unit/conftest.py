@@ -11,9 +11,9 @@ from pipeline.mlflow_tracking import Tracking
 
 @pytest.fixture(scope="session")
 def new_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """Puts an empty store into a folder and returns its URI."""
+    """Return a function that puts an empty store into a folder and returns its URI."""
     template = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    # Another experiment than the tests': its artifacts would lie here.
+    # Another experiment than the tests', whose artifacts would be stored here.
     Tracking(f"sqlite:///{template}", template.parent, experiment="template")
 
     def copied_to(folder: Path) -> str:

@@ -23,13 +23,13 @@ def by_name(out: Path) -> dict[str, Check]:
 @pytest.mark.usefixtures("_environment_restored")
 def test_this_machine_can_run(tmp_path: Path) -> None:
     checks = by_name(tmp_path / "not" / "there")
-    assert [name for name, check in checks.items() if check.ok == "error"] == []
+    assert [name for name, check in checks.items() if check.level == "error"] == []
     assert not (tmp_path / "not").exists()
     assert str(tmp_path) in checks["disk"].finding
 
 
 @pytest.mark.usefixtures("_environment_restored")
-def test_each_lack_is_found_and_has_a_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_problem_is_found_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declared = ["torch>=99", "numpy>=1", "surely-not-installed>=1", "ruff>=99; extra == 'dev'"]
     monkeypatch.setattr(cluster.doctor.importlib.metadata, "requires", lambda name: declared)
     monkeypatch.setattr(
@@ -47,8 +47,8 @@ def test_each_lack_is_found_and_has_a_mend(tmp_path: Path, monkeypatch: pytest.M
     assert checks["packages"].finding.startswith("torch ")
     assert "surely-not-installed is missing" in checks["packages"].finding
     assert "ruff" not in checks["packages"].finding
-    assert checks["names"].mend == "pip uninstall cluster"
-    wrong = {name: check.ok for name, check in checks.items() if check.ok != "ok"}
+    assert checks["names"].fix == "pip uninstall cluster"
+    wrong = {name: check.level for name, check in checks.items() if check.level != "ok"}
     assert wrong == {
         "packages": "error",
         "names": "error",
@@ -59,25 +59,25 @@ def test_each_lack_is_found_and_has_a_mend(tmp_path: Path, monkeypatch: pytest.M
         "shm": "warning",
         "ports": "warning",
     }
-    assert all(checks[name].mend for name in wrong)
+    assert all(checks[name].fix for name in wrong)
 
 
 @pytest.mark.usefixtures("_environment_restored")
-def test_machine_of_8_gb_with_little_disk_is_no_error(
+def test_machine_with_8_gb_and_little_disk_gets_warnings_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight_gb = SimpleNamespace(total=8_000_000_000, available=6_000_000_000)
     monkeypatch.setattr("psutil.virtual_memory", lambda: eight_gb)
     monkeypatch.setattr(cluster.doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=2 << 30))
     checks = by_name(tmp_path)
-    assert (checks["memory"].ok, checks["disk"].ok) == ("ok", "warning")
+    assert (checks["memory"].level, checks["disk"].level) == ("ok", "warning")
 
 
 def _unknown_host(name: str) -> str:
     raise OSError(f"{name} not known")
 
 
-def test_only_errors_make_the_exit_code() -> None:
+def test_only_errors_set_the_exit_code() -> None:
     console = Console(file=io.StringIO())
     reporter = Reporter(console=console)
     warning = Check("shm", "warning", "small", "larger")
@@ -87,5 +87,5 @@ def test_only_errors_make_the_exit_code() -> None:
     assert "error   disk  full -> free some\n" in console.file.getvalue()
 
 
-def test_no_other_distribution_has_our_names() -> None:
+def test_no_other_distribution_uses_our_names() -> None:
     assert foreign_packages() == {}

@@ -1,4 +1,4 @@
-"""Fault points: a process dies where it was told to, and nowhere else; the list names every one there is."""
+"""A process kills itself at the requested fault point only, and the list of fault points is complete."""
 
 import ast
 import os
@@ -42,26 +42,24 @@ def test_the_list_names_every_fault_point_of_the_code() -> None:
     ("point", "left"),
     [("file.synced:1", []), ("file.renamed:1", ["first"]), ("file.synced:2", ["first"])],
 )
-def test_a_process_dies_at_the_point_and_count_it_was_given(
-    tmp_path: Path, point: str, left: list[str]
-) -> None:
+def test_a_process_dies_at_the_requested_point_and_count(tmp_path: Path, point: str, left: list[str]) -> None:
     assert write_two_files(tmp_path, PERMCODE_FAULT=point) == -signal.SIGKILL
     assert [name for name in sorted(os.listdir(tmp_path)) if not name.startswith(".")] == left
 
 
-def test_another_rank_lives_on(tmp_path: Path) -> None:
+def test_another_rank_survives(tmp_path: Path) -> None:
     assert write_two_files(tmp_path, PERMCODE_FAULT="file.synced:1:1", RANK="0") == 0
     assert write_two_files(tmp_path, PERMCODE_FAULT="file.synced:1:1", RANK="1") == -signal.SIGKILL
 
 
-def test_the_log_holds_every_point_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_lists_every_point_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     assert write_two_files(tmp_path / "out", PERMCODE_FAULT_LOG=str(log), RANK="3") == 0
     steps = ("opened", "written", "synced", "renamed", "durable")
     assert log.read_text().split() == [f"file.{step}:{count}:3" for count in (1, 2) for step in steps]
 
 
-def test_a_name_nobody_knows_is_an_error_not_a_run_without_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_an_error_not_a_run_without_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERMCODE_FAULT", "file.sinked:1")
     with pytest.raises(ValueError, match="no such fault point"):
         fault_point("file.synced")

@@ -1,4 +1,4 @@
-"""A heartbeat tells until when a process lived, and a process knows when it began."""
+"""A heartbeat shows until when a process lived; the start time of a process is precise."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_a_killed_process_leaves_its_last_beat(tmp_path: Path) -> None:
         assert last_beat_s(path) != beat_s
 
 
-def test_the_end_of_the_block_is_a_beat_and_the_last(tmp_path: Path) -> None:
+def test_the_last_beat_is_at_the_end_of_the_block(tmp_path: Path) -> None:
     before_s = time.time()
     with Heartbeat(tmp_path / "heartbeat"):
         pass
@@ -49,14 +49,14 @@ def test_the_end_of_the_block_is_a_beat_and_the_last(tmp_path: Path) -> None:
     assert before_s <= beat_s <= time.time()
 
 
-def test_a_beat_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_beat_that_cannot_be_written_is_skipped(tmp_path: Path) -> None:
     with Heartbeat(tmp_path / "missing" / "heartbeat") as heartbeat:
         assert heartbeat.previous_beat_s is None
     assert last_beat_s(tmp_path / "missing" / "heartbeat") is None
 
 
-def test_a_process_knows_when_it_began() -> None:
+def test_the_start_time_of_a_process_is_constant() -> None:
     code = "import time; time.sleep(0.3); from cluster.heartbeat import process_started_s as s; print(s())"
     before_s = time.time()
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert float(told) == pytest.approx(before_s, abs=0.1)
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(printed) == pytest.approx(before_s, abs=0.1)

@@ -18,7 +18,7 @@ def _no_token_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_token_is_looked_for_where_ray_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert _token() == ""
     (tmp_path / ".ray").mkdir()
@@ -30,11 +30,11 @@ def test_token_is_looked_for_where_ray_does(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_no_token_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(uid: int) -> None:
+    def unknown_user(uid: int) -> None:
         raise KeyError(uid)
 
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwuid", unknown_user)
     assert _token() == ""
 
 
@@ -44,7 +44,7 @@ def test_first_line_of_an_error() -> None:
 
 
 class Head:
-    """In place of a cluster: it loses the connection while a job is handed in, which arrives all the same or not."""
+    """Replaces a cluster: it loses the connection while a job is submitted, which may arrive all the same."""
 
     def __init__(self, listing: Exception | None = None, arrives: bool = False) -> None:
         self._listing, self._arrives = listing, arrives
@@ -80,15 +80,15 @@ def submit(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         Head(),
     ],
 )
-def test_a_cluster_that_is_lost_while_a_job_is_handed_in_is_a_line_for_the_user(
+def test_losing_the_cluster_while_submitting_is_a_user_error(
     head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = r"^lost the cluster at http://head:8265 while submitting \(.+\): give the same command again$"
-    with pytest.raises(UserError, match=told):
+    message = r"^lost the cluster at http://head:8265 while submitting \(.+\): run the same command again$"
+    with pytest.raises(UserError, match=message):
         submit(head, tmp_path, monkeypatch)
 
 
-def test_a_job_that_arrived_though_the_connection_was_lost_is_followed(
+def test_a_job_that_arrived_before_the_connection_was_lost_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed: list[str] = []

@@ -1,4 +1,4 @@
-"""The local Ray's folder, and its start on a machine that is too busy for it."""
+"""The local Ray's folder, and its start on a machine that is too busy."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.local_ray import private_temp_folder
+from cluster.local_ray import make_private_temp_folder
 
 DRIVER = """
 import sys
@@ -32,7 +32,7 @@ except RetryableError as error:
 
 @pytest.fixture
 def temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """In place of /tmp, with as short a path; `tmp_path` stays where it is."""
+    """Replace /tmp by a folder with a path as short; `tmp_path` stays where it is."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="pc-") as folder:
         monkeypatch.setattr("tempfile.tempdir", None)
         monkeypatch.setenv("TMPDIR", folder)
@@ -41,7 +41,7 @@ def temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 @contextmanager
 def starting(logs: Path, num_starts: int, gcs_wait_s: int) -> Iterator["subprocess.Popen[str]"]:
-    """A driver that opens a session, with Ray's wait for its gcs cut short."""
+    """Start a driver that opens a session, with a short timeout for Ray's gcs."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(logs), str(num_starts)],
         stdout=subprocess.PIPE,
@@ -57,7 +57,7 @@ def starting(logs: Path, num_starts: int, gcs_wait_s: int) -> Iterator["subproce
 
 
 def suspend_gcs(driver: "subprocess.Popen[str]", at_most: int) -> list[psutil.Process]:
-    """Stop the first processes of that name before they are ready, as a busy machine does; those that were stopped."""
+    """Stop the first processes of that name before they are ready, as on a busy machine; return those stopped."""
     stopped: list[psutil.Process] = []
     while driver.poll() is None and len(stopped) < at_most:
         for process in psutil.Process(driver.pid).children():
@@ -69,37 +69,35 @@ def suspend_gcs(driver: "subprocess.Popen[str]", at_most: int) -> list[psutil.Pr
     return stopped
 
 
-def test_folder_of_ray_lies_in_one_that_is_closed_to_others(temp_folder: Path) -> None:
-    closed = private_temp_folder().parent
+def test_the_folder_of_ray_is_in_a_private_folder(temp_folder: Path) -> None:
+    closed = make_private_temp_folder().parent
     assert closed == temp_folder / f"permcode-ray-{os.getuid()}"
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
     closed.chmod(0o777)
-    assert private_temp_folder().parent == closed
+    assert make_private_temp_folder().parent == closed
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
 
 
-def test_folder_that_somebody_else_prepared_is_not_used(temp_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_used(temp_folder: Path, tmp_path: Path) -> None:
     prepared = temp_folder / f"permcode-ray-{os.getuid()}"
     prepared.symlink_to(tmp_path)
-    other = private_temp_folder().parent
+    other = make_private_temp_folder().parent
     assert other.parent == temp_folder
     assert other != prepared
     assert stat.S_IMODE(other.stat().st_mode) == 0o700
     assert list(tmp_path.iterdir()) == []
 
 
-def test_longest_path_of_a_socket_fits(temp_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_socket_path_fits(temp_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket_name = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
     monkeypatch.setattr("os.getuid", lambda: 4294967294)
-    monkeypatch.setattr("cluster.local_ray.is_private_folder", lambda folder: True)
+    monkeypatch.setattr("cluster.local_ray.make_private_folder", lambda folder: True)
     for length in range(1, 40):
         monkeypatch.setattr("tempfile.gettempdir", lambda length=length: "/" + "t" * length)
-        assert len(str(private_temp_folder() / socket_name)) <= 107
+        assert len(str(make_private_temp_folder() / socket_name)) <= 107
 
 
-def test_start_that_takes_too_long_is_tried_again_without_what_is_left_of_it(
-    temp_folder: Path, tmp_path: Path
-) -> None:
+def test_a_start_that_takes_too_long_is_cleaned_up_and_retried(temp_folder: Path, tmp_path: Path) -> None:
     with starting(tmp_path, num_starts=4, gcs_wait_s=10) as driver:
         (stopped,) = suspend_gcs(driver, at_most=1)
         assert driver.stdout is not None
@@ -111,7 +109,7 @@ def test_start_that_takes_too_long_is_tried_again_without_what_is_left_of_it(
         assert not stopped.is_running()
 
 
-def test_start_that_always_takes_too_long_is_retryable(temp_folder: Path, tmp_path: Path) -> None:
+def test_starts_that_all_take_too_long_are_a_retryable_error(temp_folder: Path, tmp_path: Path) -> None:
     with starting(tmp_path, num_starts=2, gcs_wait_s=1) as driver:
         stopped = suspend_gcs(driver, at_most=2)
         output, _ = driver.communicate(timeout=120)
@@ -119,4 +117,4 @@ def test_start_that_always_takes_too_long_is_retryable(temp_folder: Path, tmp_pa
     assert last.startswith("retryable: the local Ray did not start in 2 attempts (")
     assert len(stopped) == 2
     assert not any(process.is_running() for process in stopped)
-    assert list(private_temp_folder().glob("session_2*")) == []
+    assert list(make_private_temp_folder().glob("session_2*")) == []

@@ -1,4 +1,4 @@
-"""Free memory is the machine's, or what a container may still have."""
+"""Free memory is the machine's, or what the limit of a container leaves."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A control group's folder, empty; the machine has 8 GB free."""
+    """An empty control group folder; the machine has 8 GB free."""
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=8_000_000_000))
     monkeypatch.setattr(cluster.memory, "_CGROUP", tmp_path)
     return tmp_path
@@ -26,13 +26,13 @@ def limit(group: Path, most: str, current_bytes: int, stat: str) -> None:
         (group / f"memory.{name}").write_text(text)
 
 
-def test_without_a_limit_the_machines_counts(group: Path) -> None:
+def test_without_a_limit_the_machines_memory_counts(group: Path) -> None:
     assert free_bytes(CPU) == 8_000_000_000
     limit(group, "max\n", 3_000_000_000, "anon 1\n")
     assert free_bytes(CPU) == 8_000_000_000
 
 
-def test_files_that_were_read_do_not_count_as_used(group: Path) -> None:
+def test_the_page_cache_does_not_count_as_used(group: Path) -> None:
     stat = "anon 1000000000\nactive_file 500000000\ninactive_file 1500000000\nshmem 5\n"
     limit(group, "4000000000\n", 3_000_000_000, stat)
     assert free_bytes(CPU) == 3_000_000_000
@@ -40,7 +40,7 @@ def test_files_that_were_read_do_not_count_as_used(group: Path) -> None:
     assert free_bytes(CPU) == 8_000_000_000
 
 
-def test_what_does_not_fit_is_refused_with_what_helps(group: Path) -> None:
+def test_the_error_names_the_remedy(group: Path) -> None:
     check_memory(8_000_000_000, CPU, "all of it", "nothing to do")
     with pytest.raises(UserError) as refused:
         check_memory(12_900_000_000, CPU, "writing 128 texts", "write fewer")

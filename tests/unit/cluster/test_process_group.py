@@ -10,21 +10,21 @@ import pytest
 from cluster.errors import UserError
 from cluster.process_group import (
     Backend,
-    chatter_to,
     choose_backend,
     configure_environment,
     extensions_folder,
     local_backend,
+    redirect_output,
 )
 
 
-def test_chatter_of_python_children_and_warnings_goes_to_the_file(
+def test_output_of_python_children_and_warnings_goes_to_the_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "logs" / "worker.log"
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        with chatter_to(log):
+        with redirect_output(log):
             os.write(1, b"from C++\n")
             os.write(2, b"from C++ too\n")
             subprocess.run(["sh", "-c", "echo from a child"], check=True)
@@ -43,9 +43,9 @@ def test_chatter_of_python_children_and_warnings_goes_to_the_file(
     assert capfd.readouterr() == ("afterwards\n", "")
 
 
-def test_terminal_comes_back_after_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_is_restored_after_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
-        with chatter_to(tmp_path / "log"):
+        with redirect_output(tmp_path / "log"):
             os.write(1, b"hidden\n")
             raise KeyError("x")
 
@@ -69,7 +69,7 @@ print("deepspeed" in sys.modules, "mlflow" in sys.modules, importlib.util.find_s
     assert done.stdout.splitlines()[-1] == "True False True"
 
 
-def test_environment_is_set_but_not_against_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_keeps_values_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("DS_ACCELERATOR", "LOCAL_SIZE", "TORCH_EXTENSIONS_DIR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -113,17 +113,17 @@ def test_more_workers_than_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_extensions_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def nobody(uid: int) -> None:
+    def unknown_user(uid: int) -> None:
         raise KeyError(uid)
 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwuid", unknown_user)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert extensions_folder().is_relative_to(tmp_path / f"permcode-{os.getuid()}")
     (tmp_path / f"permcode-{os.getuid()}").rmdir()
     (tmp_path / f"permcode-{os.getuid()}").symlink_to("/")
-    with pytest.raises(UserError, match="belongs to somebody else: set XDG_CACHE_HOME"):
+    with pytest.raises(UserError, match="belongs to another user: set XDG_CACHE_HOME"):
         extensions_folder()
 
 

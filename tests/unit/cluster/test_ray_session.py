@@ -38,7 +38,7 @@ def break_down(output: Path) -> None:
 
 
 def die_once(marker: Path, output: Path) -> None:
-    """Takes its worker process down the first time."""
+    """Kill the worker process the first time."""
     if not marker.exists():
         marker.write_text("died")
         os._exit(1)
@@ -46,7 +46,7 @@ def die_once(marker: Path, output: Path) -> None:
 
 
 def end_in_a_user_error(log_folder: Path) -> None:
-    """Open a session whose logs then cannot be kept."""
+    """Open a session whose logs cannot be kept."""
     with ray_session(RayConfig(num_cpus=1), log_folder):
         # No folder can be made or opened below a file.
         (log_folder / "ray").write_text("in the way")
@@ -59,7 +59,9 @@ def test_logs_that_cannot_be_kept_do_not_hide_the_error(tmp_path: Path) -> None:
     assert (tmp_path / "ray").read_text() == "in the way"
 
 
-def test_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_cluster_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with (
         pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127\.0\.0\.1:1"),
@@ -69,7 +71,7 @@ def test_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_missing_outputs_are_made_and_all_are_told(tmp_path: Path) -> None:
+def test_missing_outputs_are_made_and_all_are_reported(tmp_path: Path) -> None:
     tasks = [FileTask(f"square {value}", tmp_path / f"{value}.json", (value,)) for value in range(8)]
     write_json(tasks[3].output, "was there")
     done: list[str] = []
@@ -82,7 +84,7 @@ def test_missing_outputs_are_made_and_all_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("ray_local")
 @pytest.mark.parametrize(("value", "kind"), [(7, UserError), (8, UnfinishedError)])
-def test_users_error_comes_through_as_it_was(tmp_path: Path, value: int, kind: type[UserError]) -> None:
+def test_a_user_error_is_raised_unchanged(tmp_path: Path, value: int, kind: type[UserError]) -> None:
     tasks = [FileTask(f"refuse {number}", tmp_path / str(number), (value,)) for number in range(20)]
     with pytest.raises(UserError) as caught:
         run_file_tasks(refuse, tasks, lambda task: None)
@@ -91,20 +93,20 @@ def test_users_error_comes_through_as_it_was(tmp_path: Path, value: int, kind: t
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_bug_in_a_task_is_no_users_error(tmp_path: Path) -> None:
+def test_a_bug_in_a_task_is_not_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="a bug"):
         run_file_tasks(break_down, [FileTask("bug", tmp_path / "x", ())], lambda task: None)
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_task_lost_with_its_worker_is_run_again(tmp_path: Path) -> None:
+def test_a_task_lost_with_its_worker_is_retried(tmp_path: Path) -> None:
     task = FileTask("die once", tmp_path / "out.json", (tmp_path / "marker",))
     run_file_tasks(die_once, [task], lambda task: None)
     assert read_json(task.output) == "made in the end"
 
 
 def start_driver(log_folder: Path) -> tuple["subprocess.Popen[bytes]", list[psutil.Process]]:
-    """A driver with an open session and a task running, and the processes its Ray consists of."""
+    """Return a driver with an open session and a running task, and the processes of its Ray."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(log_folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -117,7 +119,7 @@ def start_driver(log_folder: Path) -> tuple["subprocess.Popen[bytes]", list[psut
 def test_killed_driver_leaves_no_ray_processes(tmp_path: Path) -> None:
     driver, ray_processes = start_driver(tmp_path)
     assert any("raylet" in process.name() for process in ray_processes)
-    # Ray's two idle agents first try for a minute to tell the head, which is gone too.
+    # Ray's two idle agents first try for a minute to reach the head, which is gone, too.
     agents = [p for p in ray_processes if "Agent" in " ".join(p.cmdline())]
     assert len(agents) <= 2
     driver.kill()

@@ -18,7 +18,7 @@ def output_of(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_lines_are_whole_and_unformatted(tmp_path: Path) -> None:
+def test_lines_are_not_wrapped_or_formatted(tmp_path: Path) -> None:
     console = plain_console()
     reporter = Reporter(tmp_path / "logs" / "run.log", console)
     reporter.line("[bold]not markup[/bold] " + "x" * 60)
@@ -31,7 +31,7 @@ def test_lines_are_whole_and_unformatted(tmp_path: Path) -> None:
     assert [line.split(" ", 1)[1] for line in logged] == output_of(console).splitlines()
 
 
-def test_plain_bar_says_rate_remaining_time_and_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_bar_shows_rate_remaining_time_and_note(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
     monkeypatch.setattr(cluster.reporter.time, "monotonic", lambda: now_s)
     console = plain_console()
@@ -57,7 +57,7 @@ def test_plain_bar_of_a_resumed_run_counts_only_what_it_did(monkeypatch: pytest.
     assert output_of(console).splitlines() == ["pretrain: 58/100 steps, 2 steps/s, 21s left"]
 
 
-def test_plain_bar_counts_from_where_the_work_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_bar_measures_the_rate_from_the_start_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
     monkeypatch.setattr(cluster.reporter.time, "monotonic", lambda: now_s)
     console = plain_console()
@@ -69,7 +69,7 @@ def test_plain_bar_counts_from_where_the_work_began(monkeypatch: pytest.MonkeyPa
     assert output_of(console).splitlines()[-1] == "second: 8/100 steps, 2 steps/s, 46s left"
 
 
-def test_plain_bar_counts_up_to_where_the_work_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_bar_measures_the_rate_to_the_end_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(cluster.reporter.time, "monotonic", lambda: now_s)
     console = plain_console()
@@ -81,7 +81,7 @@ def test_plain_bar_counts_up_to_where_the_work_ended(monkeypatch: pytest.MonkeyP
     assert output_of(console).splitlines()[-1] == "first: 10/10 steps, 2 s per step"
 
 
-def test_bar_says_its_last_position_when_the_work_fails() -> None:
+def test_bar_shows_its_last_position_when_the_work_fails() -> None:
     console = plain_console()
     reporter = Reporter(console=console)
 

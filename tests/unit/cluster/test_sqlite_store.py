@@ -1,4 +1,4 @@
-"""MLflow's SQLite file under kills: made whole or not at all, by real processes that SIGKILL themselves."""
+"""MLflow's SQLite file is created completely or not at all, tested with processes that SIGKILL themselves."""
 
 import multiprocessing
 import signal
@@ -25,7 +25,7 @@ def processes() -> ForkServerContext:
 
 
 def exit_code(processes: ForkServerContext, path: Path, fault: str) -> int | None:
-    """Of a process that makes the store ready and may be killed at `fault`."""
+    """Run a process that makes the store ready and may be killed at `fault`; return its exit code."""
     process = processes.Process(target=make_store, args=(str(path), fault))
     process.start()
     process.join()
@@ -33,7 +33,7 @@ def exit_code(processes: ForkServerContext, path: Path, fault: str) -> int | Non
 
 
 def schema(path: Path) -> set[tuple[str, str]]:
-    """Every table's columns; MLflow's migration orders constraints by chance."""
+    """Return every table's columns; MLflow's migration creates constraints in random order."""
     with closing(sqlite3.connect(path)) as database:
         return set(
             database.execute(
@@ -44,7 +44,7 @@ def schema(path: Path) -> set[tuple[str, str]]:
 
 
 def make_older(path: Path) -> str:
-    """Take the newest migration back, as an older MLflow would have left the store; the revision it has then."""
+    """Undo the newest migration, as if an older MLflow had made the store; return its revision."""
     from alembic import command
     from mlflow.store.db.utils import _get_alembic_config, create_sqlalchemy_engine
 
@@ -69,11 +69,11 @@ def runs(path: Path) -> list[str]:
         return [name for (name,) in database.execute("select name from runs")]
 
 
-def test_a_store_killed_again_and_again_while_it_is_made_is_whole_in_the_end(
+def test_a_store_is_complete_after_repeated_kills_during_its_creation(
     tmp_path: Path, new_store: Callable[[Path], str], processes: ForkServerContext
 ) -> None:
-    (tmp_path / "whole").mkdir()
-    new_store(tmp_path / "whole")
+    (tmp_path / "complete").mkdir()
+    new_store(tmp_path / "complete")
     path = tmp_path / "mlflow.db"
     for fault in ("store.statement:60", "store.statement:300", "store.synced:1"):
         assert exit_code(processes, path, fault) == -signal.SIGKILL
@@ -81,8 +81,8 @@ def test_a_store_killed_again_and_again_while_it_is_made_is_whole_in_the_end(
         assert len(list(tmp_path.glob(".mlflow.db.*.tmp"))) == 1, "nothing was begun, or old files stay"
     assert exit_code(processes, path, "store.renamed:1") == -signal.SIGKILL
     assert exit_code(processes, path, "") == 0
-    assert schema(path) == schema(tmp_path / "whole/mlflow.db")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow.db", "whole"]
+    assert schema(path) == schema(tmp_path / "complete/mlflow.db")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow.db", "complete"]
 
 
 def test_migrating_a_store_of_an_older_mlflow_is_atomic_and_keeps_its_runs(
@@ -102,7 +102,7 @@ def test_migrating_a_store_of_an_older_mlflow_is_atomic_and_keeps_its_runs(
     assert runs(path) == ["mine"]
 
 
-def test_a_shared_store_of_an_older_mlflow_is_its_owners_to_migrate(
+def test_a_shared_store_of_an_older_mlflow_is_not_migrated(
     tmp_path: Path, new_store: Callable[[Path], str]
 ) -> None:
     new_store(tmp_path)
@@ -112,7 +112,7 @@ def test_a_shared_store_of_an_older_mlflow_is_its_owners_to_migrate(
 
 
 def half_migrate(path: Path) -> None:
-    """What MLflow's own migration leaves that is killed: steps of it are done and not written down."""
+    """Leave the store as a killed MLflow migration does: some of its steps are done and not recorded."""
     with closing(sqlite3.connect(path)) as database:
         for (sql,) in database.execute("select sql from sqlite_master where name = 'experiments'").fetchall():
             database.execute(sql.replace("experiments", "_alembic_tmp_experiments", 1))
@@ -120,7 +120,7 @@ def half_migrate(path: Path) -> None:
         database.commit()
 
 
-def test_a_half_migrated_store_without_a_run_is_made_again_by_its_owner_alone(
+def test_a_partly_migrated_store_without_a_run_is_recreated_by_its_owner_only(
     tmp_path: Path, new_store: Callable[[Path], str]
 ) -> None:
     new_store(tmp_path)
@@ -135,7 +135,7 @@ def test_a_half_migrated_store_without_a_run_is_made_again_by_its_owner_alone(
     assert schema(path) == newest
 
 
-def test_a_half_migrated_store_with_runs_is_left_as_it_is(
+def test_a_partly_migrated_store_with_runs_is_not_changed(
     tmp_path: Path, new_store: Callable[[Path], str]
 ) -> None:
     new_store(tmp_path)
@@ -148,7 +148,7 @@ def test_a_half_migrated_store_with_runs_is_left_as_it_is(
     assert path.read_bytes() == half
 
 
-def test_a_store_of_a_newer_mlflow_is_named_as_such(tmp_path: Path, new_store: Callable[[Path], str]) -> None:
+def test_a_store_of_a_newer_mlflow_is_refused(tmp_path: Path, new_store: Callable[[Path], str]) -> None:
     new_store(tmp_path)
     path = tmp_path / "mlflow.db"
     with closing(sqlite3.connect(path)) as database:
@@ -159,7 +159,7 @@ def test_a_store_of_a_newer_mlflow_is_named_as_such(tmp_path: Path, new_store: C
         make_ready(path, is_own=True)
 
 
-def test_a_journal_of_a_deleted_store_is_not_played_back_into_the_new_one(
+def test_a_journal_of_a_deleted_store_is_not_replayed_into_the_new_one(
     tmp_path: Path, new_store: Callable[[Path], str]
 ) -> None:
     new_store(tmp_path)
@@ -180,7 +180,7 @@ def test_a_journal_of_a_deleted_store_is_not_played_back_into_the_new_one(
         assert database.execute("pragma integrity_check").fetchall() == [("ok",)]
 
 
-def test_what_is_set_aside_keeps_its_journal(tmp_path: Path) -> None:
+def test_a_store_set_aside_keeps_its_journal(tmp_path: Path) -> None:
     for name in ("mlflow.db", "mlflow.db-journal"):
         (tmp_path / name).write_text(name)
     aside = set_aside(tmp_path / "mlflow.db")

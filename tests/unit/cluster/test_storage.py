@@ -50,7 +50,7 @@ def test_error_while_writing_keeps_the_old_file_and_leaves_nothing(tmp_path: Pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_writers_of_one_file_in_two_threads_do_not_meet(tmp_path: Path) -> None:
+def test_two_threads_can_write_one_file(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "file") as first, atomic_file(tmp_path / "file") as second:
         first.write(b"first")
         second.write(b"second")
@@ -67,7 +67,7 @@ def test_config_takes_finite_numbers_only(value: float) -> None:
         Rate(rate=value)
 
 
-def test_full_disk_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -101,7 +101,7 @@ def test_lock_is_exclusive_and_dies_with_its_process(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_shows_while_somebody_holds_it(tmp_path: Path) -> None:
+def test_a_held_lock_is_seen_as_locked(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     assert not is_locked(path)
     with exclusive_lock(path):
@@ -111,7 +111,7 @@ def test_a_lock_shows_while_somebody_holds_it(tmp_path: Path) -> None:
         pass
 
 
-def test_a_document_comes_back_without_its_checksum_whatever_its_keys_are(tmp_path: Path) -> None:
+def test_a_document_is_read_without_its_checksum_whatever_its_keys_are(tmp_path: Path) -> None:
     path = tmp_path / "document.json"
     write_document(path, {"b": 1.5, "a": {10: "ä", 9: [None, True]}})
     assert read_document(path) == {"a": {"10": "ä", "9": [None, True]}, "b": 1.5}
@@ -119,7 +119,7 @@ def test_a_document_comes_back_without_its_checksum_whatever_its_keys_are(tmp_pa
     assert read_document(path) == {"a": {"10": "ä", "9": [None, True]}, "b": 1.5}
 
 
-def test_no_bit_of_a_document_changes_unnoticed(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_document_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "document.json"
     value = {"steps": 1200, "share": 0.25, "name": "left to right", "files": {"a": {"bytes": 7}}}
     write_document(path, value)
@@ -138,7 +138,7 @@ def test_no_bit_of_a_document_changes_unnoticed(tmp_path: Path) -> None:
         assert message.endswith(": restore it")
 
 
-def test_a_document_without_a_checksum_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_document_without_a_checksum_is_not_checked(tmp_path: Path) -> None:
     path = tmp_path / "document.json"
     path.write_text('{"a": 1}')
     assert read_document(path) == {"a": 1}

@@ -1,4 +1,4 @@
-"""A node's figures are sampled into its own file, numbered on over restarts."""
+"""A node's metrics are sampled into its own file, and their numbers continue after a restart."""
 
 import time
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import read_journal
-from cluster.system_metrics import SYSTEM_PATTERN, gpu_figures, sampled_system
+from cluster.system_metrics import SYSTEM_PATTERN, gpu_figures, sample_system
 
 
 def take_samples(folder: Path, num_samples: int, node: str) -> list[int | None]:
-    """The numbers of all samples there are, after so many new ones."""
+    """Take that many new samples and return the numbers of all samples."""
     path = folder / f"system-{node}.jsonl"
     before = len(read_journal(path))
     deadline_s = time.monotonic() + 30
-    with sampled_system(folder, interval_s=0.01, node=node):
+    with sample_system(folder, interval_s=0.01, node=node):
         while len(read_journal(path)) < before + num_samples and time.monotonic() < deadline_s:
             time.sleep(0.01)
     return [record.step for record in read_journal(path)]
 
 
-def test_samples_of_a_node_are_numbered_on_over_restarts(tmp_path: Path) -> None:
+def test_sample_numbers_continue_after_a_restart(tmp_path: Path) -> None:
     first = take_samples(tmp_path, 2, "node-1")
     again = take_samples(tmp_path, 2, "node-1")
     assert len(first) >= 2
@@ -30,7 +30,7 @@ def test_samples_of_a_node_are_numbered_on_over_restarts(tmp_path: Path) -> None
     assert len(list(tmp_path.glob(SYSTEM_PATTERN))) == 2
 
 
-def test_figures_have_mlflows_names_and_units(tmp_path: Path) -> None:
+def test_metrics_have_mlflows_names_and_units(tmp_path: Path) -> None:
     take_samples(tmp_path, 2, "a")
     figures = read_journal(tmp_path / "system-a.jsonl")[-1].metrics
     assert {name.rsplit("/", 1)[0] for name in figures} == {"system/a"}
@@ -40,9 +40,9 @@ def test_figures_have_mlflows_names_and_units(tmp_path: Path) -> None:
     assert "system/a/network_receive_megabytes" in figures
 
 
-def test_a_folder_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with sampled_system(tmp_path / "file", interval_s=0.01, node="a"):
+    with sample_system(tmp_path / "file", interval_s=0.01, node="a"):
         time.sleep(0.05)
     assert (tmp_path / "file").read_text() == "in the way"
 

@@ -1,4 +1,4 @@
-"""A block that lost what it needs ends soon, in good order if it can, and says so."""
+"""A block that lost what it needs ends soon, cleanly if possible, and raises the loss."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from cluster.errors import RetryableError, UnfinishedError, UserError
 from cluster.reporter import Reporter
-from cluster.watch import ended_by_loss, is_block_lost
+from cluster.watch import is_block_lost, watch_block
 from pretrain.health.stop import until_done_or_stopped
 
 _LOSS = RetryableError("the ground is gone")
@@ -21,7 +21,7 @@ import time
 from cluster import watch
 from cluster.errors import {kind}
 watch._MAX_END_S = watch._INTERRUPT_AGAIN_S = 0.5
-with watch.ended_by_loss(lambda: {kind}("the ground is gone"), close=lambda: None):
+with watch.watch_block(lambda: {kind}("the ground is gone"), close=lambda: None):
     while True:
         try:
             time.sleep(60)
@@ -43,7 +43,7 @@ def look():
 
 watch.interrupt_on_sigterm()
 try:
-    with watch.ended_by_loss(look, close=lambda: None):
+    with watch.watch_block(look, close=lambda: None):
         print("ready", flush=True)
         while True:
             try:
@@ -60,7 +60,7 @@ except RetryableError:
 
 def run_block(look: Callable[[], Exception | None], work: Callable[[], object]) -> list[str]:
     closed: list[str] = []
-    with ended_by_loss(look, close=lambda: closed.append("closed")):
+    with watch_block(look, close=lambda: closed.append("closed")):
         work()
     return closed
 
@@ -79,12 +79,12 @@ def test_a_block_that_waits_is_interrupted() -> None:
     assert not is_block_lost()
 
 
-def test_what_the_loss_brought_about_is_not_raised() -> None:
+def test_errors_caused_by_the_loss_are_not_raised() -> None:
     with pytest.raises(RetryableError, match="the ground is gone"):
         run_block(lambda: _LOSS, lambda: 1 // 0)
 
 
-def test_workers_are_not_asked_to_stop_when_nobody_is_left(tmp_path: Path) -> None:
+def test_workers_are_not_asked_to_stop_after_a_loss(tmp_path: Path) -> None:
     with pytest.raises(RetryableError, match="the ground is gone"):
         run_block(
             lambda: _LOSS,
@@ -94,7 +94,7 @@ def test_workers_are_not_asked_to_stop_when_nobody_is_left(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("kind", "code"), [(RetryableError, 75), (UnfinishedError, 2)])
-def test_a_block_that_does_not_end_is_left_with_the_line_and_the_exit_code(kind: type, code: int) -> None:
+def test_a_block_that_does_not_end_exits_with_the_message_and_the_code(kind: type, code: int) -> None:
     program = STUBBORN.format(kind=kind.__name__)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (code, "")
@@ -103,8 +103,8 @@ def test_a_block_that_does_not_end_is_left_with_the_line_and_the_exit_code(kind:
 
 
 @pytest.mark.parametrize(("ends", "again_s"), [("True", 5.0), ("watch.is_block_lost()", 5.0), ("False", 0.5)])
-def test_a_stop_that_takes_all_processes_of_a_job_is_a_stop(ends: str, again_s: float) -> None:
-    """As of systemd and Slurm: Ray's processes get the SIGTERM as well."""
+def test_a_stop_of_all_processes_of_a_job_is_a_stop(ends: str, again_s: float) -> None:
+    """systemd and Slurm send the SIGTERM to Ray's processes as well."""
     program = STOPPED.format(ends=ends, again_s=again_s)
     command = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True

@@ -105,8 +105,8 @@ def test_without_containment_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_doctor_says_whether_programs_can_be_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "containment_problem", lambda: None)
-    assert (run.sandbox_check().ok, run.sandbox_check().name) == ("ok", "sandbox")
+    assert (run.sandbox_check().level, run.sandbox_check().name) == ("ok", "sandbox")
     monkeypatch.setattr(run, "containment_problem", lambda: "libseccomp.so.2 is not installed")
     check = run.sandbox_check()
-    assert check.ok == "warning"
+    assert check.level == "warning"
     assert "libseccomp.so.2 is not installed" in check.finding

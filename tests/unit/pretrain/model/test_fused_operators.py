@@ -73,15 +73,15 @@ def test_what_the_compiler_found_wrong_is_told(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("_no_compiler")
 def test_the_doctor_warns_where_the_operators_are_missing(tmp_path: Path) -> None:
     not_yet, failed = attention_check(build=False), attention_check(build=True)
-    assert (not_yet.ok, not_yet.mend) == ("warning", "permcode doctor --build")
-    assert (failed.ok, "Error building extension" in failed.finding) == ("warning", True)
+    assert (not_yet.level, not_yet.fix) == ("warning", "permcode doctor --build")
+    assert (failed.level, "Error building extension" in failed.finding) == ("warning", True)
     assert list((tmp_path / "extensions").glob("*.so")) == []
 
 
 def test_the_doctor_finds_compiled_operators() -> None:
     assert operators.load_operators() is None
     check = attention_check(build=False)
-    assert (check.ok, str(operators.library_path().parent) in check.finding) == ("ok", True)
+    assert (check.level, str(operators.library_path().parent) in check.finding) == ("ok", True)
 
 
 def test_other_instructions_sources_and_versions_of_torch_have_their_own_library(
