@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError, first_line
-from data_prep.sources.patience import patiently
-from data_prep.sources.remote import filesystem, is_remote, local_path, retried
+from data_prep.sources.local_retries import retry_local
+from data_prep.sources.remote import filesystem, is_remote, local_path, retry_remote
 
 _MAX_CONNECTIONS = 16
 
@@ -52,21 +52,21 @@ class LocalFiles:
 
     def read(self, name: str) -> bytes:
         try:
-            return patiently(lambda: (self.folder / name).read_bytes())
+            return retry_local(lambda: (self.folder / name).read_bytes())
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from error
 
     def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
         path = self.folder / name
         # A mapping beyond the file's end would kill the process when it is read.
-        if not path.is_file() or patiently(path.stat).st_size != file_bytes:
+        if not path.is_file() or retry_local(path.stat).st_size != file_bytes:
             raise FileNotFoundError(errno.ENOENT, "missing or cut short", str(path))
-        mapped = patiently(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
+        mapped = retry_local(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
         return mapped.view(np.ndarray)  # slices of a memmap are slow to make
 
     def mark(self, name: str) -> Hashable:
         try:
-            status = patiently(lambda: os.stat(f"{self.location}/{name}"))
+            status = retry_local(lambda: os.stat(f"{self.location}/{name}"))
         except OSError as error:
             return error.errno
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -103,7 +103,7 @@ class RemoteFiles:
         url = f"{self.location}/{name}"
         system, path = filesystem(url)
         try:
-            return retried(url, lambda: cast(bytes, system.cat_file(path, start=start, end=end)))
+            return retry_remote(url, lambda: cast(bytes, system.cat_file(path, start=start, end=end)))
         except (FileNotFoundError, UserError):
             raise
         except Exception as error:

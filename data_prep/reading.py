@@ -21,15 +21,15 @@ from data_prep.sources.plan import read_unit
 from data_prep.sources.units import WorkUnit
 from data_prep.text.decoding import DecodedText, DecodingConfig, decode
 from data_prep.text.file import TextFile
+from data_prep.text.language_aliases import canonical_language
 from data_prep.text.languages import detect_language
 from data_prep.text.licences import (
     UNKNOWN_LICENCE,
+    declared_licence,
     header_licence,
     is_licence_file,
     licence_of_file,
-    told_licence,
 )
-from data_prep.text.told_languages import known_language
 from data_prep.text_store import ReadFile, write_part
 
 UNKNOWN_LANGUAGE = "unknown"
@@ -62,7 +62,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
         location=raw.location,
         num_bytes=raw.num_bytes,
         language=UNKNOWN_LANGUAGE,
-        licence=told_licence(raw.licence),
+        licence=declared_licence(raw.licence),
         stars=raw.stars,
     )
     decoded = _text_of(raw, config.decoding)
@@ -109,7 +109,7 @@ def _licence_of_dropped(raw: RawFile, config: DecodingConfig) -> str | None:
 
 def _language(raw: RawFile, text: bytes) -> str | None:
     """What the source tells, if we know that language, else what the file tells."""
-    told = None if raw.language is None else known_language(raw.language)
+    told = None if raw.language is None else canonical_language(raw.language)
     return told or detect_language(raw.path, text)
 
 

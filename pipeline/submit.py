@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.jobs import pack_code, submit_job
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint
-from data_prep.sources.absolute import absolute, with_absolute_paths
+from data_prep.sources.config import absolute, with_absolute_paths
 from pipeline.config import RunConfig
 from pipeline.run_folder import config_text
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.dedup.shingles import mixed, polynomials
+from data_prep.dedup.shingles import mix, polynomials
 from data_prep.dedup.words import Words
 
 # With two bits for each n-gram one lookup in about 250 is a false alarm; larger tables leave the core's cache.
@@ -22,7 +22,7 @@ class NgramFilter:
         num_bits = min(max(num_bits, _MIN_SLOT_BITS), _MAX_SLOT_BITS)
         self._slot_shift = np.uint64(64 - num_bits)
         self._octets = np.zeros(1 << num_bits - 3, np.uint8)
-        for slots in (self._slots(hashes), self._slots(mixed(hashes.copy()))):
+        for slots in (self._slots(hashes), self._slots(mix(hashes.copy()))):
             octets = (slots >> _BYTE_SHIFT).view(np.int64)
             np.bitwise_or.at(self._octets, octets, _BIT_MASKS[slots & _BIT_IN_BYTE])
 
@@ -31,7 +31,7 @@ class NgramFilter:
         ngrams = polynomials(words.hashes, self._ngram_words)
         starts = np.flatnonzero(self._is_set(self._slots(ngrams)))
         # A second look, at few: what follows costs more than that.
-        return starts[self._is_set(self._slots(mixed(ngrams[starts])))]
+        return starts[self._is_set(self._slots(mix(ngrams[starts])))]
 
     def _slots(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
         # The upper bits of a product depend on all of its factors' bits.

@@ -1,1 +1,1 @@
-"""Near duplicates."""
+"""Near-duplicate detection."""

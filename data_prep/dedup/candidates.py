@@ -1,8 +1,8 @@
-"""Pairs of documents that share a band key.
+"""Candidate pairs: documents that share a band key.
 
-Two rounds of tasks. First every task sorts the keys of some parts; then every task takes a range of key values
-from all of these and pairs the documents that have the same key. A key that many documents share would give
-pairs without bound: those documents are paired with the first few of them and each with the next few. That keeps
+There are two rounds of tasks. First every task sorts the keys of some parts; then every task takes a range of key
+values from all of these and pairs the documents with the same key. A key that many documents share would give too
+many pairs: each of those documents is paired only with the first few of them and with the next few. That keeps
 copies connected, which is all that clusters need.
 """
 
@@ -21,7 +21,7 @@ from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.text_store import Part
 from data_prep.work import Work
 
-# Keys that a task sorts at a time: 16 bytes each with their document, and as much again while sorting.
+# Keys that a task sorts at a time: 16 bytes each with its document, and as much again while sorting.
 _KEYS_PER_TASK = 4_000_000
 # Keys whose pairs are made at a time: a key may give up to 15 pairs.
 _KEYS_PER_STEP = 250_000
@@ -38,15 +38,15 @@ class _KeyRange:
     num_ranges: int
 
     def bounds(self) -> tuple[int, int]:
-        """Smallest and largest key."""
+        """Return the smallest and largest key."""
         return (
             (self.number << 64) // self.num_ranges,
             ((self.number + 1 << 64) // self.num_ranges) - 1,
         )
 
 
-def candidate_pairs(documents: Catalogue, config: NearDuplicatesConfig, work: Work) -> list[Path]:
-    """Make the files of candidate pairs (smaller document first). How many depends on the keys' number only."""
+def find_candidates(documents: Catalogue, config: NearDuplicatesConfig, work: Work) -> list[Path]:
+    """Write files of candidate pairs (smaller document first); their number depends on the number of keys only."""
     key = [documents.key, config.model_dump()]
     chunks = _chunks(documents, config)
     sorting = [
@@ -80,7 +80,7 @@ def candidate_pairs(documents: Catalogue, config: NearDuplicatesConfig, work: Wo
 
 
 def sort_keys(documents: Catalogue, first_part: int, last_part: int, output: Path) -> None:
-    """Task: write the keys of some parts' documents, sorted, and whose they are: an array [2, num_keys]."""
+    """Task: write the sorted keys of some parts' documents and the documents: an array [2, num_keys]."""
     keys, owners = [], []
     for part in range(first_part, last_part):
         bands = Part(documents.part_paths[part]).bands(documents.rows(part))
@@ -88,9 +88,7 @@ def sort_keys(documents: Catalogue, first_part: int, last_part: int, output: Pat
         keys.append(bands.ravel())
         owners.append(np.repeat(numbers, bands.shape[1]))
     with atomic_file(output) as file:
-        np.save(
-            file, np.stack(_sorted_by_key(np.concatenate(keys), np.concatenate(owners).astype(np.uint64)))
-        )
+        np.save(file, np.stack(_sort_by_key(np.concatenate(keys), np.concatenate(owners).astype(np.uint64))))
 
 
 def pair_up(sorted_keys: Sequence[Path], in_range: _KeyRange, num_documents: int, output: Path) -> None:
@@ -102,27 +100,27 @@ def pair_up(sorted_keys: Sequence[Path], in_range: _KeyRange, num_documents: int
         begin = np.searchsorted(entries[0], np.uint64(low), side="left")
         end = np.searchsorted(entries[0], np.uint64(high), side="right")
         slices.append(np.array(entries[:, begin:end]))
-    keys, owners = _sorted_by_key(*np.concatenate(slices, axis=1))
+    keys, owners = _sort_by_key(*np.concatenate(slices, axis=1))
     documents = owners.astype(np.int64)
     made = [np.empty(0, np.uint64)]
     done = 0
     while done < len(keys):
-        # Up to the end of the bucket in which the step's last key lies.
+        # Up to the end of the bucket of the step's last key.
         last = keys[done : done + _KEYS_PER_STEP][-1]
         upto = int(keys.searchsorted(last, side="right"))
         made.append(pairs.encode(*bucket_pairs(keys[done:upto], documents[done:upto]), num_documents))
         done = upto
-    pairs.write(output, pairs.sorted_set(np.concatenate(made)))
+    pairs.write(output, pairs.sort_unique(np.concatenate(made)))
 
 
 def bucket_pairs(
     keys: NDArray[np.uint64], documents: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (smaller, larger) within runs of equal `keys`, in which documents ascend."""
+    """Return pairs (smaller, larger) within runs of equal `keys`, in which documents ascend."""
     begins_run = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else np.empty(0, bool)
     starts = np.flatnonzero(begins_run)
     sizes = np.diff(starts, append=len(keys))
-    # Most keys are one document's: they go before the work on pairs begins.
+    # Most keys belong to one document only; these are removed first.
     place = np.repeat(sizes, sizes) > 1
     documents = documents[place]
     sizes = sizes[sizes > 1]
@@ -144,16 +142,16 @@ def bucket_pairs(
     return np.concatenate(first), np.concatenate(second)
 
 
-def _sorted_by_key(
+def _sort_by_key(
     keys: NDArray[np.uint64], owners: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Both in the order of the keys; equal ones keep theirs, so that their documents ascend."""
+    """Sort both by key; the sort is stable, so that the documents of equal keys ascend."""
     order = np.argsort(keys, kind="stable")
     return keys[order], owners[order]
 
 
 def _chunks(documents: Catalogue, config: NearDuplicatesConfig) -> list[tuple[int, int]]:
-    """Ranges of parts with about `_KEYS_PER_TASK` keys each."""
+    """Return ranges of parts with about `_KEYS_PER_TASK` keys each."""
     chunks, first = [], 0
     for last in range(1, len(documents.part_paths) + 1):
         num_keys = (documents.offsets[last] - documents.offsets[first]) * config.num_bands

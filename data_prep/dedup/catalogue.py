@@ -1,4 +1,4 @@
-"""The documents that are compared: their numbers, and the way from a number to the text."""
+"""The documents that are compared: their numbers, and access to the text of a number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from cluster.storage import atomic_file, fingerprint, sha256_bytes
 from data_prep.text_store import Part
 from data_prep.work import Work
 
-# Opened parts are memory maps; more of them than a process may keep open files would be too many.
+# Opened parts are memory maps, and a process may have only so many open files.
 _MAX_OPEN_PARTS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DedupPart:
-    """Rows of a part that take part in the comparison, in ascending order; all of them have band keys."""
+    """The rows of a part that are compared, in ascending order; all of them have band keys."""
 
     path: Path
     rows: NDArray[np.int64]
@@ -26,10 +26,10 @@ class DedupPart:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All compared documents, numbered through in the order of the parts and of their rows.
+    """All compared documents, numbered in the order of the parts and of their rows.
 
-    Part p has the documents `offsets[p]` to `offsets[p + 1]`; `rows_path` holds the row of each document.
-    `key` stands for all of it: it changes when a part or the choice of rows does.
+    Part p has the documents `offsets[p]` to `offsets[p + 1]`; the file `rows_path` has the row of each document.
+    `key` changes when a part or the choice of rows does.
     """
 
     key: str
@@ -42,18 +42,18 @@ class Catalogue:
         return self.offsets[-1]
 
     def rows(self, part: int) -> NDArray[np.int64]:
-        """The rows of one part."""
-        return np.array(_mapped(self.rows_path)[self.offsets[part] : self.offsets[part + 1]])
+        """Return the rows of one part."""
+        return np.array(_map_rows(self.rows_path)[self.offsets[part] : self.offsets[part + 1]])
 
     def texts(self, documents: NDArray[np.int64]) -> list[bytes]:
-        """The texts of some documents."""
-        rows = _mapped(self.rows_path)[documents].tolist()
+        """Return the texts of some documents."""
+        rows = _map_rows(self.rows_path)[documents].tolist()
         parts = (np.searchsorted(self.offsets, documents, side="right") - 1).tolist()
-        return [_opened(self.part_paths[part]).text(row) for part, row in zip(parts, rows, strict=True)]
+        return [_open_part(self.part_paths[part]).text(row) for part, row in zip(parts, rows, strict=True)]
 
 
-def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
-    """Number the documents of `parts` and write down their rows in the work folder."""
+def build_catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
+    """Number the documents of `parts` and write their rows to the work folder."""
     parts = [part for part in parts if len(part.rows)]
     key = fingerprint([[part.path.name, sha256_bytes(part.rows.tobytes())] for part in parts])
     rows_path = work.path("near-rows", key, "npy")
@@ -64,11 +64,11 @@ def catalogue(parts: Sequence[DedupPart], work: Work) -> Catalogue:
 
 
 @lru_cache(maxsize=_MAX_OPEN_PARTS)
-def _opened(path: Path) -> Part:
+def _open_part(path: Path) -> Part:
     return Part(path)
 
 
 @lru_cache(maxsize=1)
-def _mapped(rows_path: Path) -> NDArray[np.int64]:
+def _map_rows(rows_path: Path) -> NDArray[np.int64]:
     rows: NDArray[np.int64] = np.load(rows_path, mmap_mode="r")
     return rows

@@ -1,11 +1,11 @@
-"""Connected components of a graph that no process holds.
+"""Connected components of a graph that is too large for one process.
 
-After Kiveris and others 2014, "Connected Components in MapReduce and Beyond": rounds that hang every node on a
-smaller one until each component is a star around its smallest node. Two rounds take turns. *Contract* takes the
-edges whose larger node lies in a task's range and replaces them by stars around the smallest node that they reach
-(the paper's small star, carried on as far as the task's edges go). *Large star* hangs every neighbour larger than a
-node on the node's smallest one. Edges are sorted files; a task reads its range of nodes from all of them. How many
-tasks share a round is a function of the number of edges, so the files do not depend on who makes them.
+After Kiveris and others 2014, "Connected Components in MapReduce and Beyond": rounds connect every node to a smaller
+one until each component is a star around its smallest node. Two rounds alternate. *Contract* takes the edges whose
+larger node is in a task's range and replaces them by stars around the smallest node that they reach (the paper's small
+star, continued as far as the task's edges allow). *Large star* connects every larger neighbour of a node to the node's
+smallest neighbour. Edges are in sorted files; a task reads its range of nodes from all of them. The number of tasks in
+a round depends on the number of edges only, so the files do not depend on the cluster.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from data_prep.work import Work
 
 _EDGES_PER_TASK = 4_000_000
 _EDGE_BYTES = 8
-# Each turn at least halves a path, and more: a graph of 2^32 nodes needs far fewer.
+# Each turn at least halves a path, so even a graph of 2^32 nodes needs far fewer.
 _MAX_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What all tasks of a round have in common."""
+    """The properties that all tasks of a round share."""
 
     name: str
     function: Callable[..., None]
@@ -43,9 +43,9 @@ def component_labels(
     work: Work,
     edges_per_task: int = _EDGES_PER_TASK,
 ) -> NDArray[np.int64]:
-    """The smallest node [num_nodes] of each node's component.
+    """Return the smallest node of each node's component, shape [num_nodes].
 
-    `edge_files` hold pairs in either order; `key` stands for their content.
+    `edge_files` contain pairs in either order; `key` identifies their content.
     """
     labels = np.arange(num_nodes)
     files = list(edge_files)
@@ -65,7 +65,7 @@ def component_labels(
             left, right = pairs.decode(pairs.read(files, 0, num_nodes, num_nodes), num_nodes)
             labels[np.maximum(left, right)] = np.minimum(left, right)
             return labels
-    raise RuntimeError(f"components did not come to rest in {_MAX_TURNS} turns")
+    raise RuntimeError(f"components did not converge in {_MAX_TURNS} turns")
 
 
 def contract(edge_files: Sequence[Path], first: int, last: int, num_nodes: int, output: Path) -> None:
@@ -80,29 +80,29 @@ def contract(edge_files: Sequence[Path], first: int, last: int, num_nodes: int, 
 
 
 def large_star(edge_files: Sequence[Path], first: int, last: int, num_nodes: int, output: Path) -> None:
-    """Task: for the nodes in [first, last), hang their larger neighbours on their smallest one.
+    """Task: for the nodes in [first, last), connect their larger neighbours to their smallest one.
 
     Edges are read both ways and written from the larger node. The file begins with the pair (0, 0), which is no
-    edge, unless every node of the range is the centre of a star or hangs on nothing but one.
+    edge, unless every node of the range is the centre of a star or connected to one centre only.
     """
     centres, neighbours = pairs.decode(pairs.read(edge_files, first, last, num_nodes), num_nodes)
     starts = np.flatnonzero(np.diff(centres, prepend=-1))
     sizes = np.diff(starts, append=len(centres))
     smallest = np.minimum(neighbours[starts], centres[starts])
-    at_rest = not np.any((neighbours[starts] < centres[starts]) & (sizes > 1))
+    is_converged = not np.any((neighbours[starts] < centres[starts]) & (sizes > 1))
     is_larger = neighbours > centres
     codes = pairs.encode(neighbours[is_larger], np.repeat(smallest, sizes)[is_larger], num_nodes)
-    pairs.write(output, codes if at_rest else np.concatenate([[np.uint64(0)], codes]))
+    pairs.write(output, codes if is_converged else np.concatenate([[np.uint64(0)], codes]))
 
 
 def smallest_reached(left: NDArray[np.int64], right: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
-    """For each node of a graph in memory the smallest node of its component."""
+    """Return for each node of a graph in memory the smallest node of its component."""
     roots = np.arange(num_nodes)
     while True:
         low, high = np.minimum(roots[left], roots[right]), np.maximum(roots[left], roots[right])
         if not np.any(low != high):
             return roots
-        # Every root with a smaller neighbour goes below one: at least half of a component's roots do or are gone to.
+        # Every root with a smaller neighbour gets such a parent, so each pass at least halves a component's roots.
         np.minimum.at(roots, high, low)
         while np.any(roots[roots] != roots):
             roots = roots[roots]

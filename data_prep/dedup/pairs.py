@@ -1,8 +1,7 @@
 """Sorted files of document pairs.
 
-A pair (a, b) of documents below n is one number, a x n + b. A file of them, sorted, is read by ranges of the
-first document: that is how work is handed from one round of tasks to the next, each task reading its range of
-everybody's output.
+A pair (a, b) of documents below n is one number, a x n + b. A sorted file of pairs can be read by ranges of the first
+document: each task of a round reads its range from the files of all tasks of the previous round.
 """
 
 from collections.abc import Sequence
@@ -18,13 +17,13 @@ MAX_DOCUMENTS = 1 << 32
 
 
 def encode(first: NDArray[np.int64], second: NDArray[np.int64], num_documents: int) -> NDArray[np.uint64]:
-    """Sorted pairs, each once."""
+    """Return sorted pairs, each once."""
     codes = first.astype(np.uint64) * np.uint64(num_documents) + second.astype(np.uint64)
-    return sorted_set(codes)
+    return sort_unique(codes)
 
 
-def sorted_set(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The values in order, each once; sorts in place. Several times as fast as numpy's `unique`."""
+def sort_unique(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sort `values` in place and return each once. Several times as fast as numpy's `unique`."""
     values.sort()
     is_first = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=is_first[1:])
@@ -32,7 +31,7 @@ def sorted_set(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def decode(codes: NDArray[np.uint64], num_documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and second documents."""
+    """Return the first and second documents."""
     first, second = np.divmod(codes, np.uint64(num_documents))
     return first.astype(np.int64), second.astype(np.int64)
 
@@ -44,10 +43,10 @@ def write(path: Path, codes: NDArray[np.uint64]) -> None:
 
 
 def read(paths: Sequence[Path], first: int, last: int, num_documents: int) -> NDArray[np.uint64]:
-    """Pairs of all files whose first document is in [first, last), sorted, each once."""
+    """Return the pairs of all files whose first document is in [first, last), sorted, each once."""
     if first >= last:
         return np.empty(0, np.uint64)
-    # The end of the last range may be 2^64 itself, which no uint64 holds.
+    # The end of the last range may be 2^64 itself, which does not fit in a uint64.
     low, high = first * num_documents, last * num_documents - 1
     slices = []
     for path in paths:
@@ -55,9 +54,9 @@ def read(paths: Sequence[Path], first: int, last: int, num_documents: int) -> ND
         begin = np.searchsorted(codes, np.uint64(low), side="left")
         end = np.searchsorted(codes, np.uint64(high), side="right")
         slices.append(np.array(codes[begin:end]))
-    return sorted_set(np.concatenate(slices))
+    return sort_unique(np.concatenate(slices))
 
 
 def count(path: Path) -> int:
-    """How many pairs a file holds."""
+    """Return the number of pairs in a file."""
     return len(np.load(path, mmap_mode="r"))

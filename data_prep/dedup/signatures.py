@@ -1,4 +1,4 @@
-"""What reading computes from the words of documents: band keys, and evaluation texts they contain."""
+"""Signatures, computed from the words of documents: band keys, and the evaluation texts that they contain."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from data_prep.dedup.shingles import shingles
 from data_prep.dedup.words import hash_words
 from data_prep.documents import Rejection
 
-# Texts of about this size together are hashed at once: their arrays fit in a core's cache.
+# Texts of about this total size are hashed at once, so that their arrays fit in a core's cache.
 _GROUP_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`bands` is None where near duplicates are not looked for and for documents without an n-gram."""
+    """A document's signature; `bands` is None if near duplicates are not removed or it has no n-gram."""
 
     bands: bytes | None
     rejection: Rejection | None
@@ -27,7 +27,7 @@ class Signature:
 def signatures(
     texts: Sequence[bytes], config: NearDuplicatesConfig, index: ContaminationIndex | None
 ) -> list[Signature]:
-    """One signature per text; it does not depend on the other texts. Fastest on hundreds of KB at a time."""
+    """Return one signature per text, independent of the other texts. Fastest on hundreds of KB at a time."""
     return [signature for group in _groups(texts) for signature in _group_signatures(group, config, index)]
 
 

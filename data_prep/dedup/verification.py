@@ -1,4 +1,4 @@
-"""Which candidate pairs are near duplicates: the true Jaccard similarity of their n-gram sets."""
+"""Verification of candidate pairs by the exact Jaccard similarity of their n-gram sets."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,21 +16,23 @@ from data_prep.dedup.words import hash_words
 from data_prep.work import Work
 
 _PAIRS_PER_TASK = 250_000
-# Their documents are in memory together: at most 500 of a file's largest size.
+# The documents of a step's pairs are in memory together: at most 500 of the largest file size.
 _PAIRS_PER_STEP = 250
 _DOCUMENTS_AT_A_TIME = 32
 _CACHE_BYTES = 256 << 20
-# The finest cut of the documents into tasks.
+# Tasks begin at multiples of so many documents.
 _BLOCK_DOCUMENTS = 1024
-# Only for the progress bar: what comparing a pair reads, about.
+# Roughly what the comparison of a pair reads; only for the progress bar.
 _BYTES_PER_PAIR = 10_000
 
 
-def verified_pairs(
+def verify_candidates(
     candidates: Sequence[Path], documents: Catalogue, config: NearDuplicatesConfig, work: Work
 ) -> list[Path]:
-    """Make files of pairs that connect exactly the documents which candidate pairs of similarity >= `threshold`
-    connect. Pairs that would close a circle are left out."""
+    """Write files of pairs that connect the same documents as all candidate pairs of similarity >= `threshold`.
+
+    Pairs that would close a cycle are left out.
+    """
     cuts = _cuts(candidates, documents.num_documents)
     tasks, sizes_bytes = [], []
     for first, last, num_pairs in cuts:
@@ -60,7 +62,7 @@ def verify(
     kept = [codes[:0]]
     for begin in range(0, len(codes), _PAIRS_PER_STEP):
         step = codes[begin : begin + _PAIRS_PER_STEP]
-        step = step[~forest.joined(step)]
+        step = step[~forest.connected_pairs(step)]
         sets.load(np.unique(np.concatenate(pairs.decode(step, num_documents))))
         kept.append(
             step[
@@ -71,7 +73,7 @@ def verify(
 
 
 def is_similar(left: NDArray[np.uint64], right: NDArray[np.uint64], threshold: float) -> bool:
-    """Whether two sets (sorted, each member once) have a Jaccard similarity of at least `threshold`."""
+    """Return whether two sets (sorted, each member once) have a Jaccard similarity of at least `threshold`."""
     smaller, larger = sorted((len(left), len(right)))
     if smaller < threshold * larger:
         return False
@@ -84,16 +86,16 @@ def is_similar(left: NDArray[np.uint64], right: NDArray[np.uint64], threshold: f
 def _join_similar(
     code: int, sets: "_NgramSets", forest: "_Forest", threshold: float, num_documents: int
 ) -> bool:
-    """Join the pair if it is similar and not joined yet; whether that was so."""
+    """Connect the pair if it is similar and not connected yet, and return whether it was connected now."""
     left, right = divmod(code, num_documents)
-    if forest.are_joined(left, right) or not is_similar(sets[left], sets[right], threshold):
+    if forest.are_connected(left, right) or not is_similar(sets[left], sets[right], threshold):
         return False
     forest.join(left, right)
     return True
 
 
 class _NgramSets:
-    """The n-gram sets of documents; those used last are kept, up to a size."""
+    """A cache of documents' n-gram sets; the most recently used are kept, up to a size in bytes."""
 
     def __init__(self, documents: Catalogue, ngram_words: int) -> None:
         self._documents = documents
@@ -102,7 +104,7 @@ class _NgramSets:
         self._num_bytes = 0
 
     def load(self, wanted: NDArray[np.int64]) -> None:
-        """Make the sets of these documents ready; forget others where there is no room."""
+        """Load the sets of these documents, and evict others if there is no room."""
         missing = [document for document in wanted.tolist() if document not in self._sets]
         for document in wanted.tolist():
             if document in self._sets:
@@ -112,7 +114,7 @@ class _NgramSets:
             texts = self._documents.texts(np.array(chunk))
             ngrams = shingles(hash_words(texts), self._ngram_words)
             for number, document in enumerate(chunk):
-                own = pairs.sorted_set(ngrams.hashes[ngrams.offsets[number] : ngrams.offsets[number + 1]])
+                own = pairs.sort_unique(ngrams.hashes[ngrams.offsets[number] : ngrams.offsets[number + 1]])
                 self._sets[document] = own
                 self._num_bytes += own.nbytes
         while self._num_bytes > _CACHE_BYTES and len(self._sets) > len(wanted):
@@ -123,17 +125,17 @@ class _NgramSets:
 
 
 class _Forest:
-    """Which of the documents of some pairs are connected by what was joined so far."""
+    """A union-find over the documents of some pairs."""
 
     def __init__(self, codes: NDArray[np.uint64], num_documents: int) -> None:
         self._num_documents = num_documents
         ends = np.concatenate(pairs.decode(codes, num_documents))
-        self._documents = pairs.sorted_set(ends.view(np.uint64)).view(np.int64)
+        self._documents = pairs.sort_unique(ends.view(np.uint64)).view(np.int64)
         self._places = {document: place for place, document in enumerate(self._documents.tolist())}
         self._parents = np.arange(len(self._documents))
 
-    def joined(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """For each pair whether it is connected."""
+    def connected_pairs(self, codes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return for each pair whether it is connected."""
         while np.any(self._parents[self._parents] != self._parents):
             self._parents = self._parents[self._parents]
         left, right = pairs.decode(codes, self._num_documents)
@@ -141,7 +143,7 @@ class _Forest:
         connected: NDArray[np.bool_] = self._parents[places[0]] == self._parents[places[1]]
         return connected
 
-    def are_joined(self, left: int, right: int) -> bool:
+    def are_connected(self, left: int, right: int) -> bool:
         return self._root(left) == self._root(right)
 
     def join(self, left: int, right: int) -> None:
@@ -156,7 +158,7 @@ class _Forest:
 
 
 def _cuts(candidates: Sequence[Path], num_documents: int) -> list[tuple[int, int, int]]:
-    """Ranges of first documents with about `_PAIRS_PER_TASK` pairs each, and their number of pairs."""
+    """Return ranges of first documents with about `_PAIRS_PER_TASK` pairs each, and their number of pairs."""
     blocks = np.arange(0, num_documents + _BLOCK_DOCUMENTS, _BLOCK_DOCUMENTS).clip(max=num_documents)
     num_pairs = np.zeros(len(blocks) - 1, np.int64)
     bounds = blocks[:-1].astype(np.uint64) * np.uint64(num_documents)

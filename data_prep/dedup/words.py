@@ -1,8 +1,8 @@
-"""Word hashes of texts, by whole arrays.
+"""Word hashes of texts, vectorized over arrays.
 
-A word is a longest run of letters, digits, underscores and bytes from 0x80 on (UTF-8 beyond ASCII); case counts.
+A word is a maximal run of letters, digits, underscores and bytes from 0x80 on (UTF-8 beyond ASCII); case counts.
 Runs longer than `MAX_WORD_BYTES` (encoded data) are cut into words of that length and a rest. Everything else
-separates, so a text of nothing but punctuation has no words.
+separates words, so a text of punctuation only has none.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_WORD_BYTES = 64
-# Odd, so that multiplying loses nothing; the digits are those of the golden ratio.
+# Odd, so that multiplication is one-to-one; the digits are those of the golden ratio.
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _PIECE_BYTES = 8
@@ -36,8 +36,8 @@ def hash_words(texts: Sequence[bytes]) -> Words:
 
     Fastest on about 256 KB of text at a time, whose arrays stay in a core's cache.
     """
-    # A NUL is no part of a word: words never run from one document into the next. The tail lets the last
-    # word be read in whole pieces.
+    # A NUL is not part of a word, so words do not extend into the next document. The padding at the end lets the last
+    # word be read in complete pieces.
     buffer = b"\0".join(texts) + b"\0" * _PIECE_BYTES
     starts, ends = _cut(*_word_runs(np.frombuffer(buffer, np.uint8)))
     sizes_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
@@ -47,8 +47,8 @@ def hash_words(texts: Sequence[bytes]) -> Words:
 
 
 def _word_runs(octets: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First byte and end of each run of word bytes; the last byte belongs to none."""
-    # Unsigned: what lies below the range wraps to above it.
+    """Return the first byte and the end of each run of word bytes; the last byte belongs to none."""
+    # Unsigned, so that values below the range wrap to above it.
     is_word = ((octets | np.uint8(0x20)) - np.uint8(ord("a"))) < 26
     is_word |= (octets - np.uint8(ord("0"))) < 10
     is_word |= octets == ord("_")
@@ -60,7 +60,7 @@ def _word_runs(octets: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _cut(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Runs over `MAX_WORD_BYTES` as several words."""
+    """Cut runs over `MAX_WORD_BYTES` into several words."""
     num_pieces = (ends - starts + (MAX_WORD_BYTES - 1)) // MAX_WORD_BYTES
     if not len(starts) or num_pieces.max() == 1:
         return starts, ends
@@ -71,7 +71,7 @@ def _cut(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np
 
 
 def _hash_runs(buffer: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Fold the words' 8-byte pieces, the last one filled with zeros (which no word holds)."""
+    """Fold the words' 8-byte pieces, the last one padded with zeros (which no word contains)."""
     num_positions = len(buffer) - _PIECE_BYTES + 1
     piece_at = np.ndarray((num_positions,), "<u8", buffer, strides=(1,))
     hashes = piece_at[starts].astype(np.uint64, copy=False)

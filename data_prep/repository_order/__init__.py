@@ -1,1 +1,1 @@
-"""A repository in the order a reader would need it."""
+"""Dependency order of a repository's files."""

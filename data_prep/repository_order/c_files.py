@@ -1,14 +1,14 @@
-"""What an #include means inside a repository."""
+"""Resolution of #include inside a repository."""
 
 from collections.abc import Iterator, Mapping
 
-from data_prep.repository_order.paths import SuffixIndex, ancestors, folder_of, resolved
+from data_prep.repository_order.paths import SuffixIndex, ancestors, folder_of, resolve_path
 
 _INCLUDE_FOLDERS = ("", "include/", "src/")
 
 
 class CFiles:
-    """The files of a repository by the paths that an include may give."""
+    """Resolves includes to a repository's files."""
 
     def __init__(self, number_of: Mapping[str, int]) -> None:
         self._number_of = number_of
@@ -16,12 +16,12 @@ class CFiles:
         self._anywhere = SuffixIndex(number_of)
         self._found: dict[tuple[str, str], int | None] = {}
 
-    def needed(self, importer: str, target: str) -> Iterator[int]:
-        """The file that `target` means in the file `importer`, if it is one of the repository.
+    def resolve(self, importer: str, target: str) -> Iterator[int]:
+        """Yield the file that `target` means in the file `importer`, if it is in the repository.
 
-        It is looked for beside the importer (unless it stands in angle brackets), in the folders above, their
-        include and src; then anywhere in the repository, the nearest. A bare name in angle brackets that is not
-        found above the importer is a system header.
+        It is looked for beside the importer (unless it is in angle brackets), in the folders above, their include and
+        src; then anywhere in the repository, the nearest. A bare name in angle brackets that is not found above the
+        importer is a system header.
         """
         bare = target.strip("<>")
         if bare.rpartition("/")[2] not in self._names:
@@ -36,7 +36,7 @@ class CFiles:
     def _find(self, folder: str, importer: str, target: str, bare: str) -> int | None:
         is_system = target.startswith("<")
         if not is_system:
-            beside = resolved(folder, bare)
+            beside = resolve_path(folder, bare)
             if beside is not None and beside in self._number_of:
                 return self._number_of[beside]
         for above in ancestors(folder):

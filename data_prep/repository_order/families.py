@@ -1,4 +1,4 @@
-"""Languages that import in the same way."""
+"""Families of languages whose imports work in the same way."""
 
 from typing import Literal
 
@@ -28,5 +28,5 @@ _FAMILY_OF: dict[str, Family] = {
 
 
 def family_of(language: str) -> Family | None:
-    """How files of this language import; None where that is not known. Case does not matter."""
+    """Return the family of a language, in any case; None if there is none."""
     return _FAMILY_OF.get(language.lower())

@@ -1,4 +1,4 @@
-"""What a Go import means inside a repository."""
+"""Resolution of Go imports inside a repository."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,10 +14,10 @@ _MAX_PARTS = 24
 
 
 class GoFiles:
-    """The packages of a repository: its folders with Go files that are not tests."""
+    """Resolves Go imports to a repository's packages: its folders with Go files that are not tests."""
 
     def __init__(self, number_of: Mapping[str, int], first_node: int, targets: Iterable[str]) -> None:
-        """`targets` are all imports of the repository's Go files; the modules' names are told from them."""
+        """`targets` are all imports of the repository's Go files, from which the modules' names are inferred."""
         files_of: dict[str, list[int]] = {}
         for path, number in number_of.items():
             if path.endswith(".go") and not path.endswith("_test.go"):
@@ -25,12 +25,12 @@ class GoFiles:
         self.packages = Packages(first_node, files_of)
         self._modules = self._module_names(targets)
 
-    def needed(self, importer: str, target: str) -> Iterator[int]:
-        """The package that `target` means, if it is one of the repository and not the importer's own.
+    def resolve(self, importer: str, target: str) -> Iterator[int]:
+        """Yield the package that `target` means, if it is in the repository and not the importer's own.
 
-        It lies below a `vendor` or `src` above the importer, or is what follows a module's name in the import path.
-        go.mod is not read: what precedes a folder with Go files in an import path is taken for a module's name if
-        that folder has two parts or more, or if the imports of the repository name two such folders.
+        It is below a `vendor` or `src` above the importer, or follows a module's name in the import path. go.mod is
+        not read: the part before a folder with Go files in an import path is taken for a module's name if that folder
+        has two parts or more, or if the imports of the repository name two such folders.
         """
         folder = self._folder(folder_of(importer), target)
         if folder is not None and f"{folder}/".lstrip("/") != folder_of(importer):
@@ -49,7 +49,7 @@ class GoFiles:
         return "" if target in self._modules and "" in self.packages else None
 
     def _splits(self, target: str) -> Iterator[tuple[str, str]]:
-        """(what precedes, folder) for every end of `target` that is a package, the longest end first."""
+        """Yield (module, folder) for every end of `target` that is a package, the longest end first."""
         parts = target.split("/")[:_MAX_PARTS]
         for i in range(1, len(parts)):
             folder = "/".join(parts[i:])

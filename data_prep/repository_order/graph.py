@@ -1,24 +1,24 @@
-"""An order of a directed graph's nodes in which what is needed comes first."""
+"""Topological order of a directed graph that may have cycles."""
 
 import heapq
 from collections.abc import Sequence
 
 
-def needed_first(needs: Sequence[Sequence[int]]) -> list[int]:
-    """All nodes, each after the nodes it needs where no cycle forbids that.
+def dependencies_first(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Return all nodes, each after the nodes `needs[node]` unless a cycle forbids that.
 
-    The nodes are visited by number, and a node's needs, also by number, right before the node. Nodes that need
-    each other in circles (a strongly connected component) stand together; among them the one that waits for
-    the fewest of the others is next, the lowest number of several. Linear but for the logarithm in components.
+    The nodes are visited by number, and a node's needs, also by number, right before the node. Nodes that need each
+    other in cycles (a strongly connected component) are consecutive; of them the one that still needs the fewest of the
+    others is next, the lowest number of several. The time is linear but for a logarithm within components.
     """
     order: list[int] = []
     for component in _components(needs):
-        order += component if len(component) == 1 else _broken_up(component, needs)
+        order += component if len(component) == 1 else _order_component(component, needs)
     return order
 
 
 def _components(needs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Strongly connected components, needed ones first: Tarjan's algorithm with a stack of its own."""
+    """Return strongly connected components, needed ones first: Tarjan's algorithm with an explicit stack."""
     unseen = -1
     seen_at = [unseen] * len(needs)
     lowest = [0] * len(needs)
@@ -52,13 +52,13 @@ def _components(needs: Sequence[Sequence[int]]) -> list[list[int]]:
                     parent = path[-1][0]
                     lowest[parent] = min(lowest[parent], lowest[node])
                 if lowest[node] == seen_at[node]:
-                    component = _closed(node, open_nodes, is_open)
+                    component = _pop_component(node, open_nodes, is_open)
                     components.append(component)
     return components
 
 
-def _closed(node: int, open_nodes: list[int], is_open: list[bool]) -> list[int]:
-    """Take the component that `node` was the first of from the open nodes."""
+def _pop_component(node: int, open_nodes: list[int], is_open: list[bool]) -> list[int]:
+    """Remove the component whose first node is `node` from the open nodes and return it."""
     component = []
     while True:
         member = open_nodes.pop()
@@ -68,7 +68,7 @@ def _closed(node: int, open_nodes: list[int], is_open: list[bool]) -> list[int]:
             return component
 
 
-def _broken_up(component: list[int], needs: Sequence[Sequence[int]]) -> list[int]:
+def _order_component(component: list[int], needs: Sequence[Sequence[int]]) -> list[int]:
     members = set(component)
     users: dict[int, list[int]] = {node: [] for node in component}
     num_waiting: dict[int, int] = {}
@@ -82,7 +82,7 @@ def _broken_up(component: list[int], needs: Sequence[Sequence[int]]) -> list[int
     order: list[int] = []
     while queue:
         count, node = heapq.heappop(queue)
-        if num_waiting.get(node) != count:  # an entry from before the count went down
+        if num_waiting.get(node) != count:  # an outdated entry
             continue
         del num_waiting[node]
         order.append(node)

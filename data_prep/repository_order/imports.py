@@ -1,7 +1,7 @@
-"""The import targets that a source file names, found without parsing it.
+"""Import targets of a source file, found without parsing it.
 
-A file is searched for the one or few words that every import statement of its language holds; only around these
-is a pattern tried, anchored and bounded, so that the cost stays linear whatever the bytes are.
+A file is searched for the few words that every import statement of its language contains; only around these is a
+pattern tried, anchored and bounded, so that the cost is linear whatever the bytes are.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from data_prep.repository_order.families import Family, family_of
 
 MAX_IMPORTS = 512
-"""More targets than this of one file are left out."""
+"""Further targets of a file are left out."""
 MAX_TARGET_BYTES = 256
-"""A longer target is no import that anybody wrote."""
+"""A longer target is no real import."""
 _MAX_CANDIDATES = 8192
 _MAX_INDENT_BYTES = 256
 _MAX_CLAUSE_BYTES = 16_384
@@ -21,12 +21,12 @@ _Finder = Callable[[bytes], Iterator[bytes]]
 
 
 def imports_of(language: str, data: bytes) -> tuple[str, ...]:
-    """The targets that `data` imports, as written, each once and in order; at most MAX_IMPORTS.
+    """Return the targets that `data` imports, as written, each once and in order; at most MAX_IMPORTS.
 
     Python: dotted names with the dots of relative ones kept, one for each name of a `from` import
     ("pkg.mod.name", "..mod.name", "pkg.mod" for a star). JavaScript and TypeScript: module specifiers.
-    Java (Kotlin, Groovy): dotted names, ".*" kept. C and C++: the path, in angle brackets where it stood in
-    them. Go: import paths. Other languages: none. Strings that look like an import statement count as one.
+    Java (Kotlin, Groovy): dotted names, ".*" kept. C and C++: the path, with angle brackets if it has them. Go: import
+    paths. Other languages: none. Strings that look like an import statement count as one.
     """
     family = family_of(language)
     if family is None:
@@ -41,7 +41,7 @@ def imports_of(language: str, data: bytes) -> tuple[str, ...]:
 
 
 def _printable(target: bytes) -> str:
-    """The target as text, empty where it is not UTF-8 or not printable: nobody's path looks so."""
+    """Return the target as text, empty if it is not UTF-8 or not printable, which no real path is."""
     try:
         text = target.decode()
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def _printable(target: bytes) -> str:
 
 
 def _places(data: bytes, word: bytes) -> Iterator[int]:
-    """Where `word` stands, at most _MAX_CANDIDATES times."""
+    """Yield the positions of `word`, at most _MAX_CANDIDATES."""
     place = data.find(word)
     for _ in range(_MAX_CANDIDATES):
         if place < 0:
@@ -60,7 +60,7 @@ def _places(data: bytes, word: bytes) -> Iterator[int]:
 
 
 def _line_start(data: bytes, place: int) -> int:
-    """Where the line of `place` starts, -1 if that is too far back for a statement."""
+    """Return the start of the line of `place`, -1 if that is too far back for a statement."""
     earliest = max(0, place - _MAX_INDENT_BYTES)
     newline = data.rfind(b"\n", earliest, place)
     return newline + 1 if newline >= 0 or earliest == 0 else -1
@@ -77,7 +77,7 @@ _PYTHON_NAME = re.compile(rb"[\w.]+")
 
 
 def _python(data: bytes) -> Iterator[bytes]:
-    done = 0  # what a clause has covered is not searched again
+    done = 0  # the end of the last clause, which is not searched again
     for place in _places(data, b"import"):
         start = _line_start(data, place) if place >= done else -1
         if start > 0 and data[start - 3 : start].rstrip(b"\r\n").endswith(b"\\"):
@@ -95,7 +95,7 @@ def _python(data: bytes) -> Iterator[bytes]:
 
 
 def _python_names(clause: bytes) -> Iterator[bytes]:
-    """The names in "a.b as c, d  # why"; those of a star are none."""
+    """Yield the names in a clause such as "a.b as c, d  # why"; none for a star."""
     for part in _PYTHON_COMMENT.sub(b" ", clause).split(b","):
         if name := _PYTHON_NAME.match(part.strip()):
             yield name[0]

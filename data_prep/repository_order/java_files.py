@@ -1,4 +1,4 @@
-"""What an import of Java (Kotlin, Groovy) means inside a repository."""
+"""Resolution of imports of Java (Kotlin, Groovy) inside a repository."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ _ENDINGS = (".java", ".kt", ".groovy")
 
 
 class JavaFiles:
-    """The classes of a repository by qualified name, wherever its source roots are."""
+    """Resolves qualified names to a repository's classes, wherever its source roots are."""
 
     def __init__(self, number_of: Mapping[str, int], first_node: int) -> None:
         classes: dict[str, int] = {}
@@ -22,9 +22,12 @@ class JavaFiles:
         self._classes = SuffixIndex(classes)
         self._folders = SuffixIndex(self.packages.nodes())
 
-    def needed(self, importer: str, target: str) -> Iterator[int]:
-        """The file of the class `target` (or of the class that the member or inner class is of), or the package
-        of "a.b.*", if it is in the repository; the nearest to the file `importer` of several."""
+    def resolve(self, importer: str, target: str) -> Iterator[int]:
+        """Yield the file of the class `target`, or the package of "a.b.*", if it is in the repository.
+
+        For a member or an inner class, it is the file of the class that has it. Of several, the nearest to the file
+        `importer` is used.
+        """
         name = target.replace(".", "/")
         if name.endswith("/*"):
             folder = self._folders.nearest(name[:-2], importer)

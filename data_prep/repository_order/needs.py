@@ -1,4 +1,4 @@
-"""Which files of a repository need which: the imports of all of them, resolved."""
+"""Dependencies between the files of a repository, from their imports."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -12,20 +12,20 @@ from data_prep.repository_order.script_files import ScriptFiles
 
 
 class FamilyFiles(Protocol):
-    """A repository's files, as the imports of one family of languages name them."""
+    """Resolves the imports of one family of languages to a repository's files."""
 
-    def needed(self, importer: str, target: str) -> Iterator[int]:
-        """The numbers of what `target` means in the file `importer`; none for what lies elsewhere."""
+    def resolve(self, importer: str, target: str) -> Iterator[int]:
+        """Yield the nodes that `target` means in the file `importer`; none if it is not in the repository."""
         ...
 
 
 def needs_of_files(
     paths: Sequence[str], languages: Sequence[str], imports: Sequence[tuple[str, ...]]
 ) -> list[list[int]]:
-    """The nodes that each node needs, ascending.
+    """Return the nodes that each node needs, ascending.
 
-    The first nodes are the files; further ones stand for packages that are imported as a whole and need their
-    files. Of files with the same path, the first is what imports of it mean.
+    The first nodes are the files; the others are packages, which are imported as units and need their files. Of files
+    with the same path, imports refer to the first.
     """
     number_of: dict[str, int] = {}
     for number, path in enumerate(paths):
@@ -51,7 +51,7 @@ def needs_of_files(
     for number, family in enumerate(families):
         if family is not None:
             files, path = resolvers[family], paths[number]
-            found = {node for target in imports[number] for node in files.needed(path, target)}
+            found = {node for target in imports[number] for node in files.resolve(path, target)}
             needs[number] = sorted(found - {number})
     return needs
 
@@ -61,7 +61,7 @@ def _add_plain_families(
     targets_of: Mapping[Family, set[str]],
     number_of: Mapping[str, int],
 ) -> None:
-    """Those without packages: a family's index is made only where a file needs it."""
+    """Add the resolvers of families without packages, for those families only that have imports."""
     if "python" in targets_of:
         resolvers["python"] = PythonFiles(number_of, targets_of["python"])
     if "script" in targets_of:

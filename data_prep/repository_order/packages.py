@@ -1,10 +1,10 @@
-"""Folders that are imported as one: a node of the graph each, which needs all its files."""
+"""Folders that are imported as packages: each is a node of the graph that needs all its files."""
 
 from collections.abc import Iterable
 
 
 class Packages:
-    """Packages by folder. Their nodes are numbered from `first_node` on; so edges stay as many as imports."""
+    """Packages by folder, with nodes numbered from `first_node`; nodes keep the number of edges that of imports."""
 
     def __init__(self, first_node: int, files_of: dict[str, list[int]]) -> None:
         self.first_node = first_node
@@ -15,13 +15,13 @@ class Packages:
         return folder in self._node_of
 
     def node(self, folder: str) -> int:
-        """The node of a package."""
+        """Return the node of a package."""
         return self._node_of[folder]
 
     def nodes(self) -> dict[str, int]:
-        """All nodes by folder."""
+        """Return all nodes by folder."""
         return self._node_of
 
     def needs(self) -> Iterable[list[int]]:
-        """The files of every package, by its node's number."""
+        """Return the files of every package, in the order of the nodes."""
         return self._files_of.values()

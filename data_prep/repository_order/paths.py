@@ -1,20 +1,20 @@
-"""Finding a repository's files by whole paths and by the ends of paths."""
+"""Look-up of a repository's files by complete paths and by the ends of paths."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 MAX_DEPTH = 32
-"""Folders further above a file than this are not looked into: it bounds the cost of absurd paths."""
+"""Folders further above a file are not searched, which bounds the cost of very deep paths."""
 _MAX_SUFFIX_PARTS = 10
 
 
 def folder_of(path: str) -> str:
-    """The folder of `path` with a slash at its end; empty for the repository itself."""
+    """Return the folder of `path` with a slash at its end; empty for the repository itself."""
     return path[: path.rfind("/") + 1]
 
 
 def ancestors(folder: str) -> Iterator[str]:
-    """`folder` ("a/b/"), the folders above it, and "" at last."""
+    """Yield `folder` ("a/b/"), the folders above it, and finally ""."""
     for _ in range(MAX_DEPTH):
         if not folder:
             break
@@ -23,8 +23,8 @@ def ancestors(folder: str) -> Iterator[str]:
     yield ""
 
 
-def resolved(folder: str, relative: str) -> str | None:
-    """`relative`, seen from `folder`, without "." and ".."; None where it leaves the repository."""
+def resolve_path(folder: str, relative: str) -> str | None:
+    """Return the path `relative` to `folder`, without "." and ".."; None if it leaves the repository."""
     parts = folder.split("/")[:-1]
     for part in relative.split("/"):
         if part == "..":
@@ -37,7 +37,7 @@ def resolved(folder: str, relative: str) -> str | None:
 
 
 class SuffixIndex:
-    """Names ("a/b/c") by every end of theirs ("c", "b/c", "a/b/c"); `numbers` follow the names' order."""
+    """Finds names ("a/b/c") by any of their ends ("c", "b/c", "a/b/c")."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._names = sorted(numbers)
@@ -48,17 +48,17 @@ class SuffixIndex:
                 self._places.setdefault(suffix, []).append(place)
 
     def nearest(self, suffix: str, origin: str) -> str | None:
-        """The name with this end that shares most leading folders with `origin`, the first of several."""
+        """Return the name with this end that shares most leading folders with `origin`, the first of several."""
         places = self._places.get(suffix)
         if places is None:
             return None
-        # Among sorted names, one with the longest common start stands beside where `origin` would stand.
+        # Among sorted names, one with the longest common prefix is next to where `origin` would be.
         middle = bisect_left(places, bisect_left(self._names, origin)) if len(places) > 1 else 0
         candidates = [self._names[place] for place in places[max(0, middle - 1) : middle + 1]]
         return max(candidates, key=lambda name: _num_common_folders(name, origin))
 
     def number(self, name: str) -> int:
-        """The number of a name that `nearest` gave."""
+        """Return the number of a name."""
         return self._numbers[name]
 
 

@@ -1,18 +1,18 @@
-"""What a JavaScript or TypeScript import means inside a repository."""
+"""Resolution of JavaScript and TypeScript imports inside a repository."""
 
 from collections.abc import Iterator, Mapping
 
-from data_prep.repository_order.paths import ancestors, folder_of, resolved
+from data_prep.repository_order.paths import ancestors, folder_of, resolve_path
 
-# The first that is there is meant, as bundlers have it; declarations stand for sources that are not there.
+# The first that exists is used, as by bundlers; declarations are used if the source does not exist.
 _ENDINGS = (".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte", ".d.ts", ".json")
-# A compiled name in an import stands for its source.
+# An import may name the compiled file instead of its source.
 _COMPILED_ENDINGS = (".js", ".jsx", ".mjs", ".cjs")
 _ROOT_ALIASES = ("@/", "~/")
 
 
 class ScriptFiles:
-    """The files of a repository by what a module specifier may call them."""
+    """Resolves module specifiers to a repository's files."""
 
     def __init__(self, number_of: Mapping[str, int]) -> None:
         stems: dict[str, int] = {}
@@ -27,14 +27,14 @@ class ScriptFiles:
                 stems.setdefault("", number_of[f"index{ending}"])
         self._number_of, self._stems = number_of, stems
 
-    def needed(self, importer: str, target: str) -> Iterator[int]:
-        """The file that a relative `target`, or one below "@/" or "~/", means in the file `importer`.
+    def resolve(self, importer: str, target: str) -> Iterator[int]:
+        """Yield the file that a relative `target`, or one below "@/" or "~/", means in the file `importer`.
 
-        Extensions and index files are tried. "@/" and "~/" stand for the nearest src, or folder, above that has the
-        file. Bare specifiers are packages from elsewhere.
+        Extensions and index files are tried. "@/" and "~/" mean the nearest src, or folder, above that has the file.
+        Bare specifiers are external packages.
         """
         if target.startswith("."):
-            name = resolved(folder_of(importer), target)
+            name = resolve_path(folder_of(importer), target)
             found = None if name is None else self._file(name)
         elif target.startswith(_ROOT_ALIASES):
             found = self._below_a_root(importer, target[2:])

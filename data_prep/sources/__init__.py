@@ -1,1 +1,1 @@
-"""Where source files come from; one module per kind of corpus, planned by `plan`."""
+"""Sources of code files: one module per kind of corpus; `plan` makes their units of work."""

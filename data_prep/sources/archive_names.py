@@ -1,4 +1,4 @@
-"""What an archive's members are called.
+"""Names of an archive's members.
 
 The repository of a member is the archive's name without suffix and version (`lib` for lib-1.0.tar.gz and for
 lib-1.0-py3-none-any.whl). Its path is its name in the archive without the leading folder, if that folder is
@@ -34,7 +34,7 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
 def stem_of(basename: str) -> str:
-    """An archive's name without its suffix."""
+    """Return an archive's name without its suffix."""
     lowered = basename.lower()
     for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES, ".gz", ".bz2", ".xz", ".zst"):
         if lowered.endswith(suffix) and len(basename) > len(suffix):
@@ -43,7 +43,7 @@ def stem_of(basename: str) -> str:
 
 
 def repository_of(basename: str) -> str:
-    """An archive's name without suffix and version."""
+    """Return an archive's name without suffix and version."""
     stem = stem_of(basename)
     if basename.lower().endswith(".whl"):
         return stem.split("-")[0]
@@ -51,14 +51,14 @@ def repository_of(basename: str) -> str:
 
 
 def is_unsafe(name: str) -> bool:
-    """Absolute, with a drive letter, out of its folder, or with a NUL: no path of an honest file."""
+    """Return whether a member's name is absolute, has a drive letter, leaves its folder or contains a NUL."""
     parts = re.split(r"[/\\]", name)
     return not name or name[0] in "/\\" or ".." in parts or "\0" in name or _DRIVE.match(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class MemberNames:
-    """The names of one archive's members; `label` is the archive's."""
+    """Makes the rows of one archive's members; `label` is the archive's."""
 
     label: str
     repository: str
@@ -74,7 +74,7 @@ class MemberNames:
         data: bytes | None = None,
         rejection: Rejection | None = None,
     ) -> RawFile:
-        """A member's row. `offset` is where it begins: members may repeat a name."""
+        """Return a member's row. `offset` is where it begins, because names may repeat."""
         path = self._path(name)
         if is_unsafe(name):
             data, rejection, path = None, Rejection("unsafe_path"), name
@@ -85,11 +85,11 @@ class MemberNames:
         return RawFile(self.repository, path, location, num_bytes, data, rejection)
 
     def wants(self, name: str) -> bool:
-        """Whether the member's bytes are needed at all."""
+        """Return whether the member's bytes are needed at all."""
         return not is_unsafe(name) and excluded_by(self.repository, self._path(name), self.exclude) is None
 
-    def ended(self, rejection: Rejection, part: int = 0) -> RawFile:
-        """The row of an archive that cannot be read further, as its reader number `part` found."""
+    def end_row(self, rejection: Rejection, part: int = 0) -> RawFile:
+        """Return the row of an archive that its reader number `part` cannot read further."""
         location = f"{self.label}!" + (f"part {part}" if part else "")
         return RawFile(self.repository, self.label, location, 0, rejection=rejection)
 

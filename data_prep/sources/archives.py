@@ -1,4 +1,4 @@
-"""Archives: which files there are, and who reads what of them."""
+"""Archives: the plan of which reader reads which part of which file."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _TAR_CODECS: dict[str, Codec | None] = {
     ".tar": None, ".tar.gz": "gz", ".tgz": "gz", ".crate": "gz", ".tar.bz2": "bz2", ".tbz2": "bz2",
     ".tar.xz": "xz", ".txz": "xz", ".tar.zst": "zst", ".tzst": "zst",
 }  # fmt: skip
-# Finding a plain tar's members is a read per member, so that parts may be small; but each finds them all.
+# Finding a plain tar's members takes one read per member, so parts may be small; but each part finds all members.
 _TAR_CHUNK_BYTES = 4 << 20
 _MANY_TAR_PARTS = 8
 _TAR_BYTES_PER_PART = 64 << 20
@@ -31,7 +31,7 @@ _MAX_TAR_PARTS = 64
 
 
 def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
-    """Runs of a zip's members, parts of tars. UserError for a name that is no archive's."""
+    """Return units of work: runs of a zip's members, and parts of tars. UserError for an unknown suffix."""
     groups: list[list[WorkUnit]] = []
     for number, file in enumerate(find_files(config.urls)):
         repository = config.repository or repository_of(file.basename)
@@ -50,19 +50,21 @@ def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
     if not readers_of_all:
         raise UserError(f"source {source}: its archives are empty: check `urls`")
     if all(isinstance(reader, ArchiveFailure) for reader in readers_of_all):
-        raise UserError(f"source {source}: no archive of it can be read: check `urls` and your rights")
+        raise UserError(
+            f"source {source}: none of its archives can be read: check `urls` and your permissions"
+        )
     return join_small(groups)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFailure:
-    """An archive that is not to be opened, or that the system refuses to open."""
+    """The reader of an archive that must not, or cannot, be opened: it yields one row with the reason."""
 
     names: MemberNames
     rejection: Rejection
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
-        yield self.names.ended(self.rejection)
+        yield self.names.end_row(self.rejection)
 
 
 def _readers(file: SourceFile, names: MemberNames) -> list[tuple[Reader, int]]:
@@ -83,8 +85,8 @@ def _readers(file: SourceFile, names: MemberNames) -> list[tuple[Reader, int]]:
         if lowered.endswith(ending):
             return [(CompressedText(file, codec, names), size_bytes)]
     raise UserError(
-        f"source {file.location}: not the name of an archive that is read here "
-        f"({', '.join((*ZIP_SUFFIXES, *TAR_SUFFIXES, *CODECS))}): rename it or take it out of `urls`"
+        f"source {file.location}: its suffix is not that of a supported archive "
+        f"({', '.join((*ZIP_SUFFIXES, *TAR_SUFFIXES, *CODECS))}): rename it or remove it from `urls`"
     )
 
 

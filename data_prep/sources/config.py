@@ -1,4 +1,4 @@
-"""What each kind of source can be told."""
+"""Configuration of the kinds of source."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ Location = Annotated[str, BeforeValidator(_text), StringConstraints(min_length=1
 """A local path (`~` is the home folder) or a URL that fsspec opens: s3://, http(s)://, file://, memory://."""
 
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_tuple), Field(min_length=1)]
-"""Locations; those with *, ? or [ stand for all files that fit. One may be written without its list."""
+"""Locations; one with *, ? or [ is a pattern for all files that match. A single one may be written without a list."""
 
 _Weight = Annotated[float, Field(gt=0)]
 _Budget = Annotated[int | None, Field(gt=0)]
@@ -33,11 +33,11 @@ class InstalledPythonConfig(Config):
     """The Python code of this environment: the standard library and every pure-Python distribution."""
 
     kind: Literal["installed_python"] = "installed_python"
-    # How often its documents are taken, relative to a mixture's other parts.
+    # How often its documents are sampled, relative to a mixture's other parts.
     weight: _Weight = 1.0
     # Shell patterns on repository names ("pip", "python/test") or on file paths ("*/_vendor/*").
     exclude: tuple[str, ...] = ()
-    # Whole repositories are read, in a fixed random order, while they fit; None reads all.
+    # Complete repositories are read, in a fixed random order, as long as they fit; None reads all.
     max_total_bytes: _Budget = None
 
 
@@ -47,12 +47,12 @@ class DirectoryConfig(Config):
     kind: Literal["directory"] = "directory"
     weight: _Weight = 1.0
     path: Location
-    # Endings of file names; None takes every file. Licence files are read for their licence, whatever they end with.
+    # Endings of file names; None takes every file. Licence files are always read for their licence.
     suffixes: tuple[str, ...] | None = None
-    # Makes the whole tree one repository of that name.
+    # Makes the tree one repository with this name.
     repository: str | None = None
     exclude: tuple[str, ...] = ()
-    # Reads also other projects' code and what builds leave behind (`vendored.py`): node_modules, third_party, build ...
+    # Also reads other projects' code and build outputs (`vendored.py`): node_modules, third_party, build ...
     keep_vendored: bool = False
     max_total_bytes: _Budget = None
 
@@ -64,10 +64,10 @@ class GitConfig(Config):
     weight: _Weight = 1.0
     path: Locations
     revision: str = Field(default="HEAD", min_length=1)
-    # The repository's name, if there is one only; else its folder's name without `.git`.
+    # The repository's name, if there is only one; by default its folder's name without `.git`.
     repository: str | None = None
     exclude: tuple[str, ...] = ()
-    # As of a directory.
+    # As in `DirectoryConfig`.
     keep_vendored: bool = False
 
     @field_validator("revision")
@@ -84,34 +84,34 @@ class ArchivesConfig(Config):
     kind: Literal["archives"] = "archives"
     weight: _Weight = 1.0
     urls: Locations
-    # The repository of all; None: each archive's own name without version and suffix.
+    # The repository of all archives; None: each archive's name without version and suffix.
     repository: str | None = None
-    # Leading folders cut off every member's path; None: the rule of `archive_names`.
+    # The number of leading folders removed from every member's path; None: the rule of `archive_names`.
     strip_folders: int | None = Field(default=None, ge=0)
     exclude: tuple[str, ...] = ()
 
 
 class ColumnsConfig(Config):
-    """Columns of a table of files; dots reach into nested ones ("repo.name"). None: there is none."""
+    """Columns of a table of files; dots lead into nested ones ("repo.name"). None: there is no such column."""
 
     content: str = "content"
     repository: str | None = None
     path: str | None = None
     language: str | None = None
-    # A text, or a list of texts, all of which hold.
+    # A string, or a list of strings, all of which apply.
     licence: str | None = None
     stars: str | None = None
-    # A column that lists files, each with the columns above; what one lacks is taken from the row.
+    # A column with a list of files, each with the columns above; values that a file lacks are taken from the row.
     files: str | None = None
 
 
 class _TableConfig(Config):
     urls: Locations
     weight: _Weight = 1.0
-    # The published columns of a dataset; `columns` must then be left out.
+    # The published columns of a dataset; excludes `columns`.
     preset: Preset | None = None
     columns: ColumnsConfig | None = None
-    # For records that name none; None: the file's name.
+    # The repository of records that name none; None: the file's name.
     repository: str | None = None
     exclude: tuple[str, ...] = ()
 
@@ -143,7 +143,7 @@ PartName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]
 
 
 class MixtureConfig(Config):
-    """Several sources under names of their own; documents of a part are taken by its `weight`."""
+    """Several named sources; a part's documents are sampled by its `weight`."""
 
     kind: Literal["mixture"] = "mixture"
     parts: dict[PartName, SingleSourceConfig] = Field(min_length=1)
@@ -159,3 +159,22 @@ SourceConfig = Annotated[
     | MixtureConfig,
     Field(discriminator="kind"),
 ]
+
+
+def with_absolute_paths(config: SourceConfig) -> SourceConfig:
+    """Return `config` with every relative local path made absolute; URLs stay."""
+    if isinstance(config, MixtureConfig):
+        parts = {name: with_absolute_paths(part) for name, part in config.parts.items()}
+        return config.model_copy(update={"parts": parts})
+    if isinstance(config, InstalledPythonConfig):
+        return config
+    if isinstance(config, DirectoryConfig):
+        return config.model_copy(update={"path": absolute(config.path)})
+    if isinstance(config, GitConfig):
+        return config.model_copy(update={"path": tuple(map(absolute, config.path))})
+    return config.model_copy(update={"urls": tuple(map(absolute, config.urls))})
+
+
+def absolute(location: str) -> str:
+    """Return a local path made absolute, or a URL unchanged."""
+    return location if "://" in location else str(Path(location).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""Compressed streams in bounded memory, with the limits that bombs run into."""
+"""Decompression of streams in bounded memory, with limits against decompression bombs."""
 
 import bz2
 import lzma
@@ -14,13 +14,13 @@ CODECS: dict[str, Codec] = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zs
 
 PIECE_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
-# zstandard cannot be told how much to unpack at once: 1 KiB may hold 256 blocks of 128 KiB.
+# zstandard has no limit on how much it unpacks at once: 1 KiB may contain 256 blocks of 128 KiB.
 _ZST_READ_BYTES = 1 << 10
 _MAX_WINDOW_BYTES = 128 << 20
 
 
 class StreamEnd(Exception):
-    """A stream that cannot be read further. `offset` counts the bytes unpacked before, `rule` is its row's."""
+    """A stream cannot be read further. `offset` is the number of bytes unpacked before, `rule` the rule of its row."""
 
     def __init__(self, rule: str, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -30,15 +30,16 @@ class StreamEnd(Exception):
 
 
 def plain_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of an uncompressed file in pieces of at most a MiB."""
     while data := file.read(PIECE_BYTES):
         yield data
 
 
 def unpacked_pieces(file: BinaryIO, codec: Codec, limits: ReadLimits) -> Iterator[bytes]:
-    """The unpacked bytes in pieces of a MiB at most (zst: 32 MiB); members that follow each other are one
-    stream, zero bytes between them padding.
+    """Yield the unpacked bytes in pieces of at most a MiB (zst: 32 MiB).
 
-    Raises StreamEnd (`truncated`, `bomb`) after the pieces that could be unpacked.
+    Consecutive members are one stream; zero bytes between them are padding. StreamEnd (`truncated`, `bomb`) after the
+    pieces that could be unpacked.
     """
     source = _Source(file, _ZST_READ_BYTES if codec == "zst" else _READ_BYTES)
     num_bytes = 0
@@ -68,7 +69,7 @@ def _unpack(decoder: "_Decoder", data: bytes, codec: Codec, offset: int) -> Iter
         try:
             piece = next(pieces, None)
         except decoder.errors as error:
-            # Both libraries say so when a stream asks for a larger window than it may have.
+            # Both libraries mention memory when a stream needs a larger window than allowed.
             rule = "bomb" if "emory" in str(error) else "truncated"
             raise StreamEnd(rule, f"{codec} data is damaged: {first_line(error)}", offset) from error
         if piece is None:
@@ -79,7 +80,7 @@ def _unpack(decoder: "_Decoder", data: bytes, codec: Codec, offset: int) -> Iter
 
 
 class _Source:
-    """A file in pieces of a fixed size, counted."""
+    """Reads a file in pieces of a fixed size and counts the bytes."""
 
     def __init__(self, file: BinaryIO, piece_bytes: int) -> None:
         self.num_bytes = 0
@@ -98,7 +99,7 @@ class _Source:
 
 
 class _Decoder:
-    """One member's decoder, with the same face for all libraries."""
+    """One member's decoder, with the same interface for all libraries."""
 
     def __init__(self, codec: Codec) -> None:
         import zstandard
@@ -123,7 +124,7 @@ class _Decoder:
 
     @property
     def unused(self) -> bytes:
-        """What was fed after the member's end."""
+        """The bytes that were fed after the member's end."""
         return bytes(self._decoder.unused_data)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -141,7 +142,7 @@ class _Decoder:
 
 
 class ByteStream:
-    """Bytes taken from pieces in the amounts wanted."""
+    """Reads bytes in any amounts from an iterator of pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.offset = 0
@@ -150,7 +151,7 @@ class ByteStream:
         self._position = 0
 
     def take(self, num_bytes: int) -> bytes:
-        """The next bytes; fewer only at the end."""
+        """Return the next `num_bytes` bytes, fewer only at the end."""
         end = self._position + num_bytes
         if end <= len(self._piece):
             data = self._piece[self._position : end]
@@ -161,7 +162,7 @@ class ByteStream:
         return data
 
     def skip(self, num_bytes: int) -> int:
-        """Pass over bytes; returns how many there were."""
+        """Skip `num_bytes` bytes and return how many there were."""
         num_skipped = sum(len(part) for part in self._parts(num_bytes))
         self.offset += num_skipped
         return num_skipped
@@ -179,7 +180,7 @@ class ByteStream:
 
 
 class SeekableStream(ByteStream):
-    """The same of a plain file, which is not read where it is passed over."""
+    """A ByteStream over an uncompressed file, which seeks to skip."""
 
     def __init__(self, file: BinaryIO, num_bytes: int) -> None:
         super().__init__(iter(()))

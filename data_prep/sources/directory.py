@@ -1,4 +1,4 @@
-"""A folder of source trees, local or remote."""
+"""Folders of source trees, local or remote."""
 
 import os
 import stat
@@ -12,23 +12,23 @@ from data_prep.documents import Rejection
 from data_prep.sources.config import DirectoryConfig
 from data_prep.sources.files import kind_of_file, remote_mark
 from data_prep.sources.listed import ListedFile, name_of, plan_listed, unreadable
-from data_prep.sources.patience import patiently
-from data_prep.sources.remote import filesystem, is_remote, local_path, retried
+from data_prep.sources.local_retries import retry_local
+from data_prep.sources.remote import filesystem, is_remote, local_path, retry_remote
 from data_prep.sources.units import VCS_FOLDERS, WorkUnit, printable
 from data_prep.sources.vendored import Neighbours, vendored_by
 
 
 def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
-    """Everything below the folder but `.git`, `.hg` and `.svn`; hidden folders are entered, links never.
+    """Return units of all files below the folder, except `.git`, `.hg` and `.svn`.
 
-    What is vendored is a row, too, file by file, unless `keep_vendored`. Only parts of a path below the folder count:
-    within the repository, that is within the folder itself if it has a project's marks or a `repository`, else within
-    the folders directly below it.
+    Hidden folders are entered; links are not followed. Unless `keep_vendored`, every vendored file is a row, too. Only
+    the parts of a path within the repository count for that: within the folder itself if it has a project's marks or
+    a `repository`, else within the folders directly below it.
 
-    UserError when the folder is not there, cannot be listed, or offers no file that may be opened.
+    UserError when the folder does not exist, cannot be listed, or has no file that may be opened.
     """
     neighbours = Neighbours()
-    # All of them, before anything is said of one: neighbours tell whose a file is.
+    # The listing must be complete first, because neighbours decide whether a file is vendored.
     found = list((_remote_files if is_remote(config.path) else _local_files)(config.path, neighbours))
     names = _Names(config, neighbours)
     suffixes = "" if config.suffixes is None else f" (suffixes {', '.join(config.suffixes)})"
@@ -39,7 +39,7 @@ def plan_directory(config: DirectoryConfig, source: str) -> list[WorkUnit]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A file below the root, `relative` to it; the rest as `ListedFile` has it."""
+    """A file below the root, at the path `relative`; the other fields are those of `ListedFile`."""
 
     relative: str
     place: str
@@ -49,11 +49,11 @@ class _Found:
 
 
 class _Names:
-    """From a path below the root to its repository and the path in it."""
+    """Maps a path below the root to its repository and the path in that."""
 
     def __init__(self, config: DirectoryConfig, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
-        self._whole = config.repository
+        self._repository = config.repository
         self._suffixes = config.suffixes
         self._keeps_vendored = config.keep_vendored
         root = config.path if is_remote(config.path) else os.path.realpath(local_path(config.path))
@@ -62,12 +62,12 @@ class _Names:
     def file(self, found: _Found) -> ListedFile:
         relative, rejection = found.relative, found.rejection
         first, slash, rest = relative.partition("/")
-        if self._whole is not None or not slash or not rest:
-            repository, path = self._whole or self._root_name, relative
+        if self._repository is not None or not slash or not rest:
+            repository, path = self._repository or self._root_name, relative
         else:
             repository, path = first, rest
         if rejection is None and not self._keeps_vendored:
-            is_one_repository = self._whole is not None or self._neighbours.is_project("")
+            is_one_repository = self._repository is not None or self._neighbours.is_project("")
             what = vendored_by(relative, self._neighbours, is_below_repositories=not is_one_repository)
             rejection = None if what is None else Rejection("vendored", None, what)
         if rejection is None and self._suffixes is not None and not relative.endswith(self._suffixes):
@@ -77,7 +77,7 @@ class _Names:
 
 
 def _local_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
-    """In no particular order; paths are absolute, because workers have another working directory."""
+    """Yield files in no particular order; paths are absolute, because workers have another working directory."""
     root = local_path(location)
     try:
         folders = [("", _entries(root))]
@@ -91,16 +91,16 @@ def _local_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
         for entry in entries:
             relative = prefix + entry.name
             try:
-                status = patiently(partial(entry.stat, follow_symlinks=False))
+                status = retry_local(partial(entry.stat, follow_symlinks=False))
                 if not stat.S_ISDIR(status.st_mode):
-                    neighbours.see(relative)
+                    neighbours.add(relative)
                     yield _local_file(relative, entry.path, status)
                 elif entry.name in VCS_FOLDERS:
-                    neighbours.see(relative)
+                    neighbours.add(relative)
                 else:
                     folders.append((relative + "/", _entries(entry.path)))
             except OSError as error:
-                # A folder's row ends with a slash: nobody knows how many files it stands for.
+                # The row of a folder, which stands for an unknown number of files, ends with a slash.
                 yield _Found(relative + "/" * _is_folder(entry), entry.path, 0, "", unreadable(error))
 
 
@@ -116,7 +116,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
 
-    return patiently(listed)
+    return retry_local(listed)
 
 
 def _local_file(relative: str, place: str, status: os.stat_result) -> _Found:
@@ -133,13 +133,13 @@ def _local_file(relative: str, place: str, status: os.stat_result) -> _Found:
 def _remote_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
     system, root = filesystem(location)
     try:
-        found: dict[str, Any] = retried(location, lambda: system.find(root, detail=True))
+        found: dict[str, Any] = retry_remote(location, lambda: system.find(root, detail=True))
     except UserError:
         raise
     except Exception as error:
         raise UserError(
             f"corpus path {location} cannot be listed ({type(error).__name__}: {first_line(error)}): "
-            "check the address and your rights"
+            "check the address and your permissions"
         ) from error
     prefix = root.rstrip("/") + "/"
     for path, info in found.items():
@@ -147,10 +147,10 @@ def _remote_files(location: str, neighbours: Neighbours) -> Iterator[_Found]:
         *folders, _ = relative.split("/")
         version_control = next((depth for depth, name in enumerate(folders) if name in VCS_FOLDERS), None)
         if version_control is not None:
-            neighbours.see("/".join(folders[: version_control + 1]))
+            neighbours.add("/".join(folders[: version_control + 1]))
         else:
-            neighbours.see(relative)
+            neighbours.add(relative)
             if info.get("size") is None:  # http: listed from a page of links
-                info = retried(path, partial(system.info, path))
+                info = retry_remote(path, partial(system.info, path))
             size = None if info.get("size") is None else int(info["size"])
             yield _Found(relative, system.unstrip_protocol(path), size, remote_mark(info))

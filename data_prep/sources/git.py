@@ -15,13 +15,13 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import name_of
 from data_prep.sources.records import excluded_by
 from data_prep.sources.remote import is_remote, local_path
-from data_prep.sources.units import WorkUnit, cut_runs, join_small, printable, printable_bytes
+from data_prep.sources.units import WorkUnit, cut_runs, join_small, printable, printable_bytes, rejection_key
 from data_prep.sources.vendored import Neighbours, vendored_by
 
 
 @dataclass(frozen=True, slots=True)
 class GitEntry:
-    """A file of a commit's tree; `object_id` is its blob's."""
+    """A file in a commit's tree; `object_id` is that of its blob."""
 
     path: str
     object_id: str
@@ -30,12 +30,12 @@ class GitEntry:
 
 
 def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
-    """Runs of a tree's entries, repository by repository, each once however often it is named.
+    """Return units of work: runs of a tree's entries, for each different repository.
 
-    Of several repositories, one that is none or lacks the revision is a row (rule `readable`); UserError if that
-    is so of all.
+    A folder that is not a repository or lacks the revision becomes a row (rule `readable`); UserError if that is true
+    of all folders.
     """
-    folders = _once([folder for path in config.path for folder in _folders(path)])
+    folders = _deduplicate([folder for path in config.path for folder in _folders(path)])
     names = _names(folders, config.repository)
     groups: list[list[WorkUnit]] = []
     refusals: list[UserError] = []
@@ -57,11 +57,11 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
         else:
             listed = _entries(listing)
             neighbours = Neighbours(entry.path for entry in listed)
-            entries = [_without(entry, names[number], config, neighbours) for entry in listed]
+            entries = [_reject(entry, names[number], config, neighbours) for entry in listed]
         units: list[WorkUnit] = []
         for part, run in enumerate(cut_runs([_size(entry) for entry in entries])):
             reader = GitReader(git_folder, names[number], tuple(entries[run]))
-            key = [names[number], [(e.path, e.object_id, _told(e.rejection)) for e in entries[run]]]
+            key = [names[number], [(e.path, e.object_id, rejection_key(e.rejection)) for e in entries[run]]]
             num_bytes = sum(_size(entry) for entry in entries[run])
             name = f"{number} {names[number]} {part}"
             units.append(WorkUnit(source, name, num_bytes, fingerprint(["git", key]), reader))
@@ -77,7 +77,7 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
 
 @dataclass(frozen=True, slots=True)
 class GitReader:
-    """A run of entries of one repository."""
+    """The reader of a run of entries of one repository."""
 
     git_folder: str
     repository: str
@@ -97,7 +97,7 @@ class GitReader:
 
 
 def _unreadable(revision: str, error: GitError) -> GitEntry:
-    """Stands for all files of a repository that cannot be read at the revision."""
+    """Return an entry for all files of a repository that cannot be read at the revision."""
     return GitEntry(".", "", 0, Rejection("readable", None, f"revision {revision}: {error}"))
 
 
@@ -106,13 +106,13 @@ def _is_read(entry: GitEntry, limits: ReadLimits) -> bool:
 
 
 def _entries(listing: bytes) -> list[GitEntry]:
-    """From `ls-tree -z -l`: MODE TYPE OBJECT SIZE<tab>PATH<nul>, sorted by path."""
+    """Parse the output of `ls-tree -z -l`, MODE TYPE OBJECT SIZE<tab>PATH<nul>; return entries sorted by path."""
     entries = []
     for line in listing.split(b"\0"):
         if not line:
             continue
-        told, _, raw_path = line.partition(b"\t")
-        mode, kind, object_id, size = told.decode().split()
+        fields, _, raw_path = line.partition(b"\t")
+        mode, kind, object_id, size = fields.decode().split()
         rejection, num_bytes = None, 0
         if kind == "commit":
             rejection = Rejection("submodule", None, object_id)
@@ -126,8 +126,8 @@ def _entries(listing: bytes) -> list[GitEntry]:
     return sorted(entries, key=lambda entry: (entry.path, entry.object_id))
 
 
-def _without(entry: GitEntry, repository: str, config: GitConfig, neighbours: Neighbours) -> GitEntry:
-    """The entry, rejected if `exclude` fits it or, unless the config keeps that, if it is vendored."""
+def _reject(entry: GitEntry, repository: str, config: GitConfig, neighbours: Neighbours) -> GitEntry:
+    """Return the entry, with a rejection if `exclude` matches it or if it is vendored (unless `keep_vendored`)."""
     pattern = excluded_by(repository, entry.path, config.exclude)
     if pattern is not None:
         return replace(entry, rejection=Rejection("excluded", None, pattern))
@@ -138,7 +138,7 @@ def _without(entry: GitEntry, repository: str, config: GitConfig, neighbours: Ne
 
 
 def _size(entry: GitEntry) -> int:
-    """The bytes of an entry that may be read."""
+    """Return the bytes of an entry that may be read."""
     return 0 if entry.rejection else entry.num_bytes
 
 
@@ -156,9 +156,11 @@ def _folders(location: str) -> list[str]:
     return found
 
 
-def _once(folders: Sequence[str]) -> list[str]:
-    """The first of the folders that lead to each repository: patterns may overlap, and `a`, `a/.` and `a/.git` are
-    one. Links are followed, but the repository is called what the folder is."""
+def _deduplicate(folders: Sequence[str]) -> list[str]:
+    """Return the first folder of each repository: patterns may overlap, and `a`, `a/.` and `a/.git` are the same.
+
+    Links are followed for the comparison; the repository's name is still that of the folder.
+    """
     found: dict[str, str] = {}
     for folder in folders:
         found.setdefault(os.path.realpath(_git_folder(folder)), folder)
@@ -171,7 +173,7 @@ def _git_folder(folder: str) -> str:
 
 
 def _names(folders: Sequence[str], repository: str | None) -> list[str]:
-    """Folder names without `.git`; with as many of the folders above as tell all of them apart."""
+    """Return folder names without `.git`, with as many parent folders as make all of them different."""
     if repository is not None and len(folders) == 1:
         return [repository]
     plain = [os.path.normpath(folder).removesuffix("/.git").removesuffix(".git") for folder in folders]
@@ -182,7 +184,3 @@ def _names(folders: Sequence[str], repository: str | None) -> list[str]:
     return [
         printable("/".join(p[-depth:])) or name_of(folder) for p, folder in zip(parts, folders, strict=True)
     ]
-
-
-def _told(rejection: Rejection | None) -> list[object] | None:
-    return None if rejection is None else [rejection.rule, rejection.value, rejection.detail]

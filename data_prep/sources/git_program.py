@@ -1,4 +1,4 @@
-"""The `git` program, kept from doing anything but reading one repository."""
+"""Calls of the `git` program, restricted to reading one repository."""
 
 import os
 import subprocess
@@ -8,22 +8,22 @@ from typing import IO, Any, cast
 
 from cluster.errors import UserError
 
-# Object names are sent in groups that fit into a pipe, so that neither side waits for the other.
+# Object names are sent in groups that fit into a pipe's buffer, so that neither side waits for the other.
 _GROUP = 256
 _OPTIONS = (
-    # Repositories of other users are read like any files; nothing of theirs is run.
+    # Repositories of other users are read like other files; none of their code is run.
     "-c", "safe.directory=*",
-    # A partial clone would fetch what it lacks, by any transport its own config names.
+    # A partial clone would fetch missing objects, by any transport that its own config names.
     "-c", "protocol.allow=never",
 )  # fmt: skip
 
 
 class GitError(Exception):
-    """What git said, in one line."""
+    """A git command failed; the message is git's own, in one line."""
 
 
 def run_git(git_folder: str, *arguments: str) -> bytes:
-    """The output of a git command; raises GitError, and UserError if there is no git."""
+    """Return the output of a git command. GitError when it fails, UserError when git is not installed."""
     try:
         done = subprocess.run(
             _command(git_folder, *arguments),
@@ -40,7 +40,7 @@ def run_git(git_folder: str, *arguments: str) -> bytes:
 
 
 class BlobReader:
-    """The contents of blobs, in the order asked for; one git process, and another after each it dies of."""
+    """Reads blobs in the given order from a git process, which is restarted when it dies of an object."""
 
     def __init__(self, git_folder: str, object_ids: Sequence[str]) -> None:
         self._git_folder = git_folder
@@ -56,7 +56,7 @@ class BlobReader:
         self._stop()
 
     def next_blob(self, max_bytes: int) -> bytes | None:
-        """The next object's bytes; None if git has no such blob of at most `max_bytes`, or cannot unpack it."""
+        """Return the next object's bytes; None if it is no blob of at most `max_bytes`, missing or damaged."""
         if self._num_read == self._num_sent:
             if self._process is None:
                 self._start()
@@ -65,7 +65,7 @@ class BlobReader:
         header = self._output.readline()
         words = header.split()
         if not header.endswith(b"\n"):
-            self._start_behind()
+            self._restart_after_failure()
             return None
         if len(words) != 3 or not words[2].isdigit():  # "<object> missing"
             return None
@@ -74,9 +74,9 @@ class BlobReader:
         if num_bytes <= max_bytes:
             data = self._output.read(num_bytes)
         else:
-            self._pass_over(num_bytes)
-        if not self._output.read(1):  # the newline behind each object
-            self._start_behind()
+            self._skip(num_bytes)
+        if not self._output.read(1):  # the newline after each object
+            self._restart_after_failure()
             return None
         return data if len(data) == num_bytes and words[1] == b"blob" else None
 
@@ -90,8 +90,8 @@ class BlobReader:
             bufsize=1 << 16,
         )
 
-    def _start_behind(self) -> None:
-        """git ends at an object that it cannot unpack: what was asked for behind it is asked for again."""
+    def _restart_after_failure(self) -> None:
+        """Stop git, which exits at an object that it cannot unpack; the objects after that are requested again."""
         self._stop()
         self._num_sent = self._num_read
 
@@ -99,20 +99,20 @@ class BlobReader:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()  # whoever is still being answered does not listen
+        process.kill()  # its remaining output is not needed
         with suppress(BrokenPipeError):
             cast(IO[bytes], process.stdin).close()
         cast(IO[bytes], process.stdout).close()
         process.wait()
 
     def _send(self, group: Sequence[str]) -> None:
-        # If git has ended, its end is read where the answer should be.
+        # If git has exited, reading the answer finds that.
         with suppress(BrokenPipeError):
             self._input.write("".join(f"{object_id}\n" for object_id in group).encode())
             self._input.flush()
         self._num_sent += len(group)
 
-    def _pass_over(self, num_bytes: int) -> None:
+    def _skip(self, num_bytes: int) -> None:
         while num_bytes > 0 and (data := self._output.read(min(num_bytes, 1 << 20))):
             num_bytes -= len(data)
 
@@ -130,7 +130,7 @@ def _command(git_folder: str, *arguments: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Without the caller's GIT_ variables, which would point git elsewhere."""
+    """Return the environment without the caller's GIT_ variables, which would redirect git."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     quiet = {
         "GIT_NO_LAZY_FETCH": "1",

@@ -18,16 +18,16 @@ _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 
 def plan_installed_python(config: InstalledPythonConfig, source: str) -> list[WorkUnit]:
-    """UserError when `exclude` leaves nothing."""
+    """Return units of work. UserError when `exclude` leaves no file."""
     where = "the installed Python packages"
     return plan_listed(source, list_installed_python(), config.exclude, config.max_total_bytes, where)
 
 
 def list_installed_python() -> list[ListedFile]:
-    """Every .py file of the standard library (repository `python/<top-level module>`) and of the
-    pure-Python distributions (repository = distribution name).
+    """Return every .py file of the standard library and of the pure-Python distributions.
 
-    A path that several distributions list belongs to the first by name.
+    The repository is `python/<top-level module>` or the distribution's name. A path that several distributions list
+    belongs to the first by name.
     """
     return [*_standard_library(), *_distributions()]
 
@@ -37,7 +37,7 @@ def _standard_library() -> Iterator[ListedFile]:
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if name not in _SKIPPED_FOLDERS)
         if Path(folder) == root:
-            # Only import names: build folders such as config-3.11-x86_64-linux-gnu are the machine's own.
+            # Import names only: build folders such as config-3.11-x86_64-linux-gnu depend on the machine.
             subfolders[:] = [name for name in subfolders if name.isidentifier()]
         for name in sorted(names):
             path = Path(folder) / name
@@ -86,7 +86,7 @@ def _licence(distribution: Distribution) -> str | None:
     names = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License :: ")]
     if names:
         return "; ".join(names)
-    # Some distributions put the licence's whole text here.
+    # Some distributions put the full text of the licence here.
     text = _field(distribution, "License") or ""
     return text if text and len(text) <= 100 and "\n" not in text else None
 
@@ -98,7 +98,7 @@ def _field(distribution: Distribution, name: str) -> str | None:
 
 
 def _listed_file(path: Path, repository: str, relative: str, licence: str | None) -> ListedFile | None:
-    """None when the listed file is not on disk. Links are followed: the installer put them there."""
+    """Return the file, None if it is not on disk. Links are followed: the installer put them there."""
     place = os.path.realpath(path)
     name = printable(relative)
     try:

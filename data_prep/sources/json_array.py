@@ -1,4 +1,4 @@
-"""Files that hold one JSON array where one object per line is expected."""
+"""Detection of files that are one JSON array where one object per line is expected."""
 
 import json
 import re
@@ -12,28 +12,29 @@ from data_prep.sources.units import UNIT_BYTES
 Item = TypeVar("Item")
 
 _BOM = b"\xef\xbb\xbf"
-# As many are looked at, and as many of white space before them.
-_LOOKED_AT_BYTES = UNIT_BYTES
-_LOOKED_AT_ELEMENTS = 1000
-# A cut literal or escape has begun so many characters before the end, or less.
+# The number of bytes examined, and of blanks before them.
+_MAX_BYTES = UNIT_BYTES
+_MAX_ELEMENTS = 1000
+# A truncated literal or escape begins at most so many characters before the end.
 _LONGEST_CUT_CHARS = 8
 _BLANKS = re.compile(r"\s*")
 
 
-def begins_array(pieces: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
-    """Whether a file is one JSON array, as far as its beginning tells: not where a line is a list or is broken.
+def detect_array(pieces: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
+    """Return whether a file is one JSON array, judged by its beginning, and an iterator of all its pieces.
 
-    Takes one piece, as a rule. The second value is all pieces, those that were taken included.
+    A list on a line of its own, or a broken line, is no such array. Usually consumes one piece; the iterator repeats
+    the pieces that were consumed.
     """
     beginning = _Beginning()
-    _, again = peeked(pieces, beginning.is_enough)
-    return beginning.is_array(), again
+    _, all_pieces = peek(pieces, beginning.add)
+    return beginning.is_array(), all_pieces
 
 
-def peeked(items: Iterator[Item], is_enough: Callable[[Item], bool]) -> tuple[list[Item], Iterator[Item]]:
-    """The first items, up to one that is enough, and all items, these included.
+def peek(items: Iterator[Item], is_enough: Callable[[Item], bool]) -> tuple[list[Item], Iterator[Item]]:
+    """Return the first items, up to one for which `is_enough` is true, and an iterator of all items.
 
-    What ends the items before (OSError, StreamEnd) is raised where it ends them, not here.
+    An error that ends the items early (OSError, StreamEnd) is raised by the iterator, not here.
     """
     first: list[Item] = []
     failure: list[Exception] = []
@@ -44,48 +45,48 @@ def peeked(items: Iterator[Item], is_enough: Callable[[Item], bool]) -> tuple[li
                 break
     except (OSError, StreamEnd) as error:
         failure.append(error)
-    return first, chain(first, _raised(failure), items)
+    return first, chain(first, _raise(failure), items)
 
 
-def _raised(failure: list[Exception]) -> Iterator[Item]:
+def _raise(failure: list[Exception]) -> Iterator[Item]:
     for error in failure:
         raise error
     yield from ()
 
 
 class _Beginning:
-    """The text of a file's beginning, from its first character that is not blank."""
+    """Collects the beginning of a file's text, from its first character that is not blank."""
 
     def __init__(self) -> None:
         self._text = bytearray()
         self._num_blanks = 0
         self._is_first = True
-        self._is_cut = False
+        self._is_truncated = False
 
-    def is_enough(self, piece: bytes) -> bool:
-        """Take a piece; whether no more are wanted."""
+    def add(self, piece: bytes) -> bool:
+        """Add a piece and return whether no more are needed."""
         if self._is_first:
             piece, self._is_first = piece.removeprefix(_BOM), False
         if not self._text:
             text = piece.lstrip()
             self._num_blanks += len(piece) - len(text)
             piece = text
-        self._text += piece[: _LOOKED_AT_BYTES + 1 - len(self._text)]
-        self._is_cut = len(self._text) > _LOOKED_AT_BYTES
+        self._text += piece[: _MAX_BYTES + 1 - len(self._text)]
+        self._is_truncated = len(self._text) > _MAX_BYTES
         return (
-            self._is_cut
-            or self._num_blanks > _LOOKED_AT_BYTES
+            self._is_truncated
+            or self._num_blanks > _MAX_BYTES
             or (len(self._text) > 0 and not self._text.startswith(b"["))
         )
 
     def is_array(self) -> bool:
         if not self._text.startswith(b"["):
             return False
-        return _is_array(self._text[:_LOOKED_AT_BYTES].decode(errors="replace"), self._is_cut)
+        return _is_array(self._text[:_MAX_BYTES].decode(errors="replace"), self._is_truncated)
 
 
-def _is_array(text: str, is_cut: bool) -> bool:
-    """Whether a text that begins with "[" is one array. `is_cut`: it goes on after what is given."""
+def _is_array(text: str, is_truncated: bool) -> bool:
+    """Return whether a text that begins with "[" is one array. `is_truncated`: `text` is only its beginning."""
     try:
         end = json.JSONDecoder().raw_decode(text)[1]
     except RecursionError:
@@ -93,21 +94,21 @@ def _is_array(text: str, is_cut: bool) -> bool:
     except ValueError:
         pass
     else:
-        if text[end:].strip() or not is_cut:
-            return not text[end:].strip()  # else lists stand on lines
+        if text[end:].strip() or not is_truncated:
+            return not text[end:].strip()  # else the lines are lists
     end, num_elements = _elements(text)
     if num_elements is None:
         return False
-    if is_cut:
-        # Lists on lines are of anything: a whole array that is worth its name here is of objects, or of several lines.
+    if is_truncated:
+        # A list on a line may contain anything; an array that fills the file contains objects or has several lines.
         return text[1:].lstrip().startswith("{") or (num_elements > 0 and "\n" in text[:end])
-    # It is cut in itself. The lines of an array are no objects, for commas stand between those.
-    lines = text.split("\n")[1:_LOOKED_AT_ELEMENTS]
+    # The file itself is truncated. The lines of an array are not objects, because commas separate the objects.
+    lines = text.split("\n")[1:_MAX_ELEMENTS]
     return num_elements > 0 and not any(map(is_object, lines[:-1]))
 
 
 def is_object(line: str | bytes) -> bool:
-    """Whether the line is a JSON object."""
+    """Return whether the line is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -115,12 +116,14 @@ def is_object(line: str | bytes) -> bool:
 
 
 def _elements(text: str) -> tuple[int, int | None]:
-    """How far the text is an array without its end, and the number of elements that a comma follows; None where it is
-    something else before its end."""
+    """Return how far the text is an array without its end, and the number of elements that a comma follows.
+
+    The number is None if the text is something else before its end.
+    """
     decode = json.JSONDecoder().raw_decode
     length = len(text.rstrip())
     position = 1
-    for number in range(_LOOKED_AT_ELEMENTS):
+    for number in range(_MAX_ELEMENTS):
         position = _after_blanks(text, position)
         try:
             position = _after_blanks(text, decode(text, position)[1])
@@ -134,7 +137,7 @@ def _elements(text: str) -> tuple[int, int | None]:
         if text[position] != ",":
             return position, None
         position += 1
-    return position, _LOOKED_AT_ELEMENTS
+    return position, _MAX_ELEMENTS
 
 
 def _after_blanks(text: str, position: int) -> int:

@@ -12,7 +12,7 @@ from data_prep.documents import RawFile, Rejection
 from data_prep.sources.config import JsonlConfig
 from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, plain_pieces, unpacked_pieces
 from data_prep.sources.files import SourceFile, find_files
-from data_prep.sources.json_array import begins_array, is_object, peeked
+from data_prep.sources.json_array import detect_array, is_object, peek
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
 from data_prep.sources.named_columns import refuse_missing_columns, refuse_without_content
@@ -22,14 +22,14 @@ from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 
 _BOM = b"\xef\xbb\xbf"
-# Where a column that the user names must be met with, within the first UNIT_BYTES.
-_LOOKED_AT_LINES = 1000
+# A column that the user names must occur in so many lines, within the first UNIT_BYTES.
+_MAX_CHECKED_LINES = 1000
 _ARRAY = Rejection("broken_record", 0.0, "one JSON array, not one JSON object per line")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`data` is without its newline; None where it is longer than wanted. `offset` is its first byte's."""
+    """A line without its newline. `data` is None if it is too long. `offset` is that of its first byte."""
 
     offset: int
     num_bytes: int
@@ -37,11 +37,12 @@ class Line:
 
 
 def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
-    """Byte ranges of plain files, parts of compressed ones; UserError if all files have no bytes.
+    """Return units of work: byte ranges of plain files and parts of compressed ones.
 
-    Also if a file has none of a column that the user names, or no file one that holds code: their beginnings are read
-    for that, often one record; and if all files are JSON arrays. Of several files, one that is an array is one row: the
-    readers see to that, so that only the first file is opened here (all, where the user names columns).
+    UserError if all files are empty, if a file lacks a column that the user names, if no file has a column of code, or
+    if all files are JSON arrays. For these checks the beginnings of files are read, often one record, and usually of
+    the first file only (of all, if the user names columns). One array among several files is found by its readers and
+    becomes one row.
     """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
@@ -49,10 +50,10 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
     openable = [file for file in files if file.rejection is None]
-    if openable and all(map(_is_array, openable)):  # asks no file after one that is none
+    if openable and all(map(_is_array, openable)):  # stops at the first file that is no array
         raise UserError(
             f"source {source}: {openable[0].label} is {_ARRAY.detail}: "
-            "write each of its objects on a line of its own (jq -c '.[]' FILE)"
+            "write each of its objects on a separate line (jq -c '.[]' FILE)"
         )
     if config.columns is None:
         beginnings = (record for file in openable for record in _first_records(file))
@@ -62,10 +63,10 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
             refuse_missing_columns(_first_records(file), config.columns, f"source {source}: {file.label}")
         records = RecordReader(mappings, config.repository or file.label, config.exclude)
         readers = _readers(file, records)
-        told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
+        settings = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
         units: list[WorkUnit] = []
         for part, reader in enumerate(readers):
-            key = ["jsonl", file.label, file.version, told, part, len(readers)]
+            key = ["jsonl", file.label, file.version, settings, part, len(readers)]
             share = (file.num_bytes or 0) // len(readers)
             units.append(WorkUnit(source, f"{number} {file.label} {part}", share, fingerprint(key), reader))
         groups.append(units)
@@ -75,7 +76,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
 def _is_array(file: SourceFile) -> bool:
     try:
         with file.open(sequential=True) as opened:
-            return begins_array(_pieces(opened, _codec(file), ReadLimits()))[0]
+            return detect_array(_pieces(opened, _codec(file), ReadLimits()))[0]
     except OSError:
         return False
 
@@ -91,13 +92,13 @@ def _readers(file: SourceFile, records: RecordReader) -> list[Reader]:
 
 
 def _first_records(file: SourceFile) -> Iterator[dict[str, Any]]:
-    """The objects of a file's beginning, as far as it can be read: the readers tell what cannot."""
+    """Yield the objects at a file's beginning, as far as it can be read: the readers report what cannot."""
     limits = ReadLimits()
     try:
         with file.open(sequential=True) as opened:
-            is_array, all_pieces = begins_array(_pieces(opened, _codec(file), limits))
+            is_array, all_pieces = detect_array(_pieces(opened, _codec(file), limits))
             pieces = _first_bytes(iter(()) if is_array else all_pieces, UNIT_BYTES)
-            for line in islice(split_lines(pieces, 0, limits.max_record_bytes), _LOOKED_AT_LINES):
+            for line in islice(split_lines(pieces, 0, limits.max_record_bytes), _MAX_CHECKED_LINES):
                 try:
                     record = json.loads(_without_mark(line.offset, line.data or b"").decode())
                 except (ValueError, RecursionError):
@@ -109,7 +110,7 @@ def _first_records(file: SourceFile) -> Iterator[dict[str, Any]]:
 
 
 def _first_bytes(pieces: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
-    """A file may be one endless line: that is not read to its end."""
+    """Yield pieces up to `num_bytes` bytes in all, because a file may be one very long line."""
     while num_bytes > 0 and (piece := next(pieces, b"")):
         yield piece[:num_bytes]
         num_bytes -= len(piece)
@@ -125,7 +126,7 @@ def _codec(file: SourceFile) -> Codec | None:
 
 @dataclass(frozen=True, slots=True)
 class JsonlRange:
-    """The lines of a plain file whose first byte is in [start, end)."""
+    """The reader of the lines of a plain file whose first byte is in [start, end)."""
 
     file: SourceFile
     records: RecordReader
@@ -136,27 +137,27 @@ class JsonlRange:
         position = self.start
         try:
             with self.file.open() as file:
-                is_array, lines = self._looked_at(file, limits.max_record_bytes)
+                is_array, lines = self._inspect(file, limits.max_record_bytes)
                 if is_array and self.start == 0:
                     yield _array_row(self.file.label, self.records)
                 for line in () if is_array else lines:
                     position = line.offset + line.num_bytes + 1
                     yield from _line_files(line, self.file.label, self.records, limits)
         except OSError as error:
-            if position < self.end:  # else the next line is the next range's to tell
-                yield self.records.rejected(f"{self.file.label}#{position}-", unreadable(error))
+            if position < self.end:  # else the next line belongs to the next range, which reports it
+                yield self.records.rejection_row(f"{self.file.label}#{position}-", unreadable(error))
 
-    def _looked_at(self, file: BinaryIO, max_bytes: int) -> tuple[bool, Iterator[Line]]:
-        """Whether the file is one array, and the lines of this range.
+    def _inspect(self, file: BinaryIO, max_bytes: int) -> tuple[bool, Iterator[Line]]:
+        """Return whether the file is one array, and the lines of this range.
 
-        Two lines of an array that follow each other are never objects both, for a comma stands between those. So the
-        file's beginning is only asked where this range's lines are not what they should be.
+        Two consecutive lines of an array are never both objects, because a comma separates the objects. So the file's
+        beginning is examined only if the first two lines of this range are not objects.
         """
         if self.start == 0:
-            is_array, pieces = begins_array(plain_pieces(file))
+            is_array, pieces = detect_array(plain_pieces(file))
             return is_array, self._until_end(split_lines(pieces, 0, max_bytes))
         number = count(1)
-        first, lines = peeked(
+        first, lines = peek(
             (line for line in self._lines(file, max_bytes) if not _is_blank(line)),
             lambda line: not _is_object(line) or next(number) == 2,
         )
@@ -175,7 +176,7 @@ class JsonlRange:
 
 @dataclass(frozen=True, slots=True)
 class JsonlStream:
-    """The lines of a compressed (or unseekable) file that begin in a part's chunks."""
+    """The reader of the lines of a compressed or unseekable file that begin in a part's chunks."""
 
     file: SourceFile
     codec: Codec | None
@@ -186,7 +187,7 @@ class JsonlStream:
         label = self.file.label
         try:
             with self.file.open(sequential=True) as file:
-                is_array, pieces = begins_array(_pieces(file, self.codec, limits))
+                is_array, pieces = detect_array(_pieces(file, self.codec, limits))
                 if is_array:
                     if self.part.owns(0):
                         yield _array_row(label, self.records)
@@ -197,16 +198,16 @@ class JsonlStream:
         except StreamEnd as end:
             if self.part.owns(end.offset):
                 rejection = Rejection(end.rule, float(end.offset), end.reason)
-                yield self.records.rejected(f"{label}#end", rejection)
+                yield self.records.rejection_row(f"{label}#end", rejection)
         except OSError as error:
-            # Each part reads for itself: nobody else tells what this one could not see.
+            # Each part reads the file separately, so no other part reports what this one could not read.
             place = f"{label}#end" + (f" of part {self.part.number}" if self.part.number else "")
-            yield self.records.rejected(place, unreadable(error))
+            yield self.records.rejection_row(place, unreadable(error))
 
 
 def _array_row(label: str, records: RecordReader) -> RawFile:
-    """Stands for all of a file that is one array."""
-    return records.rejected(f"{label}#end", _ARRAY)
+    """Return the row for a file that is one array."""
+    return records.rejection_row(f"{label}#end", _ARRAY)
 
 
 def _is_blank(line: Line) -> bool:
@@ -218,7 +219,7 @@ def _is_object(line: Line) -> bool:
 
 
 def first_line_start(file: BinaryIO, start: int, end: int) -> int | None:
-    """The first byte in [start, end) at which a line begins; None if none does."""
+    """Return the first byte in [start, end) at which a line begins; None if none does."""
     if start == 0:
         return 0
     position = start - 1
@@ -235,9 +236,9 @@ def first_line_start(file: BinaryIO, start: int, end: int) -> int | None:
 
 
 def split_lines(pieces: Iterator[bytes], offset: int, max_bytes: int) -> Iterator[Line]:
-    """Lines of a text that comes in pieces, the last one with or without its newline.
+    """Yield the lines of a text that comes in pieces; the last line need not have a newline.
 
-    Of a line longer than `max_bytes` only the length is kept. What StreamEnd cuts off is no line.
+    Of a line longer than `max_bytes` only the length is kept. A line that is cut off by StreamEnd is not yielded.
     """
     held: list[bytes] = []
     held_bytes = 0
@@ -261,7 +262,7 @@ def split_lines(pieces: Iterator[bytes], offset: int, max_bytes: int) -> Iterato
 def _line_files(line: Line, label: str, records: RecordReader, limits: ReadLimits) -> Iterator[RawFile]:
     location = f"{label}#{line.offset}"
     if line.data is None:
-        yield records.rejected(location, Rejection("file_size", float(line.num_bytes)), line.num_bytes)
+        yield records.rejection_row(location, Rejection("file_size", float(line.num_bytes)), line.num_bytes)
         return
     data = _without_mark(line.offset, line.data)
     if not data or data.isspace():
@@ -271,7 +272,7 @@ def _line_files(line: Line, label: str, records: RecordReader, limits: ReadLimit
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         rejection = Rejection("broken_record", float(line.offset), reason)
-        yield records.rejected(location, rejection, line.num_bytes)
+        yield records.rejection_row(location, rejection, line.num_bytes)
         return
     yield from records.files(record, location, line.offset, limits)
 

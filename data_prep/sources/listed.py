@@ -1,4 +1,4 @@
-"""Files that were listed one by one, and reading a run of them."""
+"""Units of files that were listed individually, and their reader."""
 
 import os
 from collections import Counter
@@ -11,17 +11,17 @@ from data_prep.documents import RawFile, Rejection
 from data_prep.ordering import keyed_hash
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.records import excluded_by
-from data_prep.sources.remote import filesystem, is_remote, open_regular, retried
-from data_prep.sources.units import WorkUnit, cut_runs
+from data_prep.sources.remote import filesystem, is_remote, open_regular, retry_remote
+from data_prep.sources.units import WorkUnit, cut_runs, rejection_key
 from data_prep.text.licences import is_licence_file
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file and where it lies.
+    """A file and its place (path or URL).
 
-    `num_bytes` is None where a server does not tell. `mark` changes with the content. `rejection` says why
-    the file is not to be opened, or, a licence file's `suffix`, not for more than its licence.
+    `num_bytes` is None if a server does not report it. `mark` changes with the content. `rejection` says why the file
+    must not be opened, or, for a licence file with rule `suffix`, why it is read for its licence only.
     """
 
     repository: str
@@ -35,7 +35,7 @@ class ListedFile:
 
 
 def unreadable(error: OSError) -> Rejection:
-    """The row of what the system refused: errno and its words, which name no path."""
+    """Return a rejection for an error of the system, with its errno and its message without the path."""
     return Rejection("readable", float(error.errno or 0), error.strerror)
 
 
@@ -46,28 +46,28 @@ def plan_listed(
     max_total_bytes: int | None,
     where: str,
 ) -> list[WorkUnit]:
-    """Units of consecutive files in the order (repository, path), after exclusion and budget.
+    """Return units of consecutive files in the order (repository, path), after exclusion and budget.
 
-    UserError, which says `where`, if there is no file that may be opened.
+    UserError, which names `where`, if there is no file that may be opened.
     """
     files = sorted(listed, key=lambda file: (file.repository, file.path, file.place))
-    files = [_excluded(file, exclude) for file in files] if exclude else files
+    files = [_apply_exclude(file, exclude) for file in files] if exclude else files
     if all(file.rejection for file in files):
         rules = Counter(file.rejection.rule for file in files if file.rejection is not None)
-        told = (
+        vendored = (
             f", {rules['vendored']} vendored (`keep_vendored: true` keeps them)" if rules["vendored"] else ""
         )
         raise UserError(
-            f"no usable file: found {len(files)} files in {where}, {rules['excluded']} excluded by `exclude`{told}; "
-            "point the source at a corpus"
+            f"no usable file: found {len(files)} files in {where}, {rules['excluded']} excluded by `exclude`"
+            f"{vendored}; point the source at a corpus"
         )
-    files = _told_apart(_within_budget(files, max_total_bytes))
+    files = _number_repeats(_apply_budget(files, max_total_bytes))
     units = []
     sizes = [0 if file.rejection else file.num_bytes or 0 for file in files]
     for number, run in enumerate(cut_runs(sizes)):
         part = tuple(files[run])
         key = [
-            (f.repository, f.path, f.location, f.num_bytes, f.mark, f.licence, _told(f.rejection))
+            (f.repository, f.path, f.location, f.num_bytes, f.mark, f.licence, rejection_key(f.rejection))
             for f in part
         ]
         name = f"{number:06} {part[0].repository}"
@@ -79,7 +79,7 @@ def plan_listed(
 
 @dataclass(frozen=True, slots=True)
 class ListedReader:
-    """A run of listed files."""
+    """The reader of a run of listed files."""
 
     files: tuple[ListedFile, ...]
 
@@ -107,8 +107,7 @@ def _is_opened(file: ListedFile, limits: ReadLimits) -> bool:
 
 
 def _is_for_licence(file: ListedFile) -> bool:
-    """Whether a file that `suffixes` leave out is read all the same: else they would leave out what its
-    repository's licence is."""
+    """Return whether a file that `suffixes` excludes is read for its repository's licence."""
     return file.rejection is not None and file.rejection.rule == "suffix" and is_licence_file(file.path)
 
 
@@ -120,7 +119,7 @@ def _read(place: str, max_bytes: int) -> bytes:
             with system.open(path, "rb") as file:
                 return bytes(file.read(max_bytes))
 
-        return retried(place, read)
+        return retry_remote(place, read)
     with open_regular(place) as file:
         parts = []
         # Raw reads may be short, and the file may have grown.
@@ -130,13 +129,13 @@ def _read(place: str, max_bytes: int) -> bytes:
         return b"".join(parts)
 
 
-def _excluded(file: ListedFile, exclude: tuple[str, ...]) -> ListedFile:
+def _apply_exclude(file: ListedFile, exclude: tuple[str, ...]) -> ListedFile:
     pattern = excluded_by(file.repository, file.path, exclude)
     return file if pattern is None else replace(file, rejection=Rejection("excluded", None, pattern))
 
 
-def _within_budget(files: list[ListedFile], max_total_bytes: int | None) -> list[ListedFile]:
-    """Whole repositories, in keyed-hash order, each that still fits; the others' files are `budget`."""
+def _apply_budget(files: list[ListedFile], max_total_bytes: int | None) -> list[ListedFile]:
+    """Keep complete repositories, in keyed-hash order, that still fit; reject the others' files by rule `budget`."""
     if max_total_bytes is None:
         return files
     num_bytes_of: dict[str, int] = {}
@@ -158,8 +157,8 @@ def _within_budget(files: list[ListedFile], max_total_bytes: int | None) -> list
     ]
 
 
-def _told_apart(files: list[ListedFile]) -> list[ListedFile]:
-    """Names that only look alike once they are printable, or repeat, get a number as their location."""
+def _number_repeats(files: list[ListedFile]) -> list[ListedFile]:
+    """Set a number as the location of files whose printable name repeats."""
     result = []
     before: tuple[str, str] | None = None
     number = 0
@@ -171,10 +170,6 @@ def _told_apart(files: list[ListedFile]) -> list[ListedFile]:
     return result
 
 
-def _told(rejection: Rejection | None) -> list[object] | None:
-    return None if rejection is None else [rejection.rule, rejection.value, rejection.detail]
-
-
 def name_of(path: str) -> str:
-    """The last part of a folder's path or URL."""
+    """Return the last part of a folder's path or URL."""
     return os.path.basename(path.rstrip("/"))

@@ -1,4 +1,4 @@
-"""Columns that the user names, looked for in records that have no schema."""
+"""Checks that columns named by the user exist, in records that have no schema."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,26 +20,26 @@ _USUAL_CONTENTS = (
 )
 
 
-def no_content(wanted: Iterable[str], names: Collection[str]) -> str:
-    """What a file without a column of code is told; `names` are those it has."""
+def no_content_message(wanted: Iterable[str], names: Collection[str]) -> str:
+    """Return the error message for a file without a column of code; `names` are the columns that it has."""
     usual = next((name for name in _USUAL_CONTENTS if name in names), "NAME")
     return (
-        f"no column {' or '.join(sorted(wanted))} among {_shown(names)}: say which holds the code with "
+        f"no column {' or '.join(sorted(wanted))} among {_format_names(names)}: name the column of the code with "
         f"`columns: {{content: {usual}}}` (columns.content={usual}), or give the dataset's `preset`"
     )
 
 
 def content_columns(mappings: Iterable[ColumnsConfig]) -> set[str]:
-    """Of which a file must have one."""
+    """Return the columns of code or of lists of files; a file must have one of them."""
     return {name for columns in mappings for name in (columns.content, columns.files) if name is not None}
 
 
 def refuse_without_content(
     records: Iterable[Mapping[str, Any]], mappings: Iterable[ColumnsConfig], where: str
 ) -> None:
-    """UserError, which names `where`, if there are records and none has a column that holds code.
+    """Raise UserError, which names `where`, if there are records and none has a column of code.
 
-    Takes no more records than it needs.
+    Consumes no more records than needed.
     """
     wanted, seen = content_columns(mappings), set[str]()
     for record in records:
@@ -47,20 +47,20 @@ def refuse_without_content(
             return
         seen.update(map(str, record))
     if seen:
-        raise UserError(f"{where}: {no_content(wanted, seen)}")
+        raise UserError(f"{where}: {no_content_message(wanted, seen)}")
 
 
-def refuse_missing_columns(records: Iterable[Mapping[str, Any]], told: ColumnsConfig, where: str) -> None:
-    """UserError, which names `where`, if there are records and a column of `told` is in none of them.
+def refuse_missing_columns(records: Iterable[Mapping[str, Any]], columns: ColumnsConfig, where: str) -> None:
+    """Raise UserError, which names `where`, if there are records and one of `columns` is in none of them.
 
-    Takes no more records than it needs. A null is a value: what stands below it may be there elsewhere.
+    Consumes no more records than needed. A null counts as present, with all columns below it.
     """
-    missing = {str(name) for name in told.model_dump().values() if name is not None}
+    missing = {str(name) for name in columns.model_dump().values() if name is not None}
     seen: set[str] = set()
     num_records = 0
     for record in records:
         num_records += 1
-        holders = (record, *_listed(record, told.files))
+        holders = (record, *_listed(record, columns.files))
         missing = {name for name in missing if not any(_has(holder, name) for holder in holders)}
         if not missing:
             return
@@ -68,13 +68,13 @@ def refuse_missing_columns(records: Iterable[Mapping[str, Any]], told: ColumnsCo
     if num_records:
         span = "record" if num_records == 1 else f"{num_records:,} records"
         raise UserError(
-            f"{where}: no column {' and '.join(sorted(missing))} among {_shown(seen)} in its first {span}: "
-            "check `columns`, or make the file a source of its own, without them"
+            f"{where}: no column {' and '.join(sorted(missing))} among {_format_names(seen)} in its first "
+            f"{span}: check `columns`, or make the file a separate source without them"
         )
 
 
 def _listed(record: Mapping[str, Any], files: str | None) -> Iterator[Mapping[str, Any]]:
-    """The files that a record lists; they have columns of their own."""
+    """Yield the files that a record lists; they have their own columns."""
     listed = column_value(record, files)
     if isinstance(listed, list):
         yield from (item for item in listed if isinstance(item, dict))
@@ -93,6 +93,6 @@ def _has(record: Mapping[str, Any], column: str) -> bool:
     return True
 
 
-def _shown(columns: Collection[str]) -> str:
+def _format_names(columns: Collection[str]) -> str:
     names = sorted(columns)
     return ", ".join(names[:_MAX_SHOWN_COLUMNS]) + (", ..." if len(names) > _MAX_SHOWN_COLUMNS else "")

@@ -1,4 +1,4 @@
-"""Parquet: one file of code per row."""
+"""Parquet files: one file of code per row."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from data_prep.sources.config import ColumnsConfig, ParquetConfig
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
-from data_prep.sources.named_columns import content_columns, no_content
+from data_prep.sources.named_columns import content_columns, no_content_message
 from data_prep.sources.parquet_footer import check_footer
 from data_prep.sources.parquet_rows import (
     conversion_errors,
     group_batches,
-    opened_parquet,
+    open_parquet,
     records,
     row_bytes,
     row_slices,
@@ -31,16 +31,16 @@ from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 
 _BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 256
-# A part of a row group decodes all of it, at some 350 MB/s of text.
+# Each part of a row group decodes all of it, at some 350 MB/s of text.
 _PACKED_BYTES_PER_PART = 16 << 20
 _MAX_PARTS = 16
-# Of longer rows only the length is told.
+# Of longer rows only the length is recorded.
 _MAX_ROW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """`first_row` counts in the file; the bytes are those that its header tells of the columns that are read."""
+    """A row group. `first_row` counts from the file's start; bytes are those of the columns read, by the footer."""
 
     number: int
     first_row: int
@@ -54,13 +54,16 @@ class RowGroup:
         return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
 
     def refuse_bomb(self, limits: ReadLimits, num_bytes: int) -> None:
-        """Raises Bomb if this row group may not stand for that many bytes."""
+        """Raise Bomb if this row group may not unpack to `num_bytes` bytes."""
         if not limits.allows_unpacked(self.packed_bytes, num_bytes):
-            raise Bomb(f"{self.packed_bytes} bytes that stand for {num_bytes:,}, more than allowed")
+            raise Bomb(f"{self.packed_bytes} bytes that unpack to {num_bytes:,}, more than allowed")
 
 
 def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
-    """Runs of row groups; a very large row group is shared by parts that take every K-th batch of rows."""
+    """Return units of work: runs of row groups, and parts of very large ones that read every K-th batch of rows.
+
+    UserError if no file can be read, or all are without rows.
+    """
     groups: list[list[WorkUnit]] = []
     mappings = column_mappings(config.preset, config.columns)
     failures = []
@@ -70,16 +73,18 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
         readers, failure = _readers_or_failure(file, records, config.columns)
         if failure is not None:
             failures.append(f"{file.label}: {failure}")
-        told = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
+        settings = [[columns.model_dump() for columns in mappings], records.repository, config.exclude]
         units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):
-            key = ["parquet", file.label, file.version, told, part, len(readers)]
+            key = ["parquet", file.label, file.version, settings, part, len(readers)]
             units.append(
                 WorkUnit(source, f"{number} {file.label} {part}", num_bytes, fingerprint(key), reader)
             )
         groups.append(units)
     if len(failures) == len(files):
-        raise UserError(f"source {source}: no Parquet file of it can be read ({failures[0]}): check `urls`")
+        raise UserError(
+            f"source {source}: none of its Parquet files can be read ({failures[0]}): check `urls`"
+        )
     if not any(groups):
         raise UserError(f"source {source}: its Parquet files have no rows: check `urls`")
     return join_small(groups)
@@ -87,7 +92,7 @@ def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
 
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
-    """The batches of some row groups whose number is `part` modulo `num_parts`."""
+    """The reader of those batches of some row groups whose number is `part` modulo `num_parts`."""
 
     file: SourceFile
     records: RecordReader
@@ -109,11 +114,11 @@ class ParquetPart:
                         yield from self._files(batch, sizes, row, limits)
                     row += batch.num_rows
             except _reading_errors() as error:
-                # Each part reads for itself: nobody else tells what this one could not see.
+                # Each part reads the row group separately, so no other part reports what this one could not read.
                 place = f"{self.file.label}#{row}-" + (f" of part {self.part}" if self.part else "")
                 rejection = _damage(error)
                 detail = f"row group {group.number}: {rejection.detail}"
-                yield self.records.rejected(place, Rejection(rejection.rule, float(row), detail))
+                yield self.records.rejection_row(place, Rejection(rejection.rule, float(row), detail))
 
     def _batches(self, group: RowGroup) -> Iterator[Any]:
         return group_batches(self.file, group.number, self.columns, group.batch_rows, group.unpacked_bytes)
@@ -126,36 +131,38 @@ class ParquetPart:
             row, num_bytes = first_row + run.start, int(sizes[run].sum())
             if num_bytes > max_row_bytes:
                 rejection = Rejection("file_size", float(num_bytes))
-                yield self.records.rejected(f"{self.file.label}#{row}", rejection, num_bytes)
+                yield self.records.rejection_row(f"{self.file.label}#{row}", rejection, num_bytes)
                 continue
             for position, record in enumerate(records(batch.slice(run.start, run.stop - run.start)), row):
                 location = f"{self.file.label}#{position}"
                 if isinstance(record, Rejection):
-                    yield self.records.rejected(location, replace(record, value=float(position)))
+                    yield self.records.rejection_row(location, replace(record, value=float(position)))
                 else:
                     yield from self.records.files(record, location, position, limits)
 
 
 def _readers_or_failure(
-    file: SourceFile, records: RecordReader, told: ColumnsConfig | None
+    file: SourceFile, records: RecordReader, columns: ColumnsConfig | None
 ) -> tuple[list[tuple[Reader, int]], str | None]:
-    """Who reads the file; one that cannot be read has a reader that says why, and comes with the reason."""
+    """Return the file's readers with their bytes, and None; or one reader that reports a failure, and the reason."""
     rejection = file.rejection
     if rejection is None:
         try:
-            return _readers(file, records, told), None
+            return _readers(file, records, columns), None
         except _reading_errors() as error:
             rejection = _damage(error)
     failure = TableFailure(file.label, records, rejection, file.num_bytes or 0)
     return [(failure, 0)], rejection.detail or rejection.rule
 
 
-def _readers(file: SourceFile, records: RecordReader, told: ColumnsConfig | None) -> list[tuple[Reader, int]]:
-    with opened_parquet(file) as opened:
+def _readers(
+    file: SourceFile, records: RecordReader, named_columns: ColumnsConfig | None
+) -> list[tuple[Reader, int]]:
+    with open_parquet(file) as opened:
         metadata = opened.metadata
         names = {metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)}
         columns = _needed(names, records.mappings)
-        _refuse_missing(names, told)
+        _refuse_missing(names, named_columns)
         paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
         leaves = [leaf for leaf, path in enumerate(paths) if path.split(".")[0] in columns]
         check_footer(metadata, leaves)
@@ -176,20 +183,20 @@ def _readers(file: SourceFile, records: RecordReader, told: ColumnsConfig | None
 
 
 def _needed(names: set[str], mappings: Sequence[ColumnsConfig]) -> tuple[str, ...]:
-    """Top-level columns that a mapping asks for and the file has."""
+    """Return the top-level columns that a mapping names and the file has."""
     wanted = {name for columns in mappings for name in columns.model_dump().values() if name is not None}
     found = {name if name in names else name.split(".")[0] for name in wanted} & names
     contents = content_columns(mappings)
     if not (contents | {name.split(".")[0] for name in contents}) & names:
-        raise _NoContent(no_content(contents, names))
+        raise _NoContent(no_content_message(contents, names))
     return tuple(sorted(found))
 
 
-def _refuse_missing(names: set[str], told: ColumnsConfig | None) -> None:
-    """Every column that the user names must be there; what a preset names need not be."""
-    if told is None or told.files is not None:
+def _refuse_missing(names: set[str], columns: ColumnsConfig | None) -> None:
+    """Raise _NoContent if a column that the user names is missing; those of a preset are optional."""
+    if columns is None or columns.files is not None:
         return
-    wanted = sorted(name for name in told.model_dump().values() if name is not None)
+    wanted = sorted(name for name in columns.model_dump().values() if name is not None)
     missing = [name for name in wanted if name not in names and name.split(".")[0] not in names]
     if missing:
         raise _NoContent(f"no column {' and '.join(missing)} among {', '.join(sorted(names))}")
@@ -203,7 +210,7 @@ def _row_groups(metadata: Any, leaves: Sequence[int]) -> list[RowGroup]:
             continue
         chunks = [group.column(leaf) for leaf in leaves]
         packed = sum(chunk.total_compressed_size for chunk in chunks)
-        # Nulls take no bytes in the file, but their places do in memory.
+        # Nulls take no bytes in the file, but 8 bytes each in memory.
         unpacked = sum(max(0, c.total_uncompressed_size) + 8 * max(0, c.num_values) for c in chunks)
         groups.append(RowGroup(number, first_row, group.num_rows, packed, unpacked))
         first_row += group.num_rows
@@ -211,11 +218,11 @@ def _row_groups(metadata: Any, leaves: Sequence[int]) -> list[RowGroup]:
 
 
 class Bomb(ValueError):
-    """A row group that is more than the limits allow."""
+    """A row group unpacks to more than the limits allow."""
 
 
 class _NoContent(ValueError):
-    """A table that holds no texts, as lists of identifiers do."""
+    """A table has no column of code, as tables of identifiers."""
 
 
 def _reading_errors() -> tuple[type[Exception], ...]:
@@ -223,7 +230,7 @@ def _reading_errors() -> tuple[type[Exception], ...]:
 
 
 def _damage(error: Exception) -> Rejection:
-    """What the system refused is `readable`; what Arrow could not make sense of is `truncated`."""
+    """Return the rejection for an error: `readable` for one of the system, `truncated` for most of Arrow's."""
     if isinstance(error, OSError) and error.errno is not None:
         return unreadable(error)
     rule = "truncated"

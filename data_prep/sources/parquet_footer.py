@@ -1,19 +1,19 @@
-"""Whether a Parquet footer may be looked at: pyarrow aborts the process at some damaged ones."""
+"""A check of Parquet footers before they are used: pyarrow aborts the process at some damaged ones."""
 
 import io
 from typing import Any
 
 
 class DamagedFooter(ValueError):
-    """What a footer says of a column makes no sense."""
+    """A footer's entry for a column is invalid."""
 
 
 def check_footer(metadata: Any, leaves: list[int]) -> None:
-    """Raises DamagedFooter unless every row group's chunks of these leaf columns can be looked at.
+    """Raise DamagedFooter unless the entries of every row group's chunks of these leaf columns are valid.
 
-    Asking pyarrow's metadata for a chunk that its C++ finds damaged ends the process; a reader of the same
-    chunk raises instead. So a reader is made of each, over a file of which nothing can be read: if it comes
-    to reading, the chunk's entry was found good.
+    Accessing the metadata of a chunk that pyarrow's C++ finds damaged aborts the process; a reader of the same chunk
+    raises instead. So each chunk gets a reader over a file whose reads fail: if the reader gets as far as reading, the
+    chunk's entry is valid.
     """
     import pyarrow.parquet as pq
 
@@ -23,17 +23,17 @@ def check_footer(metadata: Any, leaves: list[int]) -> None:
             unread = _Unread()
             opened = pq.ParquetFile(unread, metadata=metadata, pre_buffer=False, buffer_size=1 << 12)
             name = metadata.schema.column(leaf).path
-            reason = "nothing is read of it"
+            reason = "its entry is damaged"
             try:
                 next(opened.iter_batches(1, row_groups=[group], columns=[name], use_threads=False), None)
-            except Exception as error:  # whatever it is, it is no answer if it came before the reading
+            except Exception as error:  # any error before the first read means a damaged entry
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             if not unread.was_read:
                 raise DamagedFooter(f"row group {group}, column {name}: {reason}")
 
 
 class _Unread(io.RawIOBase):
-    """A large file of which nothing can be read."""
+    """A large file whose reads fail."""
 
     was_read = False
     _position = 0

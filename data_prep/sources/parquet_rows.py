@@ -1,7 +1,7 @@
-"""A Parquet file's rows as records, without ever holding much more text than limits allow.
+"""A Parquet file's rows as records, in bounded memory.
 
-A few bytes of Parquet can stand for any amount of text: values pack well, and a value of a dictionary page may
-be repeated by each row for a bit. So rows are measured before anything of them is made a Python object.
+A few bytes of Parquet can unpack to any amount of text: values compress well, and each row can repeat a value of a
+dictionary page at the cost of a bit. So rows are measured before they are converted to Python objects.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,34 +16,34 @@ from data_prep.documents import Rejection
 from data_prep.sources.files import SourceFile
 
 SLICE_BYTES = 4 << 20
-# What repeated values of a dictionary may make of a batch.
+# The most that repeated values of a dictionary may add to a batch.
 _MAX_REPEATED_BYTES = 32 << 20
-# Lists are read as dictionaries, because one row may repeat a value without end; but all of a row group's
-# values are then held.
+# Lists are read as dictionaries, because one row may repeat a value any number of times; but then all of a row
+# group's values are in memory.
 _MAX_LIST_GROUP_BYTES = 128 << 20
 _BUFFER_BYTES = 1 << 20
 _VALUE_BYTES = 8
 
 
 @contextmanager
-def opened_parquet(file: SourceFile) -> Iterator[Any]:
-    """The pyarrow ParquetFile."""
-    with file.open_whole() as source:
+def open_parquet(file: SourceFile) -> Iterator[Any]:
+    """Open a pyarrow ParquetFile while the block runs."""
+    with file.open_seekable() as source:
         yield _parquet_file(source)
 
 
 def group_batches(
     file: SourceFile, group: int, columns: Sequence[str], num_rows: int, group_bytes: int
 ) -> Iterator[Any]:
-    """The record batches of a row group, of at most `num_rows` rows; fewer where a dictionary's values are long.
+    """Yield the record batches of a row group, of at most `num_rows` rows; fewer if a dictionary's values are long.
 
-    `group_bytes` are those that the row group's header claims. Raises what pyarrow raises.
+    `group_bytes` are those that the footer claims. Raises what pyarrow raises.
     """
-    with file.open_whole() as source:
+    with file.open_seekable() as source:
         plain = _parquet_file(source)
         texts, lists = _text_leaves(plain.metadata.schema, columns)
         if texts and num_rows * group_bytes > _MAX_REPEATED_BYTES:
-            num_rows = min(num_rows, _rows_of_dictionaries(source, plain, texts, group))
+            num_rows = min(num_rows, _max_dictionary_rows(source, plain, texts, group))
         opened = plain
         if lists and group_bytes <= _MAX_LIST_GROUP_BYTES:
             opened = _parquet_file(source, metadata=plain.metadata, read_dictionary=lists)
@@ -51,7 +51,7 @@ def group_batches(
 
 
 def row_bytes(batch: Any) -> NDArray[np.int64]:
-    """What each row of a batch is as text, in bytes; a value that is no text counts for a few."""
+    """Return the bytes of each row of a batch as text, int64 [num_rows]; other values count for 8 bytes or so."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         sizes += _value_bytes(column)
@@ -59,7 +59,7 @@ def row_bytes(batch: Any) -> NDArray[np.int64]:
 
 
 def row_slices(sizes: NDArray[np.int64], max_row_bytes: int) -> Iterator[slice]:
-    """Consecutive rows of together at most SLICE_BYTES, or one; rows of more than `max_row_bytes` are alone."""
+    """Yield slices of at most SLICE_BYTES or one row; each row of more than `max_row_bytes` is a slice of one."""
     start, num_bytes, is_long = 0, 0, False
     for position, size_bytes in enumerate(sizes.tolist()):
         was_long, is_long = is_long, size_bytes > max_row_bytes
@@ -72,20 +72,20 @@ def row_slices(sizes: NDArray[np.int64], max_row_bytes: int) -> Iterator[slice]:
 
 
 def records(batch: Any) -> list[Any]:
-    """A record per row; a Rejection (`decodable`, `broken_record`) where a value has no Python object."""
+    """Return a record per row, or a Rejection (`decodable`, `broken_record`) if a value cannot be converted."""
     try:
         return list(batch.to_pylist())
     except conversion_errors():
-        # One odd value must not cost its neighbours.
+        # Convert row by row, so that one bad value does not drop the others.
         return [_record(batch.slice(position, 1)) for position in range(batch.num_rows)]
 
 
 def conversion_errors() -> tuple[type[Exception], ...]:
-    """What pyarrow raises at values and pages that it cannot make sense of."""
+    """Return the exceptions that pyarrow raises for invalid values and pages."""
     import pyarrow as pa
 
-    odd = (ValueError, ArithmeticError, TypeError, LookupError, NotImplementedError)
-    return (*odd, pa.ArrowException)
+    python_errors = (ValueError, ArithmeticError, TypeError, LookupError, NotImplementedError)
+    return (*python_errors, pa.ArrowException)
 
 
 def _record(row: Any) -> Any:
@@ -104,7 +104,7 @@ def _parquet_file(source: Any, **options: Any) -> Any:
 
 
 def _text_leaves(schema: Any, columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The paths of the text columns that hold a value per row, and of those that hold many."""
+    """Return the paths of the text columns with one value per row, and of those with lists."""
     texts: list[str] = []
     lists: list[str] = []
     for leaf in (schema.column(number) for number in range(len(schema.names))):
@@ -113,8 +113,8 @@ def _text_leaves(schema: Any, columns: Sequence[str]) -> tuple[list[str], list[s
     return texts, lists
 
 
-def _rows_of_dictionaries(source: Any, plain: Any, texts: list[str], group: int) -> int:
-    """How many rows may repeat the longest value of the columns' dictionaries; looks at the first row only."""
+def _max_dictionary_rows(source: Any, plain: Any, texts: list[str], group: int) -> int:
+    """Return how many rows may repeat the longest value of the columns' dictionaries; reads one row only."""
     opened = _parquet_file(source, metadata=plain.metadata, read_dictionary=texts)
     columns = sorted({path.split(".")[0] for path in texts})
     longest = 0
@@ -142,8 +142,8 @@ def _value_bytes(array: Any) -> NDArray[np.int64]:
     sizes = np.full(len(array), _VALUE_BYTES, np.int64)
     if pa.types.is_dictionary(kind):
         if len(array.dictionary):
-            told = pc.is_valid(array.indices).to_numpy(zero_copy_only=False)
-            sizes += _value_bytes(array.dictionary)[_numbers(array.indices)] * told
+            is_valid = pc.is_valid(array.indices).to_numpy(zero_copy_only=False)
+            sizes += _value_bytes(array.dictionary)[_numbers(array.indices)] * is_valid
     elif pa.types.is_struct(kind):
         for child in array.flatten():
             sizes += _value_bytes(child)

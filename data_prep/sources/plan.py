@@ -1,4 +1,4 @@
-"""From a source's config to its units of work."""
+"""Planning of a source's units of work."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,11 +34,11 @@ _PLANNERS: dict[type, Callable[[Any, str], list[WorkUnit]]] = {
 
 
 def plan_units(config: SourceConfig) -> list[WorkUnit]:
-    """Every unit of work of a corpus, in a fixed order; reads listings, tables of contents and the
-    beginnings of tables only.
+    """Return every unit of work of a corpus, in a fixed order.
 
-    A unit's `source` is the mixture part's name, else the source's kind. UserError when a source is
-    missing, wholly unreadable, offers nothing or lacks a column that the user names.
+    Only listings, tables of contents and the beginnings of tables are read. A unit's `source` is the mixture part's
+    name, else the source's kind. UserError when a source is missing, completely unreadable or empty, or lacks a column
+    that the user names.
     """
     if isinstance(config, MixtureConfig):
         return [unit for name, part in config.parts.items() for unit in _plan(part, name)]
@@ -46,9 +46,9 @@ def plan_units(config: SourceConfig) -> list[WorkUnit]:
 
 
 def read_unit(unit: WorkUnit, limits: ReadLimits) -> Iterator[RawFile]:
-    """The unit's files, streamed in a fixed order; a file that cannot be had comes as a row with its reason.
+    """Yield the unit's files in a fixed order; a file that cannot be read is a row with the reason.
 
-    UserError only when a remote source does not answer for good, or is not what it was when planned.
+    UserError only when a remote source does not answer after all retries, or has changed since planning.
     """
     return unit.reader.read(limits)
 

@@ -2,8 +2,8 @@
 
 from data_prep.sources.config import ColumnsConfig, Preset
 
-# Several mappings where a dataset was published in several forms: a file takes the first whose content
-# column it has. Names as on the datasets' cards (huggingface.co/datasets/...).
+# A dataset that was published in several forms has several mappings: the first whose content column a file has is
+# used. Names are those of the dataset cards (huggingface.co/datasets/...).
 PRESETS: dict[Preset, tuple[ColumnsConfig, ...]] = {
     # bigcode/the-stack, the-stack-dedup
     "the_stack_v1": (
@@ -52,7 +52,7 @@ PRESETS: dict[Preset, tuple[ColumnsConfig, ...]] = {
 
 
 def column_mappings(preset: Preset | None, columns: ColumnsConfig | None) -> tuple[ColumnsConfig, ...]:
-    """What a table source's records are read by."""
+    """Return the column mappings of a table source."""
     if preset is not None:
         return PRESETS[preset]
     return (columns or ColumnsConfig(repository="repository", path="path", language="language"),)

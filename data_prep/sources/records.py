@@ -1,4 +1,4 @@
-"""From a record of a table (JSONL, Parquet) to the files it holds."""
+"""Conversion of a table's records (JSONL, Parquet) to files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from data_prep.sources.limits import ReadLimits
 
 
 class BrokenRecord(Exception):
-    """A column that is not what it must be."""
+    """A column has the wrong type."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """How the records of one table file are read.
+    """Reads the records of one table file.
 
-    `repository` is of records that name none. Several `mappings`: the first whose content (or list of
-    files) a record has is taken.
+    `repository` is that of records that name none. Of several `mappings`, the first whose content (or list of files)
+    a record has is used.
     """
 
     mappings: tuple[ColumnsConfig, ...]
@@ -27,17 +27,17 @@ class RecordReader:
     exclude: tuple[str, ...]
 
     def files(self, record: Any, location: str, position: int, limits: ReadLimits) -> Iterator[RawFile]:
-        """The files of a record; a record that is broken or holds none is one row with the reason.
+        """Yield the files of a record; a record that is broken or has none yields one row with the reason.
 
-        `location` is the record's; `position` its byte or row, for its reason.
+        `location` is that of the record; `position` is its byte or row, the value of its rejection.
         """
         try:
             yield from self._files(record, location, limits)
         except BrokenRecord as error:
-            yield self.rejected(location, Rejection("broken_record", float(position), str(error)))
+            yield self.rejection_row(location, Rejection("broken_record", float(position), str(error)))
 
-    def rejected(self, location: str, rejection: Rejection, num_bytes: int = 0) -> RawFile:
-        """The row of a record that tells nothing else."""
+    def rejection_row(self, location: str, rejection: Rejection, num_bytes: int = 0) -> RawFile:
+        """Return the row of a record of which only the rejection is known."""
         return RawFile(self.repository, _default_path(location), location, num_bytes, rejection=rejection)
 
     def _files(self, record: Any, location: str, limits: ReadLimits) -> Iterator[RawFile]:
@@ -74,9 +74,9 @@ class RecordReader:
                     reason = str(error)
             else:
                 reason = f"file {number} of the list is {_kind(item)}, not an object"
-            yield self.rejected(place, Rejection("broken_record", float(number), reason))
+            yield self.rejection_row(place, Rejection("broken_record", float(number), reason))
         if not listed:
-            yield self.rejected(location, Rejection("no_content", None, "the list of files is empty"))
+            yield self.rejection_row(location, Rejection("no_content", None, "the list of files is empty"))
 
     def _file(
         self,
@@ -100,7 +100,7 @@ class RecordReader:
         if content is None:
             rejection: Rejection | None = Rejection("no_content", None, f"no column {columns.content}")
         else:
-            data, rejection = _encoded(content, limits)
+            data, rejection = _encode(content, limits)
             num_bytes = len(content) if data is None else len(data)
         repository, path = _storable(repository), _storable(path)
         pattern = excluded_by(repository, path, self.exclude)
@@ -113,7 +113,7 @@ class RecordReader:
 
 @dataclass(frozen=True, slots=True)
 class TableFailure:
-    """A table file that is not to be opened, or whose table of contents cannot be read."""
+    """The reader of a table file that must not be opened or whose footer cannot be read: it yields one row."""
 
     label: str
     records: RecordReader
@@ -121,15 +121,15 @@ class TableFailure:
     num_bytes: int
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
-        yield self.records.rejected(f"{self.label}#end", self.rejection, self.num_bytes)
+        yield self.records.rejection_row(f"{self.label}#end", self.rejection, self.num_bytes)
 
 
 def excluded_by(repository: str, path: str, patterns: Sequence[str]) -> str | None:
-    """The first pattern that fits the repository or the path."""
+    """Return the first pattern that matches the repository or the path; None if none does."""
     return next((p for p in patterns if fnmatchcase(repository, p) or fnmatchcase(path, p)), None)
 
 
-def _encoded(content: str, limits: ReadLimits) -> tuple[bytes | None, Rejection | None]:
+def _encode(content: str, limits: ReadLimits) -> tuple[bytes | None, Rejection | None]:
     try:
         data = content.encode()
     except UnicodeEncodeError:
@@ -146,7 +146,7 @@ def _storable(name: str) -> str:
 
 
 def column_value(record: Mapping[str, Any], column: str | None) -> Any:
-    """A column's value; dots reach into nested objects unless a column has the whole name."""
+    """Return a column's value; dots lead into nested objects unless a column has the full name."""
     if column is None:
         return None
     if column in record or "." not in column:
@@ -171,7 +171,7 @@ def _text(value: Any, column: str | None) -> str | None:
 
 
 def _licence(value: Any, column: str | None) -> str | None:
-    """Licences of a list all hold, so they are joined by AND."""
+    """Return the licence; those of a list all apply, so they are joined by AND."""
     if isinstance(value, list | tuple):
         names = sorted({name for item in value if (name := _text(item, column))})
         return _storable(" AND ".join(names)) if names else None

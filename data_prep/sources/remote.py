@@ -1,4 +1,4 @@
-"""Reading bytes of local and remote files; remote reads are tried again."""
+"""Reading bytes of local and remote files; remote reads are retried."""
 
 import errno
 import io
@@ -10,22 +10,22 @@ from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
 from cluster.errors import UnfinishedError, UserError, first_line
-from data_prep.sources.patience import PatientFile, patiently
+from data_prep.sources.local_retries import RetryingFile, retry_local
 
 T = TypeVar("T")
 
 MAX_TRIES = 6
 _FIRST_PAUSE_S = 0.25
-"""Doubled after each try: 8 s in all before a source is given up."""
+"""Doubled after each try: 8 s in all before a read fails."""
 
 
 def is_remote(location: str) -> bool:
-    """Whether fsspec opens it; file:// URLs are local paths."""
+    """Return whether the location is opened through fsspec; file:// URLs are local paths."""
     return "://" in location and not location.startswith(("file://", "local://"))
 
 
 def local_path(location: str) -> str:
-    """The absolute path of a location that is not remote; UserError if `~` names nobody."""
+    """Return the absolute path of a local location. UserError if `~NAME` names no user."""
     path = location.split("://", 1)[1] if "://" in location else location
     path = os.path.expanduser(path)
     if path.startswith("~"):
@@ -34,7 +34,7 @@ def local_path(location: str) -> str:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the URL's path in it; UserError where fsspec knows none."""
+    """Return the fsspec file system of a URL, and the URL's path in it. UserError if fsspec has none."""
     import fsspec
 
     try:
@@ -44,33 +44,33 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a local file unbuffered, to be read patiently.
+    """Open a local file unbuffered; its reads are retried.
 
-    OSError (EINVAL) if it is no regular file, which is never waited for.
+    OSError (EINVAL) if it is not a regular file; opening never blocks.
     """
-    # A FIFO that took the file's place since it was listed would block for ever without O_NONBLOCK.
+    # Without O_NONBLOCK, a FIFO that replaced the file since it was listed would block for ever.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = patiently(lambda: os.open(path, flags))
+    descriptor = retry_local(lambda: os.open(path, flags))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return cast(BinaryIO, PatientFile(descriptor, "rb"))
+        return cast(BinaryIO, RetryingFile(descriptor, "rb"))
     except BaseException:
         os.close(descriptor)
         raise
 
 
 def open_location(location: str, *, seekable: bool = True) -> BinaryIO:
-    """A raw handle of a local path or URL. Links are followed: the user named the file."""
+    """Open a local path or URL unbuffered. Links are followed, because the user named the file."""
     if is_remote(location):
         return cast(BinaryIO, RetryingReader(location, seekable=seekable))
     return open_regular(os.path.realpath(location))
 
 
-def retried(what: str, call: Callable[[], T]) -> T:
-    """The value of `call()`, tried again with growing pauses while it fails for passing reasons.
+def retry_remote(what: str, call: Callable[[], T]) -> T:
+    """Return `call()`, retried with growing pauses while it fails with transient errors.
 
-    A reason that does not pass is raised as it is (an HTTP status as an OSError); UserError after MAX_TRIES.
+    Any other error is raised unchanged (an HTTP status as an OSError). UnfinishedError after MAX_TRIES.
     """
     for tries in range(1, MAX_TRIES + 1):
         try:
@@ -78,7 +78,7 @@ def retried(what: str, call: Callable[[], T]) -> T:
         except Exception as error:
             if not is_transient(error):
                 status = getattr(error, "status", None)
-                if isinstance(status, int):  # aiohttp's, which is no OSError
+                if isinstance(status, int):  # aiohttp's error, which is no OSError
                     number = errno.EACCES if status in (401, 403) else errno.EIO
                     raise OSError(number, f"HTTP status {status}") from error
                 raise
@@ -92,7 +92,7 @@ def retried(what: str, call: Callable[[], T]) -> T:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again may help: a broken connection, a time-out, a server that is overloaded or down."""
+    """Return whether a retry may help: a broken connection, a time-out, a server that is overloaded or down."""
     if isinstance(error, UserError | FileNotFoundError | PermissionError | IsADirectoryError):
         return False
     status = getattr(error, "status", None)  # aiohttp.ClientResponseError
@@ -104,9 +104,9 @@ def is_transient(error: Exception) -> bool:
 
 
 class RetryingReader(io.RawIOBase):
-    """A remote file that is opened again, at the same place, when the connection breaks.
+    """A remote file that is reopened at the same position when the connection breaks.
 
-    A server that does not serve ranges is read from the beginning again and up to that place.
+    From a server without range requests, the file is read again from the beginning up to that position.
     """
 
     def __init__(self, url: str, *, seekable: bool) -> None:
@@ -128,14 +128,14 @@ class RetryingReader(io.RawIOBase):
         if not self._seekable:
             raise io.UnsupportedOperation("seek")
         if whence == os.SEEK_END:
-            offset += retried(self._url, lambda: int(self._opened().size))
+            offset += retry_remote(self._url, lambda: int(self._open().size))
         elif whence == os.SEEK_CUR:
             offset += self._position
         self._position = offset
         return offset
 
     def readinto(self, buffer: Any) -> int:
-        data = retried(self._url, lambda: self._read(len(buffer)))
+        data = retry_remote(self._url, lambda: self._read(len(buffer)))
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -146,7 +146,7 @@ class RetryingReader(io.RawIOBase):
 
     def _read(self, num_bytes: int) -> bytes:
         try:
-            file = self._opened()
+            file = self._open()
             if self._seekable and file.tell() != self._position:
                 file.seek(self._position)
             return cast(bytes, file.read(num_bytes))
@@ -154,7 +154,7 @@ class RetryingReader(io.RawIOBase):
             self._drop()
             raise
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._file is None:
             system, path = filesystem(self._url)
             if self._seekable:
@@ -169,7 +169,7 @@ class RetryingReader(io.RawIOBase):
         while num_bytes > 0:
             data = self._file.read(min(num_bytes, 1 << 20))
             if not data:
-                raise OSError(errno.EIO, "shorter than when it was read before", self._url)
+                raise OSError(errno.EIO, "shorter than at the first read", self._url)
             num_bytes -= len(data)
 
     def _drop(self) -> None:

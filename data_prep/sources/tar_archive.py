@@ -1,4 +1,4 @@
-"""Tar archives, plain or compressed, and single compressed texts."""
+"""Readers of tar archives, plain or compressed, and of single compressed texts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from data_prep.sources.units import printable_bytes
 
 @dataclass(frozen=True, slots=True)
 class TarReader:
-    """The members of a tar that begin in a part's chunks."""
+    """The reader of the members of a tar that begin in a part's chunks."""
 
     file: SourceFile
     codec: Codec | None
@@ -35,10 +35,10 @@ class TarReader:
             yield from self._members(limits)
         except StreamEnd as end:
             if self.part.owns(end.offset):
-                yield self.names.ended(Rejection(end.rule, float(end.offset), end.reason))
+                yield self.names.end_row(Rejection(end.rule, float(end.offset), end.reason))
         except OSError as error:
-            # Each part reads for itself: nobody else tells what this one could not see.
-            yield self.names.ended(unreadable(error), self.part.number)
+            # Each part reads the file separately, so no other part reports what this one could not read.
+            yield self.names.end_row(unreadable(error), self.part.number)
 
     def _members(self, limits: ReadLimits) -> Iterator[RawFile]:
         skips = self.codec is None and self.file.seekable and self.file.num_bytes is not None
@@ -53,7 +53,7 @@ class TarReader:
                 if member.kind != "folder" and self.part.owns(member.offset):
                     yield self._file(member, stream, limits)
             if self.codec is not None:
-                stream.skip(limits.max_archive_bytes)  # so that a stream cut behind the tar's end is told
+                stream.skip(limits.max_archive_bytes)  # to detect a stream that is cut after the tar's end
 
     def _file(self, member: TarMember, stream: ByteStream, limits: ReadLimits) -> RawFile:
         name = printable_bytes(member.name)
@@ -71,7 +71,7 @@ class TarReader:
             except OSError as error:
                 if not isinstance(stream, SeekableStream):
                     raise
-                rejection = unreadable(error)  # the next member lies where this one's header says
+                rejection = unreadable(error)  # the next member can still be found by this one's header
             if data is not None and len(data) < member.num_bytes:
                 raise StreamEnd("truncated", "the tar ends inside a member", offset)
         rejection = rejection or limits.size_rejection(member.num_bytes)
@@ -80,7 +80,7 @@ class TarReader:
 
 @dataclass(frozen=True, slots=True)
 class CompressedText:
-    """A .gz, .bz2, .xz or .zst that holds one text."""
+    """The reader of a .gz, .bz2, .xz or .zst file with one text."""
 
     file: SourceFile
     codec: Codec
@@ -99,7 +99,7 @@ class CompressedText:
             rejection = Rejection(end.rule, float(end.offset), end.reason)
         except OSError as error:
             rejection = unreadable(error)
-        is_whole = rejection is None and limits.wants(self.names.stem, num_bytes)
-        data = b"".join(parts) if is_whole else None
+        is_complete = rejection is None and limits.wants(self.names.stem, num_bytes)
+        data = b"".join(parts) if is_complete else None
         rejection = rejection or limits.size_rejection(num_bytes)
         yield self.names.file(self.names.stem, 0, num_bytes, data, rejection)

@@ -1,6 +1,6 @@
-"""The members of a tar stream: ustar, GNU and pax headers, every length bounded.
+"""Parsing of a tar stream's ustar, GNU and pax headers, with bounds on every length.
 
-tarfile is not used because it reads whatever length a pax header claims into memory.
+tarfile is not used because it reads any length that a pax header claims into memory.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SPECIAL = {b"3": "character device", b"4": "block device", b"6": "FIFO"}
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """`offset` is its first header's; `detail` is a link's target or says which special file it is."""
+    """A member; `offset` is that of its first header, `detail` a link's target or the kind of special file."""
 
     name: bytes
     kind: Kind
@@ -35,7 +35,7 @@ class TarMember:
 
 @dataclass(slots=True)
 class _Extended:
-    """What the headers before a member's own say of it."""
+    """Values from the headers before a member's own header."""
 
     name: bytes | None = None
     target: bytes | None = None
@@ -44,9 +44,9 @@ class _Extended:
 
 
 def tar_members(stream: ByteStream) -> Iterator[TarMember]:
-    """Members in order. Between two of them the caller may take the member's bytes from `stream`.
+    """Yield members in order; after each, the caller may read the member's bytes from `stream`.
 
-    Raises StreamEnd (`truncated`) where the tar ends without its end mark or is damaged.
+    StreamEnd (`truncated`) when the tar ends without its end mark or is damaged.
     """
     extended, start = _Extended(), stream.offset
     while True:
@@ -59,7 +59,7 @@ def tar_members(stream: ByteStream) -> Iterator[TarMember]:
         size = _checked_size(header, offset)
         kind = header[156:157]
         if kind in b"LKxgXN" and kind:
-            body = _body(stream, size, offset)
+            body = _read_body(stream, size, offset)
             if kind == b"L":
                 extended.name = body.split(b"\0", 1)[0]
             elif kind == b"K":
@@ -72,7 +72,7 @@ def tar_members(stream: ByteStream) -> Iterator[TarMember]:
         if extended.num_bytes is not None:
             size = extended.num_bytes
         member = _member(header, extended, start, size)
-        # Links and devices have no data, whatever size they give.
+        # Links and devices have no data, whatever size they claim.
         data_bytes = 0 if kind in _WITHOUT_DATA else size
         end = stream.offset + _padded(data_bytes)
         yield member
@@ -104,19 +104,19 @@ def _name(header: bytes) -> bytes:
 
 def _checked_size(header: bytes, offset: int) -> int:
     try:
-        told = int(header[148:156].strip(b" \0") or b"0", 8)
+        checksum = int(header[148:156].strip(b" \0") or b"0", 8)
         size = _number(header[124:136])
     except ValueError:
-        told, size = -1, -1
+        checksum, size = -1, -1
     # The checksum is of the header with blanks in the checksum's place.
     total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    if size < 0 or (told != total and told != _signed_sum(header, total)):
+    if size < 0 or (checksum != total and checksum != _signed_sum(header, total)):
         raise StreamEnd("truncated", "this is no tar header", offset)
     return size
 
 
 def _signed_sum(header: bytes, total: int) -> int:
-    """As some old programs summed, which took bytes for signed numbers."""
+    """Return the checksum of some old programs, which summed signed bytes."""
     return total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
@@ -130,7 +130,7 @@ def _padded(num_bytes: int) -> int:
     return -(-num_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-def _body(stream: ByteStream, size: int, offset: int) -> bytes:
+def _read_body(stream: ByteStream, size: int, offset: int) -> bytes:
     if size > _MAX_HEADER_BYTES:
         raise StreamEnd("truncated", f"a header claims {size} bytes", offset)
     body = stream.take(_padded(size))

@@ -1,11 +1,11 @@
-"""Code that a repository carries but did not write, by its path: other projects' code and what builds leave behind.
+"""Vendored code, found by its path: other projects' code in a repository, and build outputs.
 
-The names are those of github-linguist's `lib/linguist/vendor.yml` (9.6.0, commit b45dbe9) that stand for such code.
-Left out are the ones that linguist keeps out of its language statistics although the repository wrote them (tests'
-fixtures, `testdata`, `.github`, `.vscode`, `Vagrantfile`, `Jenkinsfile`, `fabfile.py`, `*.d.ts`, git's own files), and
-ordinary names of one's own code (`cache/`, `env/`, `effects.js`, `controls.js`, `*import.css`). Added are virtual
-environments, folders of Python's and Node's tools, `_vendor`, and `build`, which linguist does not know. `build` and
-`dist` count at a repository's root only: further down they are packages of one's own (`src/build`, `cmd/dist`).
+The names are those of github-linguist's `lib/linguist/vendor.yml` (9.6.0, commit b45dbe9) that mean such code.
+Left out are names that linguist excludes from its language statistics although the repository's authors wrote the
+files (test fixtures, `testdata`, `.github`, `.vscode`, `Vagrantfile`, `Jenkinsfile`, `fabfile.py`, `*.d.ts`, git's own
+files), and ordinary names of a project's own code (`cache/`, `env/`, `effects.js`, `controls.js`, `*import.css`). Added
+are virtual environments, folders of Python's and Node's tools, `_vendor`, and `build`, which linguist lacks. `build`
+and `dist` count at a repository's root only: further down they are a project's own packages (`src/build`, `cmd/dist`).
 """
 
 import re
@@ -16,30 +16,30 @@ NO_REPOSITORIES = frozenset(
     "node_modules bower_components jspm_packages web_modules xvba_modules"
     " site-packages dist-packages .venv .virtualenv .tox .nox .eggs __pypackages__".split()
 )
-"""A file below a folder of such a name is vendored, and nobody calls a repository so."""
+"""Folders whose files are vendored, with names that no repository has."""
 FOLDERS = NO_REPOSITORIES | frozenset(
-    # Dependencies, as people call them.
+    # Usual names for dependencies.
     "vendor vendors Vendor Vendors vendored _vendor _vendored extern external externals Extern External Externals"
     " third_party third-party thirdparty Third_Party Third-Party ThirdParty Thirdparty"
     " 3rd_party 3rd-party 3rdparty 3rd_Party 3rd-Party 3rdParty".split()
 )
-"""A file below a folder of such a name, within a repository, is vendored."""
+"""Folders whose files are vendored within a repository."""
 PROJECT_MARKS = frozenset(
     ".git .hg .svn pyproject.toml setup.py setup.cfg package.json Cargo.toml go.mod pom.xml build.gradle"
     " build.gradle.kts build.sbt composer.json Gemfile Makefile makefile GNUmakefile CMakeLists.txt configure.ac"
     " meson.build BUILD.bazel WORKSPACE MODULE.bazel".split()
 )
-"""A folder that has one of these is a project's own."""
+"""Files and folders that mark a folder as a project."""
 
 _IN_REPOSITORIES = frozenset(
-    # Libraries that are copied whole. A repository itself may well be called so.
+    # Libraries that are usually copied completely. A repository itself may have such a name.
     "ace-builds MathJax bootstrap-datepicker admin_media font-awesome fontawesome puphpet .google_apis Sparkle"
     " extjs tiny_mce Carthage flow-typed Crashlytics.framework Fabric.framework BuddyBuildSDK.framework"
     " Realm.framework RealmSwift.framework".split()
 )
-# Further down they are often packages of one's own.
+# Further down these are often a project's own packages.
 _AT_ROOT = frozenset({"deps", "dependencies", "Dependencies", "debian"})
-# What builds and virtual environments leave at a repository's root, unless it is a package.
+# Build outputs and virtual environments at a repository's root, unless the folder is a package.
 _AT_ROOT_BUT_PACKAGES = frozenset({"build", "dist", "venv", "virtualenv"})
 _BELOW = {
     folder: re.compile(below)
@@ -57,7 +57,7 @@ _BELOW = {
 _FILES = tuple(
     re.compile(pattern)
     for pattern in (
-        # Scripts of build tools of which every repository has its copy.
+        # Scripts of build tools that are copied into repositories.
         r"configure|config\.(guess|sub)|aclocal\.m4|libtool\.m4|lt(options|sugar|version|~obsolete)\.m4",
         r"(gradlew|mvnw|activator)(\.bat|\.cmd)?|waf|rebar|erlang\.mk|_esy|run\.n|cpplint\.py|\.indent\.pro",
         r"dotnet-install\.(ps1|sh)",
@@ -81,7 +81,7 @@ _ANY_FILE = re.compile("|".join(pattern.pattern for pattern in _FILES))
 
 
 class Neighbours:
-    """What lies beside files, as far as it tells whose they are: shown every path of a listing, asked about folders.
+    """Collects, from every path of a listing, which folders are environments, projects or packages.
 
     Paths are relative, with slashes; the listing's own folder is "".
     """
@@ -91,10 +91,10 @@ class Neighbours:
         self._projects: set[str] = set()
         self._packages: set[str] = set()
         for path in paths:
-            self.see(path)
+            self.add(path)
 
-    def see(self, path: str) -> None:
-        """Every file, and folders that are not entered."""
+    def add(self, path: str) -> None:
+        """Add a path: every file, and every folder that is not entered."""
         folder, _, name = path.rpartition("/")
         if name == "pyvenv.cfg":
             self._environments.add(folder)
@@ -105,36 +105,38 @@ class Neighbours:
                 self._packages.add(folder)
 
     def is_environment(self, folder: str) -> bool:
-        """Whether it is a virtual environment, and not a project that was made one in place."""
+        """Return whether the folder is a virtual environment, and not a project with one in the same folder."""
         return folder in self._environments and folder not in self._projects
 
     def is_project(self, folder: str) -> bool:
+        """Return whether the folder has a project's mark."""
         return folder in self._projects
 
     def is_package(self, folder: str) -> bool:
-        """Of Python or Go; asked about folders that are called as what builds leave behind."""
+        """Return whether a folder with the name of a build output is a package of Python or Go."""
         return folder in self._packages
 
 
 def vendored_by(path: str, neighbours: Neighbours, is_below_repositories: bool = False) -> str | None:
-    """What tells that the file at `path` is vendored: a folder, with a slash behind it, the mark of an environment, or
-    the pattern that fits the file's name; None if nothing does.
+    """Return the sign that the file at `path` is vendored, None if it is not.
 
-    `path` begins in its repository, or, `is_below_repositories`, with the folder that is one, whose name is no reason.
+    The sign is a folder, with a slash at its end, the mark of an environment, or the pattern that matches the file's
+    name. `path` is relative to its repository or, with `is_below_repositories`, begins with the repository's folder,
+    whose name does not count.
     """
     *folders, name = path.split("/")
     root = 1 if is_below_repositories else 0
     for depth, folder in enumerate(folders):
-        whole = "/".join(folders[: depth + 1])
+        prefix = "/".join(folders[: depth + 1])
         if folder in NO_REPOSITORIES:
             return f"{folder}/"
-        if neighbours.is_environment(whole):
+        if neighbours.is_environment(prefix):
             return f"{folder}/pyvenv.cfg"
         if depth < root:
             continue
         if folder in FOLDERS or folder in _IN_REPOSITORIES or (depth == root and folder in _AT_ROOT):
             return f"{folder}/"
-        if depth == root and folder in _AT_ROOT_BUT_PACKAGES and not neighbours.is_package(whole):
+        if depth == root and folder in _AT_ROOT_BUT_PACKAGES and not neighbours.is_package(prefix):
             return f"{folder}/"
         below = _BELOW.get(folder)
         if below is not None:

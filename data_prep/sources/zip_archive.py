@@ -1,4 +1,4 @@
-"""Zip archives, read member by member at the places their central directory gives."""
+"""Readers of zip archives, member by member at the offsets of their central directory."""
 
 import io
 import stat
@@ -23,7 +23,7 @@ _BUFFER_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 16
 _STORED, _DEFLATED, _BZIP2, _LZMA, _ZSTD, _XZ = 0, 8, 12, 14, 93, 95
 _READ_METHODS = frozenset({_STORED, _DEFLATED, _BZIP2, _ZSTD, _XZ})
-# What zipfile raises at bytes that are no central directory.
+# Exceptions that zipfile raises for an invalid central directory.
 _DIRECTORY_ERRORS = (
     zipfile.BadZipFile,
     struct.error,
@@ -36,7 +36,7 @@ _DIRECTORY_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """One entry of the central directory. `total_bytes`: it and all before it, unpacked."""
+    """An entry of the central directory. `total_bytes`: the unpacked bytes of it and all entries before it."""
 
     name: str
     offset: int
@@ -50,12 +50,12 @@ class ZipMember:
 
 
 class NoDirectory(Exception):
-    """A zip without a central directory: cut, damaged, or none at all."""
+    """A file has no central directory: it is truncated, damaged, or no zip."""
 
 
 def zip_members(file: SourceFile) -> list[ZipMember]:
-    """The files of the central directory in the order of their places; raises NoDirectory, OSError."""
-    with file.open_whole() as opened:
+    """Return the files of the central directory in the order of their offsets. NoDirectory, OSError."""
+    with file.open_seekable() as opened:
         try:
             with zipfile.ZipFile(opened) as archive:
                 infos = archive.infolist()
@@ -85,14 +85,14 @@ def zip_members(file: SourceFile) -> list[ZipMember]:
 
 
 def zip_runs(members: list[ZipMember]) -> Iterator[tuple[ZipMember, ...]]:
-    """Consecutive members of about a unit's bytes."""
+    """Yield runs of consecutive members of about UNIT_BYTES."""
     for run in cut_runs([member.packed_bytes for member in members]):
         yield tuple(members[run])
 
 
 @dataclass(frozen=True, slots=True)
 class ZipReader:
-    """A run of members."""
+    """The reader of a run of members."""
 
     file: SourceFile
     names: MemberNames
@@ -100,7 +100,7 @@ class ZipReader:
 
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         try:
-            opened = self.file.open_whole()
+            opened = self.file.open_seekable()
         except OSError as error:
             for member in self.members:
                 yield self._row(member, unreadable(error))
@@ -108,7 +108,7 @@ class ZipReader:
         with opened:
             for member in self.members:
                 try:
-                    data, rejection = self.contents(opened, member, limits)
+                    data, rejection = self.read_contents(opened, member, limits)
                 except OSError as error:
                     data, rejection = None, unreadable(error)
                 yield self._row(member, rejection, data)
@@ -116,10 +116,10 @@ class ZipReader:
     def _row(self, member: ZipMember, rejection: Rejection | None, data: bytes | None = None) -> RawFile:
         return self.names.file(member.name, member.offset, member.num_bytes, data, rejection)
 
-    def contents(
+    def read_contents(
         self, opened: BinaryIO, member: ZipMember, limits: ReadLimits
     ) -> tuple[bytes | None, Rejection | None]:
-        """A member's bytes, why it is dropped, or both; raises OSError."""
+        """Return a member's bytes, its rejection, or both. OSError when it cannot be read."""
         data, rejection = None, self._rejection(member, limits)
         if (
             rejection is None
@@ -130,9 +130,9 @@ class ZipReader:
         return data, rejection or limits.size_rejection(member.num_bytes)
 
     def _rejection(self, member: ZipMember, limits: ReadLimits) -> Rejection | None:
-        """What the directory alone tells, but the size."""
+        """Return the rejection that follows from the directory, except that of the size."""
         if not limits.allows_unpacked(self.file.num_bytes or 0, member.total_bytes):
-            reason = f"an archive of {self.file.num_bytes} bytes that claims to unpack to more than allowed"
+            reason = f"an archive of {self.file.num_bytes} bytes claims to unpack to more than allowed"
             return Rejection("bomb", float(member.total_bytes), reason)
         if member.is_link:
             return Rejection("link")
@@ -144,8 +144,8 @@ class ZipReader:
 
 
 def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Rejection | None]:
-    """A member's bytes, or why there are none. Never unpacks more than the directory's size and a piece."""
-    # A damaged directory may name places before the file's beginning.
+    """Return a member's bytes, or a rejection. Unpacks at most the size in the directory and one piece."""
+    # A damaged directory may have offsets before the file's beginning.
     file.seek(max(0, member.offset))
     header = file.read(_LOCAL_HEADER.size) if member.offset >= 0 else b""
     if len(header) < _LOCAL_HEADER.size or header[:4] != _LOCAL_MAGIC:
@@ -153,7 +153,7 @@ def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Reject
     *_, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
     file.seek(name_bytes + extra_bytes, io.SEEK_CUR)
     try:
-        data = _unpacked(file, member)
+        data = _unpack(file, member)
     except (zlib.error, ValueError, EOFError, ArithmeticError, _lzma_error(), _zstd_error()) as error:
         return None, Rejection("truncated", float(member.offset), first_line(error))
     except OSError as error:
@@ -168,13 +168,13 @@ def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Reject
     return data, None
 
 
-def _unpacked(file: BinaryIO, member: ZipMember) -> bytes:
+def _unpack(file: BinaryIO, member: ZipMember) -> bytes:
     if member.method == _STORED:
         return file.read(member.num_bytes)
     decoder = _decoder(member.method)
     parts, num_bytes, left_bytes = [], 0, member.packed_bytes
     while left_bytes > 0 and not decoder.eof and num_bytes <= member.num_bytes:
-        # zstd cannot be told how much to unpack at once, see `decompress`.
+        # zstd has no limit on how much it unpacks at once, see `decompress`.
         data = file.read(min(left_bytes, 1 << 10 if member.method == _ZSTD else _PIECE_BYTES))
         if not data:
             break

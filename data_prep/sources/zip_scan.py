@@ -1,4 +1,4 @@
-"""A zip whose central directory is lost: what can be found by walking its members from the beginning."""
+"""The reader of a zip without its central directory: members are found one after the other from the beginning."""
 
 import struct
 import zlib
@@ -22,12 +22,12 @@ _MAX_32 = 0xFFFFFFFF
 
 
 class _Broken(Exception):
-    """The walk cannot go on."""
+    """The scan cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZipScan:
-    """Members up to the first place that cannot be made sense of, then one row for that place."""
+    """Reads members up to the first invalid position, and yields one row for that position."""
 
     file: SourceFile
     names: MemberNames
@@ -36,29 +36,29 @@ class ZipScan:
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         position = total_bytes = 0
         try:
-            with self.file.open_whole() as file:
+            with self.file.open_seekable() as file:
                 while (found := _member_at(file, position, total_bytes, limits)) is not None:
                     member, position = found
                     total_bytes = member.total_bytes
                     yield from self._file(file, member, limits)
         except _Broken as error:
-            yield self.names.ended(Rejection("truncated", float(position), f"{self.reason}; {error}"))
+            yield self.names.end_row(Rejection("truncated", float(position), f"{self.reason}; {error}"))
         except OSError as error:
-            yield self.names.ended(unreadable(error))
+            yield self.names.end_row(unreadable(error))
         else:
-            yield self.names.ended(Rejection("truncated", float(position), self.reason))
+            yield self.names.end_row(Rejection("truncated", float(position), self.reason))
 
     def _file(self, file: BinaryIO, member: ZipMember, limits: ReadLimits) -> Iterator[RawFile]:
         if member.name.endswith("/"):
             return
-        data, rejection = ZipReader(self.file, self.names, ()).contents(file, member, limits)
+        data, rejection = ZipReader(self.file, self.names, ()).read_contents(file, member, limits)
         yield self.names.file(member.name, member.offset, member.num_bytes, data, rejection)
 
 
 def _member_at(
     file: BinaryIO, position: int, total_bytes: int, limits: ReadLimits
 ) -> tuple[ZipMember, int] | None:
-    """The member at `position` and where the next one begins; None where the members end."""
+    """Return the member at `position` and the position of the next; None at the end of the members."""
     file.seek(position)
     header = file.read(_LOCAL_HEADER.size)
     if header[:4] in (b"PK\1\2", b"PK\5\6"):  # the central directory, or the end
@@ -74,8 +74,8 @@ def _member_at(
     end = start + packed
     if flags & _DESCRIPTOR_FLAG and not packed:
         if method != 8:
-            raise _Broken("a member whose length stands behind it")
-        packed, size, crc = _measured(file, start, limits)
+            raise _Broken("a member whose length follows it")
+        packed, size, crc = _measure(file, start, limits)
         end = _after_descriptor(file, start + packed)
     else:
         file.seek(max(start, end - 1))
@@ -85,8 +85,8 @@ def _member_at(
     return ZipMember(name, position, packed, size, total_bytes, method, crc, bool(flags & 1), False), end
 
 
-def _measured(file: BinaryIO, start: int, limits: ReadLimits) -> tuple[int, int, int]:
-    """Packed and unpacked bytes and CRC-32 of deflated data that tells none of them."""
+def _measure(file: BinaryIO, start: int, limits: ReadLimits) -> tuple[int, int, int]:
+    """Return the packed and unpacked bytes and the CRC-32 of deflated data whose header has none of them."""
     file.seek(start)
     decoder = zlib.decompressobj(-15)
     packed_bytes = num_bytes = crc = 0
@@ -110,7 +110,10 @@ def _measured(file: BinaryIO, start: int, limits: ReadLimits) -> tuple[int, int,
 
 
 def _after_descriptor(file: BinaryIO, position: int) -> int:
-    """Descriptors come with or without their magic, with lengths of 4 or 8 bytes: the next header tells."""
+    """Return the position after a descriptor.
+
+    Descriptors have a magic number or not, and lengths of 4 or 8 bytes; the header that follows decides.
+    """
     file.seek(position)
     data = file.read(28)
     for num_bytes in (16, 12, 24, 20):

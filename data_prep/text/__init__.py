@@ -1,1 +1,1 @@
-"""Text and language of a file."""
+"""Text, language and licence of a file."""

@@ -1,4 +1,4 @@
-"""What the first kilobytes say of a language where the name leaves a choice."""
+"""Languages by the first kilobytes of a file, where its name allows several."""
 
 import re
 from collections.abc import Callable
@@ -71,7 +71,7 @@ _GLSL = re.compile(
 )
 _FORTH = re.compile(rb"^(?:: |\\ )", re.M)
 _TYPESCRIPT_XML = re.compile(rb"\A\s*(?:<\?xml|<!DOCTYPE TS|<TS\b)")
-# Nothing here may match in two ways: a file of line ends would take forever.
+# No text may match this in two ways: backtracking in a file of line ends would take for ever.
 _ROFF = re.compile(rb"\A(?:[.'\\]\\?\"[^\n]*\n|\.?[ \t]*\n)*[.'](?:TH|Dd|SH|so|de|ds|if|ie|nr|mso)\b")
 _PHP = re.compile(rb"<\?(?:php|=)")
 _PASCAL = re.compile(
@@ -88,11 +88,11 @@ _RUST = re.compile(rb"^[ \t]*(?:pub\s|use\s|fn\s|mod\s|impl\b|struct\s|#!?\[|ext
 
 
 def _header(data: bytes) -> str:
-    """C, C++ and Objective-C share .h."""
+    """Return C, C++ or Objective-C, which share .h."""
     code = _NOT_CODE.sub(b" ", data)
     if _OBJECTIVE_C.search(code):
         return "Objective-C"
-    # What C headers do for C++'s sake stands in front of no C++ proper.
+    # C headers use `extern "C"` for the sake of C++, so it is no sign of C++.
     return "C++" if _CPP.search(_EXTERN_C.sub(b"", code)) else "C"
 
 
@@ -194,7 +194,7 @@ _MARKUP: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 
 def by_shebang(data: bytes) -> str | None:
-    """The interpreter's language in the first line; None without one that is known."""
+    """Return the language of the interpreter in the first line; None if there is none or it is unknown."""
     if not data.startswith(b"#!"):
         return None
     found = _SHEBANG.match(data.split(b"\n", 1)[0])
@@ -216,7 +216,7 @@ def by_shebang(data: bytes) -> str | None:
 
 
 def by_content(data: bytes) -> str | None:
-    """By shebang, an editor's mode line, or the first words of markup; None where none of them tells."""
+    """Return the language by shebang, an editor's mode line, or the first words of markup; None if none decides."""
     language = by_shebang(data)
     if language is not None:
         return language

@@ -1,6 +1,6 @@
-"""What names say of a language: extensions, whole file names, interpreters. Language names are GitHub's."""
+"""Languages by extension, full file name and interpreter. Language names are GitHub's."""
 
-# Extensions with one meaning, or with one that outweighs the others by far.
+# Extensions with one meaning, or with one that is far more common than the others.
 _EXTENSIONS = {
     "ABAP": "abap",
     "Ada": "adb ads ada",
@@ -336,10 +336,10 @@ _INTERPRETERS = {
 }
 
 
-def _inverted(table: dict[str, str]) -> dict[str, str]:
+def _invert(table: dict[str, str]) -> dict[str, str]:
     return {name: language for language, names in table.items() for name in names.split()}
 
 
-BY_EXTENSION = _inverted(_EXTENSIONS)
-BY_FILE_NAME = _inverted(_FILE_NAMES)
-BY_INTERPRETER = _inverted(_INTERPRETERS)
+BY_EXTENSION = _invert(_EXTENSIONS)
+BY_FILE_NAME = _invert(_FILE_NAMES)
+BY_INTERPRETER = _invert(_INTERPRETERS)

@@ -1,4 +1,4 @@
-"""Words by which licences are known, and the names they go by."""
+"""Phrases by which licences are recognised, and the names in use for them."""
 
 PERMISSIVE = (
     *("0BSD", "AFL-3.0", "Apache-1.1", "Apache-2.0", "Artistic-2.0", "BlueOak-1.0.0", "BSD-1-Clause"),
@@ -9,7 +9,7 @@ PERMISSIVE = (
     *("UPL-1.0", "Vim", "W3C", "WTFPL", "X11", "Xnet", "Zlib", "ZPL-2.1"),
 )
 
-# One of these stands in every header that names a licence.
+# Every header that names a licence contains one of these.
 PHRASE_HINTS = (
     b"icense",
     b"ICENSE",
@@ -21,8 +21,8 @@ PHRASE_HINTS = (
     b"ltered source",
 )
 
-# In lower case, single spaces, without comment signs and hyphens; all must stand in the text. More particular ones
-# come first: LGPL before GPL, three clauses before two.
+# In lower case, with single spaces, without comment signs and hyphens; all phrases must occur in the text. More
+# specific ones come first: LGPL before GPL, three clauses before two.
 _AGPL = b"gnu affero general public license"
 _LGPL = b"lesser general public license"
 _LIBRARY_GPL = b"library general public license"
@@ -95,7 +95,7 @@ _SHARED: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("Artistic-2.0", (b"artistic license 2.0",)),
 )
 
-# A file's header names its licence in a sentence or two.
+# Phrases of file headers, which name a licence in a sentence or two.
 HEADER_PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("AGPL-3.0-or-later", (_AGPL, _LATER)),
     ("AGPL-3.0-only", (_AGPL,)),
@@ -130,8 +130,8 @@ HEADER_PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("BSD-2-Clause", (b"2 clause bsd license",)),
 )
 
-# A licence file holds the licence itself; the licences of the GNU project name each other further down, so that
-# their titles are told apart by what only one of them says.
+# Phrases of licence files, which contain the licence itself. The licences of the GNU project name each other further
+# down, so each is recognised by its full title with the date.
 LICENCE_PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("AGPL-3.0-only", (b"gnu affero general public license version 3, 19 november 2007",)),
     ("LGPL-3.0-only", (b"gnu lesser general public license version 3, 29 june 2007",)),
@@ -153,7 +153,7 @@ LICENCE_PHRASES: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("MIT", (b"mit license", b"permission is hereby granted")),
 )
 
-# In lower case, with single spaces for punctuation; a trailing "license" is taken off before looking.
+# In lower case, with single spaces for punctuation; a trailing "license" is removed before the look-up.
 _NAMES = {
     "0BSD": "0bsd|zero clause bsd|bsd zero clause",
     "AFL-3.0": "academic free license v. 3.0|academic free 3.0|academic free license 3.0",
@@ -168,7 +168,7 @@ _NAMES = {
     "Artistic-1.0-Perl": "artistic|perl artistic|artistic 1.0 perl",
     "Artistic-1.0-Perl OR GPL-1.0-or-later": "perl|perl 5|same as perl",
     "BSD-2-Clause": "bsd 2 clause|2 clause bsd|simplified bsd|freebsd|bsd 2|bsd2|2bsd",
-    # "BSD" alone is nearly always the new one, with three clauses.
+    # "BSD" alone nearly always means the three-clause licence.
     "BSD-3-Clause": "bsd|bsd 3 clause|3 clause bsd|new bsd|modified bsd|revised bsd|bsd 3|bsd3|bsd new|bsd like"
     "|bsd style|bsd derived|bsd licence",
     "BSD-4-Clause": "bsd 4 clause|4 clause bsd|original bsd",

@@ -1,4 +1,4 @@
-"""Licences of files and repositories as SPDX expressions, and the rule that lets them in."""
+"""Licences of files and repositories as SPDX expressions, and the rule `licence`."""
 
 import re
 from functools import cache
@@ -20,7 +20,7 @@ from data_prep.text.licence_phrases import (
 )
 
 UNKNOWN_LICENCE = "unknown"
-"""Stands for a licence that is named, but that we do not know; where none is named there is None."""
+"""A licence that is named, but not recognised; None means that none is named."""
 
 _HEADER_BYTES = 4000
 _LICENCE_FILE_BYTES = 20_000
@@ -31,12 +31,12 @@ _LICENCE_NAME = re.compile(
     r"(?:[-_.](?P<which>[\w.+-]+?))?(?:\.(?:txt|md|rst|markdown|html))?",
     re.I,
 )
-# Beside them there are files of notices and of the licences of others, which need not name the project's own.
+# Files with these names contain the project's own licence; other licence files may be notices or third-party licences.
 _OWN_LICENCE_NAME = re.compile(r"(?:(?:un)?licen[sc]e|copying)(?:\.(?:txt|md|rst|markdown|html))?", re.I)
-# A link to the licence further up, or a page of documentation that shows it.
+# A link to the licence in a parent folder, or a page of documentation that includes it.
 _POINTS_UP = re.compile(rb"\.\./|include::")
-# What tools write where they were told nothing.
-_TELLS_NOTHING = frozenset({"", "unknown", "none", "noassertion"})
+# What tools write when they have no licence information.
+_NO_INFORMATION = frozenset({"", "unknown", "none", "noassertion"})
 _PROSE = frozenset({"Text", "Markdown", "reStructuredText", "HTML"})
 _WORD_BREAKS = re.compile(rb"[\s*#;/%\-\"'`]+")
 _GPL = re.compile(r"(?:gnu )?([al]?)gpl ?v?(\d(?:\.\d)?)( only|\+| ?(?:or|and) (?:later|newer|above))?")
@@ -45,11 +45,11 @@ _COMBINED = re.compile(r"\s+(?:and|or|with)\s+|[()]", re.I)
 
 
 class LicenceConfig(Config):
-    """Which licences a file may have."""
+    """The licences that a file may have."""
 
-    # SPDX identifiers; the default is the permissive ones.
+    # SPDX identifiers; the default is the permissive licences.
     allow: tuple[str, ...] = Field(default=PERMISSIVE, min_length=1)
-    # What has no licence that we can tell. "keep", because most train on code of their own, which has none; for
+    # Files without a recognised licence. "keep", because most users train on their own code, which names none; for
     # code of others "drop" is the careful choice.
     unknown: Literal["keep", "drop"] = "keep"
 
@@ -58,14 +58,15 @@ class LicenceConfig(Config):
     def _are_known(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
         for name in allow:
             if name not in PERMISSIVE and _as_expression(normalise_licence(name) or name) is None:
-                raise ValueError(f"{name!r} is no SPDX identifier")
+                raise ValueError(f"{name!r} is not an SPDX identifier")
         return allow
 
 
 def header_licence(data: bytes) -> str | None:
-    """The licence a file claims in its first 4 KB: an SPDX tag, @license, or the words of a known header.
+    """Return the licence named in a file's first 4 KB by an SPDX tag, @license, or the words of a known header.
 
-    UNKNOWN_LICENCE for an SPDX tag that names none we know. What stands behind @license is often no licence's name.
+    UNKNOWN_LICENCE for an SPDX tag that is not recognised. For @license it is None, because the words after that are
+    often not the name of a licence.
     """
     head = data[:_HEADER_BYTES]
     if not any(hint in head for hint in PHRASE_HINTS):
@@ -74,24 +75,24 @@ def header_licence(data: bytes) -> str | None:
     for pattern in (_SPDX, _AT_LICENCE):
         found = pattern.search(head)
         if found is not None:
-            told = found[1].decode("utf-8", "replace").strip(" \t\r-")
-            licence = normalise_licence(told)
+            name = found[1].decode("utf-8", "replace").strip(" \t\r-")
+            licence = normalise_licence(name)
             if licence is not None:
                 return licence
-            # Not templates and patterns that stand for a name.
-            is_named |= pattern is _SPDX and told[:1].isalnum() and told.lower() not in _TELLS_NOTHING
+            # Templates and patterns in place of a name are ignored.
+            is_named |= pattern is _SPDX and name[:1].isalnum() and name.lower() not in _NO_INFORMATION
     return _by_phrases(head, HEADER_PHRASES) or (UNKNOWN_LICENCE if is_named else None)
 
 
-def told_licence(told: str | None) -> str | None:
-    """The licence a source tells, as an SPDX expression; UNKNOWN_LICENCE for one that we do not know."""
-    if told is None or told.strip().lower() in _TELLS_NOTHING:
+def declared_licence(name: str | None) -> str | None:
+    """Return the licence that a source declares as an SPDX expression, UNKNOWN_LICENCE if it is not recognised."""
+    if name is None or name.strip().lower() in _NO_INFORMATION:
         return None
-    return normalise_licence(told) or UNKNOWN_LICENCE
+    return normalise_licence(name) or UNKNOWN_LICENCE
 
 
 def is_licence_file(path: str) -> bool:
-    """Whether a file's name says that it holds a licence: LICENSE, COPYING.LIB, LICENSE-MIT, MIT-LICENSE.txt."""
+    """Return whether a file's name is that of a licence: LICENSE, COPYING.LIB, LICENSE-MIT, MIT-LICENSE.txt."""
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2].lower()
     is_prose = extension not in BY_CHOICE and BY_EXTENSION.get(extension, "Text") in _PROSE
@@ -99,8 +100,10 @@ def is_licence_file(path: str) -> bool:
 
 
 def licence_of_file(path: str, data: bytes) -> str | None:
-    """The licence that a licence file holds, UNKNOWN_LICENCE for a text that we do not know; None for other files,
-    and for those that point to another, hold nothing or are only notices."""
+    """Return the licence in a licence file, UNKNOWN_LICENCE for a text that is not recognised.
+
+    None for other files, and for licence files that point to another, are empty or contain only notices.
+    """
     if not is_licence_file(path):
         return None
     text = data[:_LICENCE_FILE_BYTES]
@@ -111,8 +114,10 @@ def licence_of_file(path: str, data: bytes) -> str | None:
 
 
 def _by_phrases(text: bytes, phrases: tuple[tuple[str, tuple[bytes, ...]], ...]) -> str | None:
-    """The licence all of whose phrases stand in `text` and whose first phrase comes first; of several at the same
-    place the first in the table. Case, comment signs and line ends are passed over."""
+    """Return the licence all of whose phrases occur in `text` and whose first phrase comes first.
+
+    Of several at the same place, return the first in the table. Case, comment signs and line ends are ignored.
+    """
     words = _WORD_BREAKS.sub(b" ", text).lower()
     places = [
         (words.find(needed[0]), licence)
@@ -123,19 +128,24 @@ def _by_phrases(text: bytes, phrases: tuple[tuple[str, tuple[bytes, ...]], ...])
 
 
 @cache
-def normalise_licence(told: str) -> str | None:
-    """The SPDX expression for a licence as people write it: identifiers, names ("MIT License", "GPLv3+"), trove
-    classifiers, and AND, OR, WITH between them. None for what is no known licence."""
-    told = told.strip().removeprefix("License :: ").removeprefix("OSI Approved :: ").strip()
-    if not told or len(told) > 300:
+def normalise_licence(text: str) -> str | None:
+    """Return the SPDX expression for a licence as people write it, None if it is not recognised.
+
+    Identifiers, names ("MIT License", "GPLv3+"), trove classifiers, and AND, OR, WITH between them are understood.
+    """
+    text = text.strip().removeprefix("License :: ").removeprefix("OSI Approved :: ").strip()
+    if not text or len(text) > 300:
         return None
-    alias = _alias(told)
-    return alias or _as_expression(told) or _parts_normalised(told)
+    alias = _alias(text)
+    return alias or _as_expression(text) or _normalise_parts(text)
 
 
 def licence_rejection(spdx: str | None, config: LicenceConfig) -> Rejection | None:
-    """Rule `licence`, with the expression as its detail, unless `config` lets it in: of an OR one side suffices,
-    of an AND all must be allowed; an exception (WITH) only adds permissions. What is not SPDX is unknown."""
+    """Return a rejection by rule `licence`, with the expression as its detail, or None if `config` allows it.
+
+    Of an OR one side must be allowed, of an AND all; an exception (WITH) only adds permissions. A licence that is not
+    SPDX is unknown.
+    """
     licence = None if spdx is None else normalise_licence(spdx)
     if licence is None:
         return None if config.unknown == "keep" else Rejection("licence", None, spdx or "unknown")
@@ -147,28 +157,28 @@ def _is_allowed(licence: str, allow: tuple[str, ...]) -> bool:
     licensing = _licensing()
     allowed = {normalise_licence(name) or name for name in allow}
 
-    def holds(node: Any) -> bool:
+    def is_node_allowed(node: Any) -> bool:
         if isinstance(node, licensing.OR):
-            return any(map(holds, node.args))
+            return any(map(is_node_allowed, node.args))
         if isinstance(node, licensing.AND):
-            return all(map(holds, node.args))
+            return all(map(is_node_allowed, node.args))
         if isinstance(node, LicenseWithExceptionSymbol):
             return node.render() in allowed or node.license_symbol.key in allowed
         return node.key in allowed
 
-    return holds(licensing.parse(licence))
+    return is_node_allowed(licensing.parse(licence))
 
 
-def _as_expression(told: str) -> str | None:
+def _as_expression(text: str) -> str | None:
     try:
-        return str(_licensing().parse(told, validate=True, strict=True).render())
+        return str(_licensing().parse(text, validate=True, strict=True).render())
     except Exception:
-        # Nonsense from a corpus: besides its own errors, the parser raises whatever its stack runs into.
+        # On arbitrary text from a corpus the parser raises, besides its own errors, whatever its internals fail with.
         return None
 
 
-def _alias(told: str) -> str | None:
-    plain = _PUNCTUATION.sub(" ", told.lower()).replace("licence", "license").strip()
+def _alias(text: str) -> str | None:
+    plain = _PUNCTUATION.sub(" ", text.lower()).replace("licence", "license").strip()
     plain = plain.removeprefix("the ").removesuffix(".")
     for shorter in (
         plain,
@@ -185,13 +195,13 @@ def _alias(told: str) -> str | None:
     return f"{gpl[1].upper()}GPL-{number}-{'or-later' if later else 'only'}"
 
 
-def _parts_normalised(told: str) -> str | None:
-    """Expressions whose parts are names rather than identifiers; lists with "," ";" "/" mean a choice."""
-    if not _COMBINED.search(told):
-        parts = [part for part in re.split(r"\s*[;,/|&]\s*", told) if part]
+def _normalise_parts(text: str) -> str | None:
+    """Normalise an expression of names rather than identifiers; lists with "," ";" "/" mean a choice."""
+    if not _COMBINED.search(text):
+        parts = [part for part in re.split(r"\s*[;,/|&]\s*", text) if part]
         known = [normalise_licence(part) for part in parts] if len(parts) > 1 else []
-        return _joined(known)
-    pieces = re.split(r"(\s+(?:and|or|with)\s+|[()])", told, flags=re.I)
+        return _join_choices(known)
+    pieces = re.split(r"(\s+(?:and|or|with)\s+|[()])", text, flags=re.I)
     known_pieces = []
     for piece in pieces:
         word = piece.strip().upper()
@@ -204,9 +214,9 @@ def _parts_normalised(told: str) -> str | None:
     return _as_expression(" ".join(known_pieces))
 
 
-def _joined(licences: list[str | None]) -> str | None:
+def _join_choices(licences: list[str | None]) -> str | None:
     known = list(dict.fromkeys(licence for licence in licences if licence is not None))
-    # Of a list of which we do not know every item nothing is certain.
+    # With an unrecognised item, nothing is certain about the list.
     if not known or len(known) < len(set(licences)):
         return None
     return " OR ".join(f"({licence})" if " AND " in licence else licence for licence in known)

@@ -1,1 +1,1 @@
-"""Training tokenizers of both kinds and encoding with them; `data_prep.tokenizer` is the way in."""
+"""Training of tokenizers of both kinds and encoding with them; the public interface is `data_prep.tokenizer`."""

@@ -1,4 +1,4 @@
-"""Two encoders of the same byte-level BPE: the plain one, and a fast one that must agree with it."""
+"""Two encoders of the same byte-level BPE: a reference encoder, and a fast one that must agree with it."""
 
 import json
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from tokenizers import Tokenizer
 
 from data_prep.tokenizers.encoding import EncodedBatch, join
 
-# gigatoken remembers every piece it has met. It is made anew after this much text, so that memory stays flat.
-_FORGET_AFTER_BYTES = 64 << 20
+# gigatoken caches every piece that it has encoded. It is recreated after this much text to bound the memory.
+_RESET_AFTER_BYTES = 64 << 20
 # Entries of the plain encoder's cache of words.
 _PLAIN_CACHE_WORDS = 10_000
 
 
 class PlainEncoder:
-    """Hugging Face tokenizers: slow, and by definition right."""
+    """Hugging Face tokenizers: slow, and the reference."""
 
     name = "tokenizers"
 
@@ -27,8 +27,8 @@ class PlainEncoder:
         self._tokenizer.model._resize_cache(_PLAIN_CACHE_WORDS)
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8."""
-        # One by one: a batch would be spread over all cores, which other workers use.
+        """Return the ids of each text, which must be valid UTF-8."""
+        # One by one, because a batch would use all cores, which other workers need.
         encode = self._tokenizer.encode
         return join(
             [np.array(encode(text.decode(), add_special_tokens=False).ids, np.uint32) for text in texts]
@@ -36,7 +36,7 @@ class PlainEncoder:
 
 
 class FastEncoder:
-    """gigatoken on the content of a `tokenizer.json`, without its special tokens: it would find them in text."""
+    """gigatoken on the content of a `tokenizer.json`, without its special tokens, which it would find in text."""
 
     name = "gigatoken"
 
@@ -48,10 +48,10 @@ class FastEncoder:
         self._encoder = gigatoken.Tokenizer.from_json(self._content)
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8."""
-        if self._num_bytes > _FORGET_AFTER_BYTES:
+        """Return the ids of each text, which must be valid UTF-8."""
+        if self._num_bytes > _RESET_AFTER_BYTES:
             self._encoder = gigatoken.Tokenizer.from_json(self._content)
             self._num_bytes = 0
         self._num_bytes += sum(map(len, texts))
-        # Not its call for a batch, which is no faster and keeps a memory of pieces of its own.
+        # Not its batch call, which is no faster and has a separate cache.
         return join([self._encoder.encode(text) for text in texts])

@@ -1,4 +1,4 @@
-"""A Hugging Face `tokenizer.json`, opened."""
+"""Loading of a Hugging Face `tokenizer.json`."""
 
 from tokenizers import Tokenizer, pre_tokenizers
 
@@ -9,7 +9,10 @@ from data_prep.tokenizers.verified import VerifiedEncoder
 
 
 def open_bpe(content: str) -> OpenedTokenizer:
-    """Raises ForeignTokenizer when the special tokens are not permcode's; Exception when it cannot be parsed."""
+    """Load the content of a `tokenizer.json`.
+
+    ForeignTokenizer when the special tokens are not permcode's; any other exception when it cannot be parsed.
+    """
     tokenizer = Tokenizer.from_str(content)
     tokens: list[str] = [tokenizer.id_to_token(i) or "" for i in range(tokenizer.get_vocab_size())]
     if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
@@ -24,7 +27,7 @@ def open_bpe(content: str) -> OpenedTokenizer:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """The byte that each character of the byte-level alphabet stands for."""
+    """Return the byte of each character of the byte-level alphabet."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}

@@ -1,4 +1,4 @@
-"""Train byte-level BPE."""
+"""Training of byte-level BPE."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ from data_prep.tokenizers.splits import ENCODING_SPLITS, pre_tokenizer, training
 
 
 def train_bpe(texts: Iterable[str], config: TokenizerConfig) -> bytes:
-    """The content of a Hugging Face `tokenizer.json`, special tokens first.
+    """Train on `texts` and return the content of a Hugging Face `tokenizer.json`, special tokens first.
 
-    The vocabulary is smaller than `vocab_size` when the texts have no more pairs to merge.
+    The vocabulary is smaller than `vocab_size` if the texts have no more pairs to merge.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer((training_split(config),))

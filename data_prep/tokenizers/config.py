@@ -1,4 +1,4 @@
-"""What the tokenizer can be told."""
+"""Configuration of the tokenizer."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from cluster.config import Config
 from data_prep.documents import SPECIAL_TOKENS
 
-# A vocabulary holds the special tokens and one token per byte before it holds anything learned.
+# A vocabulary contains the special tokens and one token per byte before any learned token.
 MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) + 256
 
 # SentencePiece also needs room for tabs and for the most frequent characters.
@@ -19,14 +19,14 @@ TokenizerKind = Literal["bpe", "sentencepiece_unigram", "sentencepiece_bpe"]
 class TokenizerConfig(Config):
     """A tokenizer of code, trained on `sample_bytes` of the train split.
 
-    The rules hold for both kinds, as rules on what a learned token may be:
+    These rules restrict the learned tokens of both kinds:
     - `digits`: one digit, or up to three;
-    - `punctuation`: "separate" keeps signs but the underscore apart from words: what is completed often ends with
-      one ("names."), and its next token must then be one that the model knows from there. "joined" lets the one
-      sign before a word be part of its token (".append", "(self"), which saves 3-5 % of the tokens;
+    - `punctuation`: "separate" keeps signs other than the underscore separate from words: text to be completed often
+      ends with a sign ("names."), and the next token must then be one that the model has seen after a sign. "joined"
+      allows the one sign before a word in its token (".append", "(self"), which saves 3-5 % of the tokens;
     - `max_whitespace_run`: the longest run of whitespace in a token, in characters;
-    - `max_token_bytes`: the longest token, in bytes of UTF-8. It keeps rulers ("======") of every length
-      from taking a token each.
+    - `max_token_bytes`: the longest token, in bytes of UTF-8. It prevents a separate token for each length of
+      rulers ("======").
     """
 
     kind: TokenizerKind = "bpe"

@@ -1,4 +1,4 @@
-"""What every encoder does: valid UTF-8 in, ids out, exactly; and bytes that are no UTF-8, around it."""
+"""The interface of encoders, which take valid UTF-8, and the encoding of bytes that are not UTF-8."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ Ids = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """The ids of all texts one after the other; those of text `i` are `ids[ends[i] : ends[i + 1]]`.
+    """The concatenated ids of all texts; those of text `i` are `ids[ends[i] : ends[i + 1]]`.
 
-    `ends` begins with 0: it has one item more than there are texts.
+    `ends` [num_texts + 1] begins with 0.
     """
 
     ids: Ids
@@ -23,24 +23,24 @@ class EncodedBatch:
 
 
 class Encoder(Protocol):
-    """Turns texts into ids on the calling thread."""
+    """Encodes texts to ids on the calling thread."""
 
     @property
     def name(self) -> str:
-        """The library it is of."""
+        """The name of the library."""
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8; text that spells a special token is ordinary."""
+        """Return the ids of each text, which must be valid UTF-8; special tokens in text are ordinary text."""
 
 
 def join(parts: Sequence[Ids]) -> EncodedBatch:
-    """One batch of what was encoded text by text."""
+    """Return one batch of texts that were encoded one by one."""
     ends = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
     return EncodedBatch(np.concatenate(parts) if parts else np.zeros(0, np.uint32), ends)
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether `data` is valid UTF-8."""
+    """Return whether `data` is valid UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -48,21 +48,21 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-# Bytes that are no UTF-8, as `surrogateescape` decodes them.
+# Bytes that are not UTF-8, as `surrogateescape` decodes them.
 _BROKEN = re.compile("[\udc80-\udcff]+")
 
 
-def encode_around(
+def encode_with_byte_tokens(
     text: str,
-    apart: re.Pattern[str],
+    as_bytes: re.Pattern[str],
     byte_ids: NDArray[np.uint32],
     encode: Callable[[Sequence[bytes]], EncodedBatch],
 ) -> Ids:
-    """Ids of a text (decoded with `surrogateescape`) where what `apart` matches becomes byte tokens.
+    """Return the ids of a text (decoded with `surrogateescape`), with byte tokens for matches of `as_bytes`.
 
     `byte_ids` [256] are the ids of single bytes.
     """
-    cuts = [0, *(edge for match in apart.finditer(text) for edge in match.span()), len(text)]
+    cuts = [0, *(edge for match in as_bytes.finditer(text) for edge in match.span()), len(text)]
     pieces = [text[a:b].encode(errors="surrogateescape") for a, b in zip(cuts, cuts[1:], strict=False)]
     batch = encode(pieces[::2])
     ordinary = [batch.ids[a:b] for a, b in zip(batch.ends, batch.ends[1:], strict=False)]
@@ -73,29 +73,33 @@ def encode_around(
     return np.concatenate(parts)
 
 
-def encode_apart(
+def encode_exceptions_separately(
     texts: Sequence[bytes],
-    is_apart: Sequence[bool],
+    is_exception: Sequence[bool],
     encode: Callable[[Sequence[bytes]], EncodedBatch],
-    encode_one_apart: Callable[[bytes], Ids],
+    encode_exception: Callable[[bytes], Ids],
 ) -> EncodedBatch:
-    """Ids of each text, in the order given: those that `is_apart` marks one by one, all others at once."""
-    if not any(is_apart):
+    """Return the ids of each text in order: exceptions are encoded one by one, all other texts in one batch."""
+    if not any(is_exception):
         return encode(texts)
-    batch = encode([text for text, apart in zip(texts, is_apart, strict=True) if not apart])
+    batch = encode([text for text, is_one in zip(texts, is_exception, strict=True) if not is_one])
     ordinary = iter([batch.ids[a:b] for a, b in zip(batch.ends, batch.ends[1:], strict=False)])
     return join(
         [
-            encode_one_apart(text) if apart else next(ordinary)
-            for text, apart in zip(texts, is_apart, strict=True)
+            encode_exception(text) if is_one else next(ordinary)
+            for text, is_one in zip(texts, is_exception, strict=True)
         ]
     )
 
 
 def encode_any(encoder: Encoder, data: Sequence[bytes], byte_ids: NDArray[np.uint32]) -> EncodedBatch:
-    """Ids of any bytes: stretches of valid UTF-8 by the encoder, every other byte as its own token."""
+    """Return the ids of any bytes: valid UTF-8 is encoded by `encoder`, every other byte is its own token."""
 
     def encode_broken(one: bytes) -> Ids:
-        return encode_around(one.decode(errors="surrogateescape"), _BROKEN, byte_ids, encoder.encode)
+        return encode_with_byte_tokens(
+            one.decode(errors="surrogateescape"), _BROKEN, byte_ids, encoder.encode
+        )
 
-    return encode_apart(data, [not is_utf8(one) for one in data], encoder.encode, encode_broken)
+    return encode_exceptions_separately(
+        data, [not is_utf8(one) for one in data], encoder.encode, encode_broken
+    )

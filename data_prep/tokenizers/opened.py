@@ -1,4 +1,4 @@
-"""A tokenizer file after it was read, whatever its kind."""
+"""A loaded tokenizer of any kind."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,16 @@ from data_prep.tokenizers.encoding import Encoder
 
 
 class ForeignTokenizer(Exception):
-    """The file is a tokenizer, but its special tokens are not permcode's."""
+    """The file is a tokenizer whose special tokens are not permcode's."""
 
 
 @dataclass(frozen=True)
 class OpenedTokenizer:
-    """`vocabulary` holds the bytes every id stands for, none for special tokens; `exported` is the model in
-    the format of the library that trained it."""
+    """A loaded tokenizer.
+
+    `vocabulary` has the bytes of every id, empty for special tokens; `exported` is the model in the format of the
+    library that trained it.
+    """
 
     kind: str
     vocabulary: tuple[bytes, ...]
@@ -24,18 +27,18 @@ class OpenedTokenizer:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why the plain encoder is used where there is a faster one; None where the fast one is."""
+        """Why the plain encoder is used instead of the fast one; None if the fast one is used or there is none."""
         reason: str | None = getattr(self.encoder, "fallback_reason", None)
         return reason
 
 
 def token_lengths(vocabulary: tuple[bytes, ...]) -> NDArray[np.int64]:
-    """Shape [vocab_size]: bytes each token stands for."""
+    """Return the number of bytes of each token, shape [vocab_size]."""
     return np.array([len(token) for token in vocabulary], dtype=np.int64)
 
 
 def first_byte_ids(vocabulary: tuple[bytes, ...]) -> NDArray[np.uint32]:
-    """Shape [256]: for each byte, the first id that stands for it alone."""
+    """Return for each byte the first id of that byte alone, shape [256]."""
     id_of: dict[bytes, int] = {}
     for number, token in enumerate(vocabulary):
         if len(token) == 1:

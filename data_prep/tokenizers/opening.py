@@ -1,4 +1,4 @@
-"""Open the content of a `tokenizer.json` of either kind."""
+"""Loading of a `tokenizer.json` of either kind."""
 
 import json
 
@@ -6,15 +6,15 @@ from data_prep.tokenizers.bpe_file import open_bpe
 from data_prep.tokenizers.opened import OpenedTokenizer
 from data_prep.tokenizers.sentencepiece_file import KIND_KEY, open_sentencepiece
 
-# By SHA-256 of the file: every task of a worker loads the same tokenizer, and checking it takes time.
+# A cache by SHA-256 of the file: every task of a worker loads the same tokenizer, and verifying it takes time.
 _OPENED: dict[str, OpenedTokenizer] = {}
 _MAX_OPENED = 4
 
 
 def open_tokenizer(data: bytes, digest: str) -> OpenedTokenizer:
-    """The tokenizer in `data`, whose SHA-256 is `digest`; one already open in this process is given again.
+    """Load the tokenizer in `data`, whose SHA-256 is `digest`, or return it if this process has loaded it before.
 
-    Raises ForeignTokenizer when its special tokens are not permcode's, other exceptions when it is damaged.
+    ForeignTokenizer when its special tokens are not permcode's, any other exception when it is damaged.
     """
     if digest not in _OPENED:
         while len(_OPENED) >= _MAX_OPENED:

@@ -9,16 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.tokenizers.bpe_encoders import FastEncoder
-from data_prep.tokenizers.encoding import EncodedBatch, Encoder, Ids, encode_apart, encode_around, join
+from data_prep.tokenizers.encoding import (
+    EncodedBatch,
+    Encoder,
+    Ids,
+    encode_exceptions_separately,
+    encode_with_byte_tokens,
+    join,
+)
 
-# The library spells a space with this character, so it cannot tell the two apart.
+# The library represents a space by this character, so it cannot distinguish the two.
 META_SPACE = "\u2581"
 _META_SPACE_BYTES = META_SPACE.encode()
 _META_SPACE_PATTERN = re.compile(f"{META_SPACE}+")
 
 
 class PlainSentencePiece:
-    """The library itself. U+2581 comes out as a space."""
+    """The reference encoder, the library itself. It encodes U+2581 as a space."""
 
     name = "sentencepiece"
 
@@ -27,20 +34,20 @@ class PlainSentencePiece:
         self._processor = processor
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8."""
+        """Return the ids of each text, which must be valid UTF-8."""
         return join([self._processor.encode_as_numpy(text) for text in texts])
 
 
 def fast_sentencepiece(model: bytes) -> FastEncoder:
-    """gigatoken on a BPE model. U+2581 comes out as a space."""
+    """Return gigatoken's encoder of a BPE model. It encodes U+2581 as a space."""
     converted = gigatoken.Tokenizer.from_sentencepiece(model)._hf_json
     if converted is None:
-        raise ValueError("gigatoken keeps no converted model")
+        raise ValueError("gigatoken has no converted model")
     return FastEncoder(converted if isinstance(converted, str) else converted.decode())
 
 
-class AroundMetaSpace:
-    """An encoder that keeps U+2581 and the space apart: the former becomes its three byte tokens."""
+class MetaSpaceEncoder:
+    """Wraps an encoder to distinguish U+2581, which becomes its three byte tokens, from the space."""
 
     def __init__(self, encoder: Encoder, byte_ids: NDArray[np.uint32]) -> None:
         self._encoder = encoder
@@ -48,13 +55,17 @@ class AroundMetaSpace:
 
     @property
     def name(self) -> str:
-        """Name of the encoder within."""
+        """The name of the wrapped encoder."""
         return self._encoder.name
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8."""
-        is_apart = [_META_SPACE_BYTES in text for text in texts]
-        return encode_apart(texts, is_apart, self._encoder.encode, self._encode_with_meta_space)
+        """Return the ids of each text, which must be valid UTF-8."""
+        has_meta_space = [_META_SPACE_BYTES in text for text in texts]
+        return encode_exceptions_separately(
+            texts, has_meta_space, self._encoder.encode, self._encode_with_meta_space
+        )
 
     def _encode_with_meta_space(self, text: bytes) -> Ids:
-        return encode_around(text.decode(), _META_SPACE_PATTERN, self._byte_ids, self._encoder.encode)
+        return encode_with_byte_tokens(
+            text.decode(), _META_SPACE_PATTERN, self._byte_ids, self._encoder.encode
+        )

@@ -1,4 +1,4 @@
-"""A SentencePiece model in permcode's `tokenizer.json`."""
+"""SentencePiece models in permcode's `tokenizer.json`."""
 
 import base64
 from typing import Any
@@ -10,24 +10,27 @@ from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizers.opened import ForeignTokenizer, OpenedTokenizer, first_byte_ids, token_lengths
 from data_prep.tokenizers.sentencepiece_encoders import (
     META_SPACE,
-    AroundMetaSpace,
+    MetaSpaceEncoder,
     PlainSentencePiece,
     fast_sentencepiece,
 )
 from data_prep.tokenizers.verified import VerifiedEncoder
 
-# Names the format, and is what tells it from a Hugging Face file.
+# The key that distinguishes the format from a Hugging Face file.
 KIND_KEY = "permcode_tokenizer"
 
 
 def wrap(kind: str, model: bytes) -> bytes:
-    """The content of `tokenizer.json` around the bytes of a `.model` file."""
+    """Return the content of a `tokenizer.json` with the bytes of a `.model` file."""
     content = {KIND_KEY: kind, "model": base64.b64encode(model).decode("ascii")}
     return canonical_json(content).encode()
 
 
 def open_sentencepiece(content: dict[str, Any]) -> OpenedTokenizer:
-    """Raises ForeignTokenizer when the special tokens are not permcode's; Exception when it is damaged."""
+    """Load the parsed content of a `tokenizer.json`.
+
+    ForeignTokenizer when the special tokens are not permcode's; any other exception when it is damaged.
+    """
     kind, model = str(content[KIND_KEY]), base64.b64decode(content["model"], validate=True)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(number) for number in range(processor.vocab_size())]
@@ -42,11 +45,11 @@ def open_sentencepiece(content: dict[str, Any]) -> OpenedTokenizer:
     ]
     vocabulary = (*[b""] * len(SPECIAL_TOKENS), *learned)
     byte_ids = first_byte_ids(vocabulary)
-    plain = AroundMetaSpace(PlainSentencePiece(processor), byte_ids)
+    plain = MetaSpaceEncoder(PlainSentencePiece(processor), byte_ids)
     if kind != "sentencepiece_bpe":
-        # Nothing faster than the library itself knows unigram models.
+        # There is no faster encoder for unigram models than the library itself.
         return OpenedTokenizer(kind, vocabulary, plain, model)
     encoder = VerifiedEncoder(
-        plain, lambda: AroundMetaSpace(fast_sentencepiece(model), byte_ids), token_lengths(vocabulary)
+        plain, lambda: MetaSpaceEncoder(fast_sentencepiece(model), byte_ids), token_lengths(vocabulary)
     )
     return OpenedTokenizer(kind, vocabulary, encoder, model)

@@ -1,4 +1,4 @@
-"""Train SentencePiece models."""
+"""Training of SentencePiece models."""
 
 import io
 from collections import Counter
@@ -13,21 +13,21 @@ from data_prep.tokenizers.sentencepiece_encoders import META_SPACE
 from data_prep.tokenizers.sentencepiece_file import wrap
 from data_prep.tokenizers.splits import training_split
 
-# Tabs cannot be learned: the trainer uses the character itself. Runs of them are given instead.
+# Tabs cannot be learned, because the trainer's input uses the character; runs of tabs are predefined instead.
 _TAB_RUNS = (4, 3, 2, 1)
-# Share of the text whose characters get a token of their own, most frequent first; the rest are spelled in bytes.
+# Share of the text whose characters get their own token, most frequent first; the rest are encoded as bytes.
 _CHARACTER_COVERAGE = 0.9995
 
 
 def train_sentencepiece(texts: Iterable[str], config: TokenizerConfig) -> bytes:
-    """The content of permcode's `tokenizer.json` around a SentencePiece model.
+    """Train on `texts` and return the content of permcode's `tokenizer.json` with a SentencePiece model.
 
-    Byte tokens for what the vocabulary lacks, no normalisation, no added space. The rules of `config` hold for
-    every token learned; encoding itself knows no cuts, so it may group digits other than from the left.
+    Characters that the vocabulary lacks become byte tokens; there is no normalisation and no added space. The rules of
+    `config` apply to every learned token; encoding does not split text first, so it may not group digits from the left.
     """
     tabs = ["\t" * run for run in _TAB_RUNS if run <= config.max_whitespace_run]
     room = config.vocab_size - len(SPECIAL_TOKENS) - 256 - len(tabs)
-    pieces = _frequent_characters_only(_count_pieces(texts, config), max_characters=room // 2)
+    pieces = _keep_frequent_characters(_count_pieces(texts, config), max_characters=room // 2)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(f"{piece}\t{count}" for piece, count in pieces),
@@ -39,7 +39,7 @@ def train_sentencepiece(texts: Iterable[str], config: TokenizerConfig) -> bytes:
         pad_id=0,
         pad_piece=SPECIAL_TOKENS[0],
         control_symbols=list(SPECIAL_TOKENS[1:-1]),
-        # The library insists on an unknown token. With byte tokens nothing is ever unknown.
+        # The library requires an unknown token. With byte tokens nothing is ever unknown.
         unk_id=len(SPECIAL_TOKENS) - 1,
         unk_piece=SPECIAL_TOKENS[-1],
         bos_id=-1,
@@ -56,7 +56,7 @@ def train_sentencepiece(texts: Iterable[str], config: TokenizerConfig) -> bytes:
         split_digits=False,
         max_sentencepiece_length=config.max_token_bytes,
         max_sentence_length=1 << 30,
-        # The sums of several threads are added in another order, which changes the last digits.
+        # Several threads would add sums in varying order, which changes the last digits.
         num_threads=1,
         minloglevel=2,
     )
@@ -70,15 +70,15 @@ def _count_pieces(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]
         counts.update(piece for piece, _ in cuts.pre_tokenize_str(text))
     pieces: Counter[str] = Counter()
     for piece, count in counts.items():
-        # What the trainer takes for its own marks cannot be learned.
+        # Characters that the trainer uses as its own marks cannot be learned.
         if not {"\t", "\0", META_SPACE} & set(piece):
-            for part in _parts(piece, config.max_token_bytes):
+            for part in _split_piece(piece, config.max_token_bytes):
                 pieces[part] += count
     return pieces
 
 
-def _parts(piece: str, max_bytes: int) -> list[str]:
-    """The piece in parts of at most `max_bytes` of UTF-8, each as long as can be."""
+def _split_piece(piece: str, max_bytes: int) -> list[str]:
+    """Split the piece into parts of at most `max_bytes` of UTF-8, each as long as possible."""
     if len(piece.encode()) <= max_bytes:
         return [piece]
     parts, num_bytes = [""], 0
@@ -92,13 +92,13 @@ def _parts(piece: str, max_bytes: int) -> list[str]:
     return parts
 
 
-def _frequent_characters_only(counts: Mapping[str, int], max_characters: int) -> list[tuple[str, int]]:
-    """The pieces of frequent characters alone, in an order that depends on nothing but the counts."""
+def _keep_frequent_characters(counts: Mapping[str, int], max_characters: int) -> list[tuple[str, int]]:
+    """Return the pieces that consist of frequent characters only, in an order that depends only on the counts."""
     characters: Counter[str] = Counter()
     for piece, count in counts.items():
         for character in piece:
             characters[character] += count
-    # Without a token for the space, a space would come out as the bytes of the mark it is spelled with.
+    # Without a token for the space, a space would be encoded as the bytes of the mark that represents it.
     kept = {" "}
     total, seen = characters.total(), 0
     for character, count in sorted(characters.items(), key=lambda one: (-one[1], one[0])):

@@ -1,14 +1,14 @@
-"""Where text is cut before merges: the cuts of encoding, and the finer ones of training."""
+"""Pre-tokenization: the splits of encoding, and the finer ones of training."""
 
 from tokenizers import Regex, pre_tokenizers
 
 from data_prep.tokenizers.config import TokenizerConfig
 
 _CJK = "\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff"
-# The cuts of encoding are DeepSeek-V3's, letter by letter, for the fast encoder knows a fixed set of them only.
-# Applied one after the other: numbers by at most three digits from the left; CJK; then a word with the one sign
-# or space before it, punctuation with the space before it and the line breaks after it, blank lines, whitespace
-# up to the space that goes with the next word.
+# The splits of encoding are exactly DeepSeek-V3's, because the fast encoder supports only a fixed set of patterns.
+# They are applied one after the other: numbers in groups of at most three digits from the left; CJK; then a word with
+# the one sign or space before it, punctuation with the space before it and the line breaks after it, blank lines,
+# whitespace up to the space that belongs to the next word.
 ENCODING_SPLITS = (
     r"\p{N}{1,3}",
     f"[{_CJK}]+",
@@ -24,7 +24,7 @@ ENCODING_SPLITS = (
 _SIGN = r"!-/:-@\[-^`{-~"
 _WORD = rf"[\p{{L}}\p{{M}}&&[^{_CJK}]]+"
 _JOINED_WORDS = (rf"[{_SIGN}_][A-Za-z]+", rf"[^\r\n\p{{L}}\p{{P}}\p{{S}}]?{_WORD}")
-# What encoding would take together with the letters after it: a sign, then those letters; a control character.
+# Splits what encoding keeps in one piece with the letters after it: a sign, then those letters; a control character.
 _SEPARATE_WORDS = (
     r"_[A-Za-z]+",
     rf"[{_SIGN}](?=[A-Za-z])",
@@ -35,23 +35,23 @@ _SEPARATE_WORDS = (
 
 
 def training_split(config: TokenizerConfig) -> str:
-    """The cuts of training: those of encoding and those of the rules.
+    """Return the pattern of training, which splits as encoding does and by the config's rules.
 
-    Encoding needs no more than `ENCODING_SPLITS`: a token that crosses a cut of these rules is never learned,
-    so no merge joins what the rule keeps apart. One pattern that cuts as several would one after the other,
-    in half the time, and cutting is nearly all of training.
+    Encoding needs only `ENCODING_SPLITS`: a token across a split of these rules is never learned, so no merge joins
+    what a rule separates. One pattern has the same result as several applied in turn and takes half the time;
+    splitting is nearly all of training.
     """
     run = config.max_whitespace_run
     alternatives = (
         r"\p{N}" if config.digits == "single" else r"\p{N}{1,3}",
         f"[{_CJK}]+",
-        # A run is cut by its length only where more whitespace follows; the last part keeps its word.
+        # A run is split by its length only if more whitespace follows; the last part stays with its word.
         rf"\s{{{run}}}(?=\s*[\r\n])",
         rf"[^\S\r\n]{{{run}}}(?=\s)",
         *(_JOINED_WORDS if config.punctuation == "joined" else _SEPARATE_WORDS),
         r" ?[\p{P}\p{S}]+[\r\n]*",
         r"\s*[\r\n]+",
-        # Numbers and CJK stand by themselves, so whitespace before them keeps no space for them.
+        # Numbers and CJK are pieces of their own, so no space is left for them.
         rf"\s+(?![^\s\p{{N}}{_CJK}])",
         r"\s+",
     )
@@ -59,6 +59,6 @@ def training_split(config: TokenizerConfig) -> str:
 
 
 def pre_tokenizer(splits: tuple[str, ...]) -> pre_tokenizers.PreTokenizer:
-    """Cut by each of `splits` in turn, then spell every byte as one character."""
+    """Return a pre-tokenizer that splits by each of `splits` in turn, then maps every byte to one character."""
     cuts = [pre_tokenizers.Split(Regex(split), behavior="isolated") for split in splits]
     return pre_tokenizers.Sequence([*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])

@@ -1,4 +1,4 @@
-"""Whether two encoders agree, on texts made to tell them apart."""
+"""Comparison of two encoders on texts designed to reveal differences."""
 
 import random
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ _LINES = (
 
 @cache
 def battery() -> tuple[bytes, ...]:
-    """Some 250 KB of nasty strings and of made-up code in several languages; the same everywhere."""
+    """Return some 250 KB of difficult strings and of generated code in several languages; the same everywhere."""
     rng = random.Random(_SEED)
     atoms = (*_WHITESPACE, *_SIGNS, *_WORDS, *_FOREIGN_WORDS, *_NUMBERS, *_OTHERS, *SPECIAL_TOKENS[:12])
     texts = ["", *atoms, *SPECIAL_TOKENS]
@@ -72,7 +72,7 @@ def battery() -> tuple[bytes, ...]:
 
 
 def _every_kind_of_character(rng: random.Random) -> str:
-    # Not the surrogates; one character in a hundred, each between others of its neighbourhood.
+    # One character in a hundred, without surrogates, each next to others of its range.
     points = [*range(0x80, 0xD7F0, 37), *range(0xE000, 0x20000, 61)]
     return "".join(f"a{chr(p)}b {chr(p)}{chr(p + rng.randint(0, 3))}1" for p in points)
 
@@ -93,7 +93,7 @@ def _code(rng: random.Random) -> str:
 
 
 def first_difference(one: Encoder, other: Encoder, texts: Sequence[bytes]) -> bytes | None:
-    """The first of `texts` that the two encode differently, or None."""
+    """Return the first of `texts` that the two encode differently, None if they agree on all."""
     a, b = one.encode(texts), other.encode(texts)
     for number, text in enumerate(texts):
         if not np.array_equal(_ids(a, number), _ids(b, number)):

@@ -1,4 +1,4 @@
-"""The fast encoder as long as it is right, then the plain one."""
+"""An encoder that uses the fast one as long as it agrees with the plain one."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,10 +11,10 @@ from data_prep.tokenizers.verification import battery, first_difference
 
 
 class VerifiedEncoder:
-    """Encodes as `plain` does: by the fast encoder if it agrees on the whole battery.
+    """Encodes exactly as `plain` does, with the fast encoder if it agrees on all texts of the battery.
 
-    Every batch is checked once more: its tokens must stand for as many bytes as the texts have. When the fast
-    encoder is given up, `fallback_reason` says why, in one line.
+    Every batch is checked again: its tokens must have as many bytes as the texts. When the fast encoder is abandoned,
+    `fallback_reason` says why, in one line.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class VerifiedEncoder:
     ) -> None:
         self.fallback_reason: str | None = None
         self._plain = plain
-        # Narrow, as a whole batch of them is looked up.
+        # uint16, because the lengths of a complete batch are looked up at once.
         self._token_bytes_V = token_bytes_V.astype(np.uint16)
         self._chosen = plain
         try:
@@ -30,7 +30,7 @@ class VerifiedEncoder:
             difference = first_difference(fast, plain, battery())
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        # A panic in compiled code is a BaseException.
+        # A panic in compiled code raises a BaseException.
         except BaseException as error:
             self.fallback_reason = f"the fast encoder failed: {first_line(error)}"
             return
@@ -41,11 +41,11 @@ class VerifiedEncoder:
 
     @property
     def name(self) -> str:
-        """Name of the encoder in use."""
+        """The name of the encoder in use."""
         return self._chosen.name
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
-        """Ids of each text, which must be valid UTF-8."""
+        """Return the ids of each text, which must be valid UTF-8."""
         batch = self._chosen.encode(texts)
         if self._chosen is not self._plain and not self._covers(batch, texts):
             self.fallback_reason = "the fast encoder lost bytes of a text"

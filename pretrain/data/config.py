@@ -3,7 +3,7 @@
 from pydantic import Field, field_validator
 
 from cluster.config import Config
-from data_prep.sources.absolute import absolute
+from data_prep.sources.config import absolute
 
 MAX_WEIGHT = 1000.0
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.repository_order.graph import needed_first
+from data_prep.repository_order.graph import dependencies_first
 
 # Under a second of CPU time by itself; more on a busy machine, in a process with much else in memory. Anything
 # quadratic would take minutes.
@@ -33,7 +33,7 @@ def reachable(needs: Sequence[Sequence[int]], start: int) -> set[int]:
 @settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_what_a_node_needs_comes_first_unless_it_needs_the_node_back(needs: list[list[int]]) -> None:
-    order = needed_first(needs)
+    order = dependencies_first(needs)
     assert sorted(order) == list(range(len(needs)))
     place = {node: i for i, node in enumerate(order)}
     reach = [reachable(needs, node) for node in range(len(needs))]
@@ -46,7 +46,7 @@ def test_what_a_node_needs_comes_first_unless_it_needs_the_node_back(needs: list
 @settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_nodes_in_a_circle_stand_together(needs: list[list[int]]) -> None:
-    order = needed_first(needs)
+    order = dependencies_first(needs)
     reach = [reachable(needs, node) for node in range(len(needs))]
     for node in range(len(needs)):
         circle = {other for other in reach[node] if node in reach[other]} | {node}
@@ -55,22 +55,22 @@ def test_nodes_in_a_circle_stand_together(needs: list[list[int]]) -> None:
 
 
 def test_nodes_without_needs_keep_their_order() -> None:
-    assert needed_first([[] for _ in range(50)]) == list(range(50))
+    assert dependencies_first([[] for _ in range(50)]) == list(range(50))
 
 
 def test_a_needed_node_stands_right_before_its_first_user() -> None:
-    assert needed_first([[], [3], [], [], [3]]) == [0, 3, 1, 2, 4]
+    assert dependencies_first([[], [3], [], [], [3]]) == [0, 3, 1, 2, 4]
 
 
 def test_a_circle_is_entered_where_fewest_of_its_members_are_missing() -> None:
     # 0 needs 1 and 2; 1 needs 0 and 2; 2 needs 0 alone: 2 waits for the fewest, then 0 and 1 for one each.
-    assert needed_first([[1, 2], [0, 2], [0]]) == [2, 0, 1]
+    assert dependencies_first([[1, 2], [0, 2], [0]]) == [2, 0, 1]
 
 
 def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds_and_no_recursion() -> None:
     size = 100_000
     start_s = time.process_time()
-    order = needed_first([[i + 1] if i + 1 < size else [] for i in range(size)])
+    order = dependencies_first([[i + 1] if i + 1 < size else [] for i in range(size)])
     assert order == list(range(size - 1, -1, -1))
     assert time.process_time() - start_s < _SECONDS
 
@@ -78,6 +78,6 @@ def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds_and_no_recursion() ->
 def test_one_circle_of_a_hundred_thousand_nodes_takes_seconds() -> None:
     size = 100_000
     start_s = time.process_time()
-    order = needed_first([[(i + 1) % size, (i + 7) % size] for i in range(size)])
+    order = dependencies_first([[(i + 1) % size, (i + 7) % size] for i in range(size)])
     assert sorted(order) == list(range(size))
     assert time.process_time() - start_s < _SECONDS

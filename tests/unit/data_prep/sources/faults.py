@@ -1,4 +1,4 @@
-"""Local files whose reads fail as the tests tell them to."""
+"""Local files whose reads fail as configured by a test."""
 
 import errno
 import io
@@ -13,7 +13,7 @@ import pytest
 
 @dataclass
 class Faults:
-    """Reads that touch bytes from..to of files of a name are refused; only the first `num_times` of them."""
+    """Refuses the first `num_times` reads that touch bytes from..to of files with a given name."""
 
     name: str
     from_byte: int = 0
@@ -33,15 +33,15 @@ class Faults:
 
 
 def break_reads(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> list[float]:
-    """From now on `faults` decides; returns the pauses that are made (s), as they are asked for."""
+    """Let `faults` decide which reads fail; return the list that collects all pauses (s)."""
     broken = SimpleNamespace(
         read=_checked(io.FileIO.read, faults, lambda size: size),
         readinto=_checked(io.FileIO.readinto, faults, len),
     )
     pauses_s: list[float] = []
-    monkeypatch.setattr("data_prep.sources.patience.io", SimpleNamespace(FileIO=broken))
-    monkeypatch.setattr("data_prep.sources.patience.time", SimpleNamespace(sleep=pauses_s.append))
-    monkeypatch.setattr("data_prep.sources.patience._vain_pauses_s", 0.0)
+    monkeypatch.setattr("data_prep.sources.local_retries.io", SimpleNamespace(FileIO=broken))
+    monkeypatch.setattr("data_prep.sources.local_retries.time", SimpleNamespace(sleep=pauses_s.append))
+    monkeypatch.setattr("data_prep.sources.local_retries._wasted_pauses_s", 0.0)
     return pauses_s
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the sources share."""
+"""Helpers that the tests of the sources share."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from data_prep.text.licences import is_licence_file
 
 
 def read_all(config: SourceConfig, limits: ReadLimits | None = None) -> list[RawFile]:
-    """Every row of a corpus, in the order of its units; none may share its identity with another."""
+    """Return every row of a corpus in the order of its units; check that identities are unique."""
     files = [file for unit in plan_units(config) for file in read_unit(unit, limits or ReadLimits())]
     repeated = [
         key for key, count in Counter((f.repository, f.path, f.location) for f in files).items() if count > 1

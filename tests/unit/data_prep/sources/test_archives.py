@@ -79,7 +79,7 @@ def test_repository_is_the_name_without_version(name: str, repository: str) -> N
     assert repository_of(name) == repository
 
 
-def test_own_leading_folders_are_cut_off(tmp_path: Path) -> None:
+def test_own_leading_folders_are_removed(tmp_path: Path) -> None:
     source = _tar({"my_lib-1.0/a.py": b"a", "my_lib-1.0/b/c.py": b"c"})
     (tmp_path / "my.lib-1.0.tar.gz").write_bytes(gzip.compress(source))
     (tmp_path / "left-pad-1.3.0.tgz").write_bytes(
@@ -97,7 +97,7 @@ def test_own_leading_folders_are_cut_off(tmp_path: Path) -> None:
     }
 
 
-def test_folders_cut_off_and_repository_can_be_told(tmp_path: Path) -> None:
+def test_removed_folders_and_repository_are_configurable(tmp_path: Path) -> None:
     path = _zip(tmp_path / "x.zip", {"a/b/c.py": b"1", "d.py": b"2"})
     config = ArchivesConfig(urls=(str(path),), repository="mine", strip_folders=2, exclude=("d.*",))
     assert {(f.repository, f.path, rule_of(f)) for f in read_all(config)} == {
@@ -122,12 +122,12 @@ def test_methods_that_are_not_read_are_rows(tmp_path: Path) -> None:
 
 def test_zip_members_are_cut_into_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _zip(tmp_path / "x.zip", _many(200))
-    whole = read_all(_config(path))
+    complete = read_all(_config(path))
     monkeypatch.setattr(units_module, "UNIT_BYTES", 1000)
     units = plan_units(_config(path))
     assert len(units) == 3
     assert len({unit.name for unit in units}) == len({unit.signature for unit in units}) == len(units)
-    assert read_all(_config(path)) == whole
+    assert read_all(_config(path)) == complete
 
 
 @pytest.mark.parametrize("codec", [None, *_COMPRESS])
@@ -143,7 +143,7 @@ def test_tars_of_every_format_and_compression(tmp_path: Path, codec: str | None,
 
 
 @pytest.mark.parametrize("codec", [None, "gz", "zst"])
-def test_parts_of_a_tar_hold_every_member_once(tmp_path: Path, codec: str | None) -> None:
+def test_parts_of_a_tar_have_every_member_once(tmp_path: Path, codec: str | None) -> None:
     data = _tar(_many(100))
     path = tmp_path / "x.tar"
     path.write_bytes(_COMPRESS[codec](data) if codec else data)
@@ -153,12 +153,12 @@ def test_parts_of_a_tar_hold_every_member_once(tmp_path: Path, codec: str | None
     def read(part: StreamPart) -> list[RawFile]:
         return list(TarReader(file, codec, names, part).read(ReadLimits()))
 
-    whole = read(StreamPart())
-    assert len(whole) == 100
+    complete = read(StreamPart())
+    assert len(complete) == 100
     for num_parts in (2, 5):
         parts = [read(StreamPart(k, num_parts, chunk_bytes=4096)) for k in range(num_parts)]
         assert all(parts)
-        assert sorted((f for part in parts for f in part), key=_offset) == whole
+        assert sorted((f for part in parts for f in part), key=_offset) == complete
 
 
 def _offset(file: RawFile) -> int:
@@ -167,14 +167,14 @@ def _offset(file: RawFile) -> int:
 
 def test_a_plain_tar_is_shared_by_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.tar").write_bytes(_tar(_many(100)))
-    whole = read_all(_config(tmp_path / "x.tar"))
+    complete = read_all(_config(tmp_path / "x.tar"))
     monkeypatch.setattr(archives_module, "UNIT_BYTES", 20_000)
     monkeypatch.setattr(archives_module, "_TAR_CHUNK_BYTES", 2048)
     assert len(plan_units(_config(tmp_path / "x.tar"))) == 6
-    assert sorted(read_all(_config(tmp_path / "x.tar")), key=_offset) == whole
+    assert sorted(read_all(_config(tmp_path / "x.tar")), key=_offset) == complete
 
 
-def test_every_member_of_hostile_archives_is_a_row_and_nothing_is_written(tmp_path: Path) -> None:
+def test_every_member_of_malicious_archives_is_a_row_and_nothing_is_written(tmp_path: Path) -> None:
     write_hostile_archives(tmp_path / "in")
     before = sorted(tmp_path.rglob("*"))
     found: dict[str, Counter[str | None]] = {}
@@ -211,7 +211,7 @@ def test_unsafe_names_are_printable_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zip", "cut.zip", "tar", "tar.gz"])
-def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path, kind: str) -> None:
+def test_licence_files_are_read_whatever_the_size_limits(tmp_path: Path, kind: str) -> None:
     files = {
         "LICENSE": b"x" * 100,
         "a.py": b"y" * 100,
@@ -251,7 +251,7 @@ def test_encrypted_and_linked_members(tmp_path: Path) -> None:
     assert rules(read_all(_config(path))) == {"secret.py": "encrypted", "link.py": "link"}
 
 
-def test_a_member_larger_than_it_says_is_a_bomb(tmp_path: Path) -> None:
+def test_a_member_larger_than_it_claims_is_a_bomb(tmp_path: Path) -> None:
     path = _zip(tmp_path / "x.zip", {"a.py": bytes(100_000)})
     data = bytearray(path.read_bytes())
     struct.pack_into("<L", data, data.index(b"PK\1\2") + 24, 10)
@@ -260,7 +260,7 @@ def test_a_member_larger_than_it_says_is_a_bomb(tmp_path: Path) -> None:
     assert (rule_of(file), file.rejection and file.rejection.value) == ("bomb", 11.0)
 
 
-def test_a_member_that_is_damaged_costs_no_neighbour(tmp_path: Path) -> None:
+def test_a_damaged_member_does_not_affect_others(tmp_path: Path) -> None:
     path = _zip(
         tmp_path / "x.zip", {"a.py": b"a" * 50, "b.py": b"b" * 50, "c.py": b"c" * 50}, zipfile.ZIP_STORED
     )
@@ -270,7 +270,7 @@ def test_a_member_that_is_damaged_costs_no_neighbour(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2000), st.booleans())
-def test_wherever_a_zip_is_cut_whole_members_are_kept(cut: int, streamed: bool) -> None:
+def test_wherever_a_zip_is_cut_complete_members_are_kept(cut: int, streamed: bool) -> None:
     import tempfile
 
     sink: io.BytesIO | _Unseekable = _Unseekable() if streamed else io.BytesIO()
@@ -290,18 +290,18 @@ def test_wherever_a_zip_is_cut_whole_members_are_kept(cut: int, streamed: bool) 
 
 
 class _Unseekable(io.BytesIO):
-    """So zipfile writes lengths behind the members."""
+    """An unseekable file, for which zipfile writes lengths after the members."""
 
     def seek(self, *_: int) -> int:
         raise OSError("no seeking")
 
     def tell(self) -> int:
-        raise OSError("no telling")
+        raise OSError("not seekable")
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 6000))
-def test_wherever_a_tar_is_cut_whole_members_are_kept(num_bytes: int) -> None:
+def test_wherever_a_tar_is_cut_complete_members_are_kept(num_bytes: int) -> None:
     data = _tar({f"{n}.py": GOOD_TEXT * n for n in range(6)})
     seen, end = _members(data[:num_bytes])
     assert "ends" in end
@@ -309,7 +309,7 @@ def test_wherever_a_tar_is_cut_whole_members_are_kept(num_bytes: int) -> None:
 
 
 def _members(data: bytes) -> tuple[list[bytes], str]:
-    """The members' bytes, and what ended them; nothing but StreamEnd may be raised."""
+    """Return the members' bytes and the StreamEnd that ended them; no other error may be raised."""
     stream = ByteStream(iter([data] if data else []))
     seen = []
     try:
@@ -323,12 +323,12 @@ def _members(data: bytes) -> tuple[list[bytes], str]:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_tar_headers_never_raise_anything_else(data: st.DataObject) -> None:
-    whole = bytearray(
+    complete = bytearray(
         _tar({"ü" * 120 + ".py": GOOD_TEXT, "b.py": GOOD_TEXT}, data.draw(st.sampled_from([1, 2])))
     )
     for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    seen, end = _members(bytes(whole))
+        complete[data.draw(st.integers(0, len(complete) - 1))] = data.draw(st.integers(0, 255))
+    seen, end = _members(bytes(complete))
     assert len(seen) == 2 or end.startswith("truncated: ")
 
 
@@ -357,7 +357,7 @@ def test_single_compressed_texts(tmp_path: Path) -> None:
     assert texts(read_all(_config(tmp_path / "*"))) == {("x.py", "x.py"): GOOD_TEXT}
 
 
-def test_archives_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+def test_archives_of_one_name_in_two_folders_are_distinguished(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         _zip(tmp_path / folder / "x.zip", {"f.py": folder.encode()})
@@ -369,7 +369,7 @@ def test_archives_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> N
 
 def test_unknown_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.rar").write_bytes(b"Rar!")
-    with pytest.raises(UserError, match=r"x\.rar: not the name of an archive"):
+    with pytest.raises(UserError, match=r"x\.rar: its suffix is not that of a supported archive"):
         plan_units(_config(tmp_path / "x.rar"))
 
 
@@ -380,13 +380,13 @@ def test_small_archives_share_a_unit_and_large_ones_do_not(
         _zip(tmp_path / f"a{number}.zip", {"f.py": b"x" * 100}, zipfile.ZIP_STORED)
     _zip(tmp_path / "a4.zip", {"f.py": b"x" * 900, "g.py": b"x" * 900}, zipfile.ZIP_STORED)
     (unit,) = plan_units(_config(tmp_path / "*"))
-    whole = read_all(_config(tmp_path / "*"))
-    assert [file.repository for file in whole] == [f"a{n}" for n in (0, 1, 2, 3, 4, 4, 5, 6, 7, 8)]
+    complete = read_all(_config(tmp_path / "*"))
+    assert [file.repository for file in complete] == [f"a{n}" for n in (0, 1, 2, 3, 4, 4, 5, 6, 7, 8)]
     monkeypatch.setattr(units_module, "UNIT_BYTES", 250)
     units = plan_units(_config(tmp_path / "*"))
     assert [unit.num_bytes for unit in units] == [200, 200, 900, 900, 200, 200]
     assert len({unit.name for unit in units}) == len({unit.signature for unit in units}) == 6
-    assert read_all(_config(tmp_path / "*")) == whole
+    assert read_all(_config(tmp_path / "*")) == complete
     _zip(tmp_path / "a8.zip", {"f.py": b"y" * 101}, zipfile.ZIP_STORED)
     monkeypatch.undo()
     assert plan_units(_config(tmp_path / "*"))[0].signature != unit.signature

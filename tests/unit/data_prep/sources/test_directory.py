@@ -64,7 +64,7 @@ def test_licence_files_of_repositories_over_the_budget_are_not_read(trees: Path)
     assert (rule_of(licence), licence.data) == ("budget", None)
 
 
-def test_licence_files_are_read_whatever_the_limits_of_size(trees: Path) -> None:
+def test_licence_files_are_read_whatever_the_size_limits(trees: Path) -> None:
     (trees / "a" / "LICENSE").write_text("MIT")
     (trees / "b" / "LICENSE").write_text("x" * 100)
     (trees / "b" / "COPYING").write_text("x" * (MAX_LICENCE_BYTES + 1))
@@ -76,7 +76,7 @@ def test_licence_files_are_read_whatever_the_limits_of_size(trees: Path) -> None
     assert found["a", "notes.txt"] == ("file_size", 0)
 
 
-def test_all_suffixes_are_taken_if_none_is_named(trees: Path) -> None:
+def test_all_suffixes_are_read_by_default(trees: Path) -> None:
     assert rules(read_all(DirectoryConfig(path=str(trees))))["notes.txt"] is None
 
 
@@ -96,7 +96,7 @@ def test_a_tree_can_be_one_repository(trees: Path) -> None:
     assert ("mine", "b/sub/y.py") in texts(files)
 
 
-def test_a_folder_named_like_the_root_is_told_apart(tmp_path: Path) -> None:
+def test_a_folder_named_like_the_root_is_distinguished(tmp_path: Path) -> None:
     (tmp_path / "same" / "same").mkdir(parents=True)
     (tmp_path / "same" / "x.py").write_text("one")
     (tmp_path / "same" / "same" / "x.py").write_text("two")
@@ -105,7 +105,7 @@ def test_a_folder_named_like_the_root_is_told_apart(tmp_path: Path) -> None:
     assert {file.data for file in files} == {b"one", b"two"}
 
 
-def test_every_file_of_a_hostile_tree_is_one_row_with_the_expected_rule(tmp_path: Path) -> None:
+def test_every_file_of_a_malicious_tree_is_one_row_with_the_expected_rule(tmp_path: Path) -> None:
     expected = write_hostile_tree(tmp_path / "corpus")
     files = read_all(DirectoryConfig(path=str(tmp_path / "corpus")))
     assert Counter((f.repository, f.path, rule_of(f)) for f in files) == Counter(
@@ -114,7 +114,7 @@ def test_every_file_of_a_hostile_tree_is_one_row_with_the_expected_rule(tmp_path
     assert not any(file.data is not None and b"secret" in file.path.encode() for file in files)
 
 
-def test_size_limits_are_kept_to_without_reading(trees: Path) -> None:
+def test_size_limits_apply_without_reading(trees: Path) -> None:
     limits = ReadLimits(min_file_bytes=6, max_file_bytes=10)
     files = read_all(DirectoryConfig(path=str(trees)), limits)
     assert {
@@ -173,7 +173,7 @@ def test_relative_paths_and_home_name_the_same_files(trees: Path, monkeypatch: p
     assert plan_units(DirectoryConfig(path=f"file://{trees}")) == absolute
 
 
-def test_budget_keeps_whole_repositories(trees: Path) -> None:
+def test_budget_keeps_complete_repositories(trees: Path) -> None:
     total = sum(len(data) for data in texts(read_all(DirectoryConfig(path=str(trees)))).values())
     for budget in range(1, total):
         files = read_all(DirectoryConfig(path=str(trees), max_total_bytes=budget))
@@ -201,7 +201,7 @@ def test_large_corpora_are_cut_into_units_in_order(tmp_path: Path) -> None:
     assert len(names) == 18
 
 
-def test_a_folder_out_of_reach_is_a_row(tmp_path: Path) -> None:
+def test_an_inaccessible_folder_is_a_row(tmp_path: Path) -> None:
     write_hostile_tree(tmp_path / "corpus")
     deepest = next(Path(f) for f, folders, _ in os.walk(tmp_path / "corpus" / "deep") if not folders)
     descriptor = os.open(deepest, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The files that locations stand for, and sources that offer none."""
+"""The files at locations, and sources without files."""
 
 import gzip
 import json
@@ -67,7 +67,9 @@ def test_every_match_of_a_pattern_is_read_or_a_row(
     }
 
 
-def test_signatures_follow_what_odd_matches_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signatures_depend_on_the_kind_of_rejected_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = _made(tmp_path, ".jsonl")
     _odd_matches(tmp_path, ".jsonl", monkeypatch)
     first = [unit.signature for unit in plan_units(config)]
@@ -95,13 +97,13 @@ def test_folders_that_a_pattern_passes_through_are_no_rows(tmp_path: Path) -> No
         system.rm("/files", recursive=True)
 
 
-def test_a_pattern_that_fits_no_file_is_named(tmp_path: Path) -> None:
+def test_a_pattern_without_a_match_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(UserError, match=r"no such file .1 matches are no files that can be opened"):
+    with pytest.raises(UserError, match=r"no such file .1 matches are not files that can be opened"):
         plan_units(JsonlConfig(urls=(f"{tmp_path}/*.jsonl",)))
 
 
-def test_sources_that_offer_nothing_are_named(tmp_path: Path) -> None:
+def test_sources_without_files_are_named(tmp_path: Path) -> None:
     pq.ParquetWriter(tmp_path / "none.parquet", pa.schema([("content", pa.string())])).close()
     pq.write_table(pa.table({"content": pa.array([], pa.string())}), tmp_path / "empty.parquet")
     with pytest.raises(UserError, match="source parquet: its Parquet files have no rows"):

@@ -69,7 +69,7 @@ def test_bare_repositories_and_patterns(repository: Path, tmp_path: Path) -> Non
     assert {file.path for file in files if rule_of(file) == "excluded"} == {"sub/b.py"}
 
 
-def test_repositories_of_one_name_are_told_apart(repository: Path, tmp_path: Path) -> None:
+def test_repositories_of_one_name_are_distinguished(repository: Path, tmp_path: Path) -> None:
     for owner in ("ann", "bob"):
         (tmp_path / owner).mkdir()
         _git(tmp_path, "clone", "-q", "--bare", str(repository), str(tmp_path / owner / "code.git"))
@@ -77,7 +77,7 @@ def test_repositories_of_one_name_are_told_apart(repository: Path, tmp_path: Pat
     assert {file.repository for file in files} == {"ann/code", "bob/code"}
 
 
-def test_large_blobs_are_not_asked_for(repository: Path) -> None:
+def test_large_blobs_are_not_requested(repository: Path) -> None:
     files = read_all(GitConfig(path=(str(repository),)), ReadLimits(max_file_bytes=3))
     assert {file.path for file in files if rule_of(file) == "file_size"} == {"a.py", "\\xff.py"}
 
@@ -106,7 +106,7 @@ def test_excluded_files_have_their_size(repository: Path) -> None:
     assert sum(unit.num_bytes for unit in plan_units(GitConfig(path=(str(repository),), exclude=("*",)))) == 0
 
 
-def test_licence_files_are_read_whatever_the_limits_of_size(repository: Path) -> None:
+def test_licence_files_are_read_whatever_the_size_limits(repository: Path) -> None:
     (repository / "LICENSE").write_text("x" * 100)
     (repository / "z.py").write_text("z\n")
     _git(repository, "add", "LICENSE", "z.py")
@@ -139,7 +139,7 @@ def test_missing_objects_are_rows(repository: Path) -> None:
         assert len(files) == 7
 
 
-def test_a_damaged_pack_costs_only_its_damaged_objects(
+def test_a_damaged_pack_affects_its_damaged_objects_only(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(300):
@@ -149,13 +149,13 @@ def test_a_damaged_pack_costs_only_its_damaged_objects(
     _git(repository, "repack", "-q", "-a", "-d", "-f", "--depth=0")
     config = GitConfig(path=(str(repository),))
     (unit,) = plan_units(config)
-    whole = list(read_unit(unit, ReadLimits()))
+    complete = list(read_unit(unit, ReadLimits()))
     _damage(repository, [_git(repository, "rev-parse", f"HEAD:n{number}.py") for number in (7, 8, 200)])
     monkeypatch.setattr(git_program, "_GROUP", 50)
     files = list(read_unit(unit, ReadLimits()))
     assert {file.path for file in files if rule_of(file) == "readable"} == {"n7.py", "n8.py", "n200.py"}
-    assert [file.path for file in files] == [file.path for file in whole]
-    assert {file for file in files if file.data is not None} < set(whole)
+    assert [file.path for file in files] == [file.path for file in complete]
+    assert {file for file in files if file.data is not None} < set(complete)
 
 
 def _damage(repository: Path, blobs: list[str]) -> None:
@@ -188,7 +188,7 @@ def test_signature_follows_the_objects_only(repository: Path) -> None:
     assert plan_units(config)[0].signature != first
 
 
-def test_what_is_no_repository_or_revision_is_named(repository: Path, tmp_path: Path) -> None:
+def test_errors_name_what_is_no_repository_or_revision(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read at revision v9"):
         plan_units(GitConfig(path=(str(repository),), revision="v9"))
     # A folder inside a repository is not that repository.
@@ -198,7 +198,7 @@ def test_what_is_no_repository_or_revision_is_named(repository: Path, tmp_path: 
         plan_units(GitConfig(path=(str(tmp_path / "nowhere"),)))
 
 
-def test_options_cannot_be_smuggled_in(repository: Path, tmp_path: Path) -> None:
+def test_options_cannot_be_injected(repository: Path, tmp_path: Path) -> None:
     for revision in ("--output=x", "-h", "HEAD\nHEAD"):
         with pytest.raises(ValidationError, match="not the name of a commit"):
             GitConfig(path=(str(repository),), revision=revision)

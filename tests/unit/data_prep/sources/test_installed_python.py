@@ -1,4 +1,4 @@
-"""The corpus that every machine has."""
+"""The corpus of installed Python code."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from data_prep.sources.listed import ListedReader
 from data_prep.sources.plan import plan_units
 
 
-def test_it_has_the_library_and_pure_distributions() -> None:
+def test_the_library_and_pure_distributions_are_listed() -> None:
     files = list_installed_python()
     by_repository = {file.repository: file for file in files}
     assert by_repository["python/asyncio"].licence == "PSF-2.0"

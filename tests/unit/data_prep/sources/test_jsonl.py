@@ -42,7 +42,7 @@ def _records(num: int) -> bytes:
 
 @settings(max_examples=100, deadline=None)
 @given(_LINES, st.booleans(), st.integers(1, 40), st.integers(1, 9), st.integers(1, 15))
-def test_byte_ranges_hold_every_line_once_in_order(
+def test_byte_ranges_have_every_line_once_in_order(
     lines: list[bytes], ends: bool, range_bytes: int, piece_bytes: int, max_bytes: int
 ) -> None:
     data = b"\n".join(lines) + b"\n" * ends
@@ -62,31 +62,31 @@ def test_byte_ranges_hold_every_line_once_in_order(
     if not expected[-1]:
         expected.pop()
     offset = 0
-    for line, whole in zip(found, expected, strict=True):
-        assert (line.offset, line.num_bytes) == (offset, len(whole))
-        assert line.data == (whole if len(whole) <= max_bytes else None)
-        offset += len(whole) + 1
+    for line, complete in zip(found, expected, strict=True):
+        assert (line.offset, line.num_bytes) == (offset, len(complete))
+        assert line.data == (complete if len(complete) <= max_bytes else None)
+        offset += len(complete) + 1
 
 
-def test_plain_files_are_cut_into_ranges_that_hold_every_record(
+def test_plain_files_are_cut_into_ranges_with_every_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data.jsonl").write_bytes(_records(500))
     config = JsonlConfig(urls=(str(tmp_path / "data.jsonl"),))
-    whole = read_all(config)
-    assert [file.path for file in whole] == [f"{n}.py" for n in range(500)]
+    complete = read_all(config)
+    assert [file.path for file in complete] == [f"{n}.py" for n in range(500)]
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 1000)
     assert len(plan_units(config)) > 20
-    assert read_all(config) == whole
+    assert read_all(config) == complete
 
 
 @pytest.mark.parametrize("codec", list(_COMPRESS))
-def test_parts_of_compressed_files_hold_every_record_once(tmp_path: Path, codec: str) -> None:
+def test_parts_of_compressed_files_have_every_record_once(tmp_path: Path, codec: str) -> None:
     data = _records(500)
     path = tmp_path / f"data.jsonl.{codec}"
     path.write_bytes(_COMPRESS[codec](data[:3000]) + _COMPRESS[codec](data[3000:]))
-    whole = read_all(JsonlConfig(urls=(str(path),)))
-    assert [file.path for file in whole] == [f"{n}.py" for n in range(500)]
+    complete = read_all(JsonlConfig(urls=(str(path),)))
+    assert [file.path for file in complete] == [f"{n}.py" for n in range(500)]
     records = RecordReader(column_mappings(None, None), path.name, ())
     file = SourceFile(str(path), path.name, path.stat().st_size, "")
     for num_parts in (2, 3, 7):
@@ -97,7 +97,7 @@ def test_parts_of_compressed_files_hold_every_record_once(tmp_path: Path, codec:
         per_part = [list(part.read(ReadLimits())) for part in parts]
         assert all(per_part)
         union = [item for part in per_part for item in part]
-        assert sorted(union, key=_offset) == whole
+        assert sorted(union, key=_offset) == complete
         assert all(part == sorted(part, key=_offset) for part in per_part)
 
 
@@ -117,7 +117,7 @@ def test_number_of_parts_is_a_function_of_the_size() -> None:
     assert [len(stream_parts(size)) for size in sizes] == [1, 1, 1, 1, 2, 4, 8, 16]
 
 
-def test_broken_lines_are_rows_and_cost_no_neighbour(tmp_path: Path) -> None:
+def test_broken_lines_are_rows_and_do_not_affect_others(tmp_path: Path) -> None:
     write_hostile_tables(tmp_path)
     files = read_all(JsonlConfig(urls=(str(tmp_path / "broken.jsonl"),)))
     assert [rule_of(file) for file in files] == [
@@ -139,7 +139,7 @@ def test_broken_lines_are_rows_and_cost_no_neighbour(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cut_stream_keeps_what_came_before_and_says_where_it_broke(tmp_path: Path) -> None:
+def test_a_truncated_stream_keeps_earlier_records_and_reports_where_it_ends(tmp_path: Path) -> None:
     write_hostile_tables(tmp_path)
     files = read_all(JsonlConfig(urls=(str(tmp_path / "cut.jsonl.gz"),)))
     assert rule_of(files[0]) is None
@@ -148,7 +148,7 @@ def test_a_cut_stream_keeps_what_came_before_and_says_where_it_broke(tmp_path: P
 
 
 @pytest.mark.parametrize("codec", list(_COMPRESS))
-def test_wherever_a_stream_is_cut_there_is_one_truncated_row(tmp_path: Path, codec: str) -> None:
+def test_a_stream_truncated_anywhere_has_one_truncated_row(tmp_path: Path, codec: str) -> None:
     packed = _COMPRESS[codec](_records(40))
     path = tmp_path / f"x.jsonl.{codec}"
     for num_bytes in {0, 1, 3, 11, len(packed) // 2, len(packed) - 5, len(packed) - 1}:
@@ -159,7 +159,7 @@ def test_wherever_a_stream_is_cut_there_is_one_truncated_row(tmp_path: Path, cod
 
 
 @pytest.mark.parametrize("codec", list(_COMPRESS))
-def test_a_bomb_is_given_up_at_the_limit(tmp_path: Path, codec: str) -> None:
+def test_reading_of_a_bomb_stops_at_the_limit(tmp_path: Path, codec: str) -> None:
     line = b'{"content": "' + b" " * (1 << 20) + b'"}\n'
     path = tmp_path / f"bomb.jsonl.{codec}"
     path.write_bytes(_COMPRESS[codec](line * 64))
@@ -169,7 +169,7 @@ def test_a_bomb_is_given_up_at_the_limit(tmp_path: Path, codec: str) -> None:
     assert {rule_of(file) for file in files[:-1]} <= {None}
 
 
-def test_a_long_line_is_never_held(tmp_path: Path) -> None:
+def test_a_long_line_is_never_in_memory(tmp_path: Path) -> None:
     limits = ReadLimits(max_file_bytes=100)
     path = tmp_path / "long.jsonl"
     with path.open("wb") as file:
@@ -198,7 +198,7 @@ def test_nested_columns_licences_and_stars(tmp_path: Path) -> None:
     assert file == RawFile("o/r", "a.py", "x.jsonl#0", 6, b"x = 1\n", None, "Python", "Apache-2.0 AND MIT", 7)
 
 
-def test_records_without_names_are_named_after_their_place(tmp_path: Path) -> None:
+def test_records_without_names_are_named_by_their_position(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"content": "a"}\n{"content": "b"}\n')
     config = JsonlConfig(urls=(str(tmp_path / "x.jsonl"),), columns=ColumnsConfig())
     assert [(file.repository, file.path) for file in read_all(config)] == [
@@ -208,7 +208,7 @@ def test_records_without_names_are_named_after_their_place(tmp_path: Path) -> No
 
 
 def _refusal(folder: Path, **columns: str) -> str:
-    """What planning says to these columns for all tables of the folder."""
+    """Return the error of planning all tables of the folder with these columns."""
     config = JsonlConfig(urls=(str(folder / "*"),), columns=ColumnsConfig.model_validate(columns))
     with pytest.raises(UserError) as caught:
         plan_units(config)
@@ -216,7 +216,7 @@ def _refusal(folder: Path, **columns: str) -> str:
 
 
 @pytest.mark.parametrize("codec", [None, *_COMPRESS])
-def test_every_column_that_is_named_must_be_there(tmp_path: Path, codec: str | None) -> None:
+def test_every_named_column_must_exist(tmp_path: Path, codec: str | None) -> None:
     pack = _COMPRESS[codec] if codec else bytes
     (tmp_path / "a.jsonl").write_bytes(_records(5) + b'{"content": "", "licence": "MIT", "stars": 1}')
     (tmp_path / f"b.jsonl{'.' * bool(codec)}{codec or ''}").write_bytes(pack(b"\n[\n7\n" + _records(9)))
@@ -235,7 +235,7 @@ def test_every_column_that_is_named_must_be_there(tmp_path: Path, codec: str | N
         {"stars": "repo.name.stars"},
     ],
 )
-def test_the_contents_column_and_nested_ones_must_be_there(tmp_path: Path, columns: dict[str, str]) -> None:
+def test_the_content_column_and_nested_ones_must_exist(tmp_path: Path, columns: dict[str, str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"content": "x", "repo": {"name": "o/r"}}')
     assert f"no column {next(iter(columns.values()))} among content, repo in" in _refusal(tmp_path, **columns)
 
@@ -263,7 +263,7 @@ def test_columns_are_looked_for_in_the_beginning_only(
     assert 10 < int(found[1]) < 30
 
 
-def test_columns_of_listed_files_are_the_files_or_the_records(tmp_path: Path) -> None:
+def test_columns_of_listed_files_may_be_in_the_file_or_the_record(tmp_path: Path) -> None:
     record = {"repo": "o/r", "files": [7, {"content": "x = 1\n"}, {"content": "y = 1\n", "path": "a.py"}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
     columns = {"repository": "repo", "path": "path", "files": "files"}
@@ -274,28 +274,28 @@ def test_columns_of_listed_files_are_the_files_or_the_records(tmp_path: Path) ->
     )
 
 
-def test_long_lists_of_columns_are_cut(tmp_path: Path) -> None:
+def test_long_lists_of_columns_are_truncated(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"content": "x"} | {f"k{n:03}": n for n in range(300)}))
     assert "among content, k000, k001, " in (message := _refusal(tmp_path, licence="licence"))
     assert ", ... in its first record" in message
     assert len(message) < 400
 
 
-def test_what_a_preset_names_need_not_be_there(tmp_path: Path) -> None:
+def test_columns_of_a_preset_need_not_exist(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(_records(3))
     config = JsonlConfig(urls=(str(tmp_path / "a.jsonl"),), preset="the_stack_v1")
     assert [file.repository for file in read_all(config)] == ["a.jsonl"] * 3
 
 
-def test_exclusion_reaches_records(tmp_path: Path) -> None:
+def test_exclusion_applies_to_records(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(_records(6))
     found = rules(read_all(JsonlConfig(urls=(str(tmp_path / "x.jsonl"),), exclude=("r1", "5.py"))))
     assert {path for path, rule in found.items() if rule == "excluded"} == {"1.py", "4.py", "5.py"}
 
 
-def test_a_source_of_which_nothing_can_be_read_is_named() -> None:
+def test_the_error_names_an_unreadable_source() -> None:
     with pytest.raises(
-        UserError, match="source web: nothing of it could be read .broken_record 2, truncated 1.:"
+        UserError, match="source web: none of its files could be read .broken_record 2, truncated 1.:"
     ):
         refuse_unreadable("web", {"truncated": 1, "broken_record": 2})
     refuse_unreadable("web", {"truncated": 1, None: 1})
@@ -311,7 +311,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         plan_units(JsonlConfig(urls=(str(tmp_path),)))
 
 
-def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path) -> None:
+def test_licence_files_are_read_whatever_the_size_limits(tmp_path: Path) -> None:
     lines = [
         json.dumps({"content": "x" * 100, "path": name}) for name in ("LICENSE", "a.py", "b/LICENSE.txt")
     ]
@@ -326,7 +326,7 @@ def test_licence_files_are_read_whatever_the_limits_of_size(tmp_path: Path) -> N
     ]
 
 
-def test_files_without_a_column_of_code_are_told_how_to_name_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_code_column_says_how_to_name_it(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x = 1", "path": "a.py"}\n' * 3)
     (tmp_path / "b.jsonl").write_text("no JSON\n")
     config = JsonlConfig(urls=(str(tmp_path / "*"),))

@@ -1,4 +1,4 @@
-"""JSONL files that are one JSON array: told as that, whatever their form, and never where lines are lists."""
+"""JSONL files that are one JSON array are detected in any form, and files whose lines are lists are not."""
 
 import gzip
 import json
@@ -44,10 +44,10 @@ def test_a_file_that_is_one_array_is_one_message(tmp_path: Path, form: str, code
             plan_units(JsonlConfig(urls=(str(tmp_path / name),), columns=columns))
 
 
-def test_an_array_longer_than_what_is_looked_at_is_one_message(
+def test_an_array_longer_than_the_examined_part_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_array, "_LOOKED_AT_BYTES", 200)
+    monkeypatch.setattr(json_array, "_MAX_BYTES", 200)
     for form in ("compact", "indented", "an object to a line", "commas on lines of their own"):
         (tmp_path / "a.jsonl").write_text(_ARRAYS[form])
         with pytest.raises(UserError, match="is one JSON array"):
@@ -60,17 +60,17 @@ def test_an_array_longer_than_what_is_looked_at_is_one_message(
 def test_an_array_among_other_files_is_one_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, form: str, codec: str | None
 ) -> None:
-    """However many parts it is cut into, wherever it stands."""
+    """In any number of parts and at any position among the files."""
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 300)
-    monkeypatch.setattr(json_array, "_LOOKED_AT_BYTES", 200)
+    monkeypatch.setattr(json_array, "_MAX_BYTES", 200)
     parts = [StreamPart(number, 3, chunk_bytes=100) for number in range(3)]
     monkeypatch.setattr(jsonl_module, "stream_parts", lambda packed_bytes: parts)
     data = _ARRAYS[form].encode()
     name = f"{first}.jsonl.gz" if codec else f"{first}.jsonl"
     (tmp_path / name).write_bytes(gzip.compress(data) if codec else data)
     (tmp_path / "b.jsonl").write_bytes(_records(3))
-    if form.startswith("one"):  # short: told whole
-        monkeypatch.setattr(json_array, "_LOOKED_AT_BYTES", 1000)
+    if form.startswith("one"):  # short enough to be parsed completely
+        monkeypatch.setattr(json_array, "_MAX_BYTES", 1000)
     for columns in (None, ColumnsConfig(content="content")):
         files = read_all(JsonlConfig(urls=(str(tmp_path / "*"),), columns=columns))
         rows = [file for file in files if file.rejection is not None]
@@ -96,7 +96,7 @@ _LONG_LINES = {
 
 
 @pytest.mark.parametrize("form", list(_LONG_ARRAYS))
-def test_long_arrays_are_told_as_what_they_are(tmp_path: Path, form: str) -> None:
+def test_long_arrays_are_detected(tmp_path: Path, form: str) -> None:
     (tmp_path / "a.jsonl").write_text(_LONG_ARRAYS[form])
     with pytest.raises(UserError, match=r"a.jsonl is one JSON array"):
         plan_units(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
@@ -114,7 +114,7 @@ def test_lines_that_are_lists_are_no_array(tmp_path: Path, form: str) -> None:
 
 
 def test_planning_opens_the_first_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source may have ten thousand remote ones."""
+    """A source may have ten thousand remote files."""
     for number in range(20):
         (tmp_path / f"{number:02}.jsonl").write_bytes(_records(3))
     (tmp_path / "19.jsonl").write_text(_ARRAYS["compact"])
@@ -134,7 +134,7 @@ def test_planning_opens_the_first_file_only(tmp_path: Path, monkeypatch: pytest.
     assert sorted(opened) == [f"{number:02}.jsonl" for number in range(20)]
 
 
-def test_ranges_of_good_lines_do_not_ask_how_the_file_begins(
+def test_ranges_of_valid_lines_do_not_read_the_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 2000)
@@ -145,7 +145,7 @@ def test_ranges_of_good_lines_do_not_ask_how_the_file_begins(
 
 
 @pytest.mark.parametrize("first", ["[1, 2]", "[1, 2", "[", "[7,", '["a", "b"]', "[" * 5000])
-def test_a_first_line_that_is_a_list_or_broken_costs_no_neighbour(tmp_path: Path, first: str) -> None:
+def test_a_first_line_that_is_a_list_or_broken_does_not_affect_others(tmp_path: Path, first: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(first.encode() + b"\n" + _records(3))
     files = read_all(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
     assert [rule_of(file) for file in files] == ["broken_record", None, None, None]

@@ -77,8 +77,8 @@ def _table(path: Path, columns: dict[str, Any], row_group_size: int = 100) -> Pa
     return path
 
 
-def _config(path: Path, **told: Any) -> ParquetConfig:
-    return ParquetConfig(urls=(str(path),), **told)
+def _config(path: Path, **settings: Any) -> ParquetConfig:
+    return ParquetConfig(urls=(str(path),), **settings)
 
 
 def _many(num: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _rest(file: RawFile) -> tuple[Any, ...]:
 def test_lists_of_identifiers_have_no_content(tmp_path: Path) -> None:
     path = _table(tmp_path / "ids.parquet", {"blob_id": ["0"], "path": ["a.py"]})
     with pytest.raises(
-        UserError, match=r"no Parquet file of it can be read .*no column content or files among"
+        UserError, match=r"none of its Parquet files can be read .*no column content or files among"
     ):
         plan_units(_config(path, preset="the_stack_v2"))
     _table(tmp_path / "good.parquet", {"content": ["x"]})
@@ -126,30 +126,32 @@ def test_lists_of_identifiers_have_no_content(tmp_path: Path) -> None:
     assert (found[0].repository, found[0].path) == ("o/r", "a.py")
 
 
-def test_row_groups_are_units_and_hold_every_row_once(
+def test_row_groups_are_units_and_have_every_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = _table(tmp_path / "x.parquet", _many(350), row_group_size=50)
-    whole = read_all(_config(path))
-    assert [file.path for file in whole] == [f"{n}.py" for n in range(350)]
-    assert [file.location for file in whole] == [f"x.parquet#{n}" for n in range(350)]
+    complete = read_all(_config(path))
+    assert [file.path for file in complete] == [f"{n}.py" for n in range(350)]
+    assert [file.location for file in complete] == [f"x.parquet#{n}" for n in range(350)]
     monkeypatch.setattr("data_prep.sources.units.UNIT_BYTES", 100)
     units = plan_units(_config(path))
     assert len(units) == 7
     assert len({unit.signature for unit in units}) == 7
-    assert read_all(_config(path)) == whole
+    assert read_all(_config(path)) == complete
 
 
 def test_a_large_row_group_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _table(tmp_path / "x.parquet", _many(300), row_group_size=300)
-    whole = read_all(_config(path))
+    complete = read_all(_config(path))
     monkeypatch.setattr(parquet_module, "_PACKED_BYTES_PER_PART", 1000)
     monkeypatch.setattr(parquet_module, "_BATCH_BYTES", 500)
     units = plan_units(_config(path))
     assert len(units) > 2
     parts = [list(read_unit(unit, ReadLimits())) for unit in units]
     assert all(parts)
-    assert sorted((f for part in parts for f in part), key=lambda f: int(f.location.split("#")[1])) == whole
+    assert (
+        sorted((f for part in parts for f in part), key=lambda f: int(f.location.split("#")[1])) == complete
+    )
 
 
 def test_only_needed_columns_are_read(tmp_path: Path) -> None:
@@ -170,13 +172,13 @@ def test_wrong_types_and_texts_are_rows(tmp_path: Path) -> None:
     assert files[3].path == "d"
 
 
-def test_cut_and_damaged_files_are_rows_or_an_error_that_names_the_source(tmp_path: Path) -> None:
+def test_truncated_and_damaged_files_are_rows_or_an_error_that_names_the_source(tmp_path: Path) -> None:
     path = _table(tmp_path / "x.parquet", _many(100), row_group_size=50)
     data = path.read_bytes()
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
     (tmp_path / "text.parquet").write_text("no Parquet")
     for name in ("cut.parquet", "text.parquet"):
-        with pytest.raises(UserError, match=f"source parquet: no Parquet file of it can be read .{name}: "):
+        with pytest.raises(UserError, match=f"source parquet: none of its Parquet files can be read .{name}: "):
             plan_units(_config(tmp_path / name))
     files = read_all(_config(tmp_path / "*.parquet"))
     assert sorted(file.location for file in files if rule_of(file) == "truncated") == [
@@ -186,7 +188,7 @@ def test_cut_and_damaged_files_are_rows_or_an_error_that_names_the_source(tmp_pa
     assert sum(rule_of(file) is None for file in files) == 100
 
 
-def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
+def test_a_damaged_row_group_does_not_affect_others(tmp_path: Path) -> None:
     path = _table(tmp_path / "x.parquet", _many(100), row_group_size=50)
     data = bytearray(path.read_bytes())
     start = pq.ParquetFile(path).metadata.row_group(1).column(0)
@@ -208,14 +210,14 @@ def test_nested_columns(tmp_path: Path) -> None:
     assert (file.repository, file.data) == ("o/r", b"x\n")
 
 
-def test_every_column_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_every_named_column_must_exist(tmp_path: Path) -> None:
     pq.write_table(pa.table({"content": ["x = 1\n"], "path": ["a.py"]}), tmp_path / "a.parquet")
     columns = ColumnsConfig(content="content", path="pathh", stars="n")
     with pytest.raises(UserError, match="no column n and pathh among content, path"):
         plan_units(ParquetConfig(urls=(str(tmp_path / "a.parquet"),), columns=columns))
 
 
-def test_a_file_without_a_column_of_code_is_told_how_to_name_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_code_column_says_how_to_name_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"code": ["x = 1\n"], "path": ["a.py"]}), tmp_path / "a.parquet")
     with pytest.raises(
         UserError, match=r"no column content among code, path: .*`columns: \{content: code\}`"

@@ -1,4 +1,4 @@
-"""Damaged footers, at some of which pyarrow's metadata ends the process."""
+"""Damaged footers, some of which make pyarrow's metadata abort the process."""
 
 import random
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_no_flipped_byte_of_a_footer_ends_the_process_or_raises(path: Path) -> N
     assert num_refused > 10
 
 
-def test_good_footers_pass_without_reading(path: Path) -> None:
+def test_valid_footers_pass_without_reading(path: Path) -> None:
     metadata = pq.ParquetFile(path).metadata
     path.unlink()
     check_footer(metadata, list(range(metadata.num_columns)))

@@ -1,4 +1,4 @@
-"""Parquet files that stand for far more text than they hold, and values that are no text."""
+"""Parquet files that unpack to far more text than they store, and values that are no text."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def test_batches_stay_small_whatever_a_dictionary_repeats(tmp_path: Path, nested
     assert len(batches) < 40
 
 
-def test_a_value_that_its_header_admits_to_be_too_large_is_never_unpacked(tmp_path: Path) -> None:
+def test_a_value_with_too_large_a_size_in_its_header_is_never_unpacked(tmp_path: Path) -> None:
     config = _written(tmp_path / "x.parquet", {"content": ["a\n", "x" * 40 * _MB, "b\n"]})
     with _counted_memory() as pool:
         (file,) = read_all(config)
@@ -93,7 +93,7 @@ def test_repeated_files_of_ordinary_size_are_no_bomb(tmp_path: Path) -> None:
     assert [file.data for file in files] == [b"x = 1\n" * 100] * 1000
 
 
-def test_rows_too_long_for_any_file_are_told_by_their_length(
+def test_of_rows_too_long_for_any_file_only_the_length_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("data_prep.sources.parquet._MAX_ROW_BYTES", 1 << 10)
@@ -150,7 +150,7 @@ def test_rows_are_measured_as_their_texts(rows: list[list[str | None] | None]) -
 
 @given(_TEXTS)
 @settings(max_examples=50, deadline=None)
-def test_every_spelling_of_a_text_is_measured(texts: list[str | None]) -> None:
+def test_every_arrow_type_of_a_text_is_measured(texts: list[str | None]) -> None:
     plain = pa.array(texts, pa.string())
     lengths = [8 + len((text or "").encode()) for text in texts]
     for array in (
@@ -168,7 +168,7 @@ def test_every_spelling_of_a_text_is_measured(texts: list[str | None]) -> None:
 
 @given(st.lists(st.integers(0, 6 << 20), max_size=40), st.integers(1 << 20, 5 << 20))
 @settings(max_examples=50, deadline=None)
-def test_slices_are_small_and_hold_every_row_once(sizes: list[int], max_row_bytes: int) -> None:
+def test_slices_are_small_and_have_every_row_once(sizes: list[int], max_row_bytes: int) -> None:
     runs = list(row_slices(np.array(sizes, np.int64), max_row_bytes))
     assert [n for run in runs for n in range(run.start, run.stop)] == list(range(len(sizes)))
     for run in runs:

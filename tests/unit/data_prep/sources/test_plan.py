@@ -39,14 +39,14 @@ def test_parts_of_a_mixture_are_planned_under_their_names_in_order(mixture: Mixt
     assert [part.weight for part in mixture.parts.values()] == [2.0, 1.0, 0.5]
 
 
-def test_plans_travel_to_workers_and_configs_through_json(mixture: MixtureConfig) -> None:
+def test_plans_can_be_pickled_and_configs_dumped_as_json(mixture: MixtureConfig) -> None:
     units = plan_units(mixture)
     assert pickle.loads(pickle.dumps(units)) == units
     assert _ADAPTER.validate_json(mixture.model_dump_json()) == mixture
 
 
 @pytest.mark.parametrize(
-    "told",
+    "values",
     [
         {"kind": "tape"},
         {"kind": "directory", "path": "x", "weight": 0},
@@ -57,9 +57,9 @@ def test_plans_travel_to_workers_and_configs_through_json(mixture: MixtureConfig
         {"kind": "mixture", "parts": {"a": {"kind": "mixture", "parts": {}}}},
     ],
 )
-def test_configs_that_make_no_sense_are_refused(told: dict[str, object]) -> None:
+def test_invalid_configs_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        _ADAPTER.validate_python(told)
+        _ADAPTER.validate_python(values)
 
 
 def test_archive_limits() -> None:

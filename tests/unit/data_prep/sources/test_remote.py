@@ -34,7 +34,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def containers() -> dict[str, bytes]:
-    """The same files in every kind of container."""
+    """Return the same files in every kind of container."""
     lines = "".join(json.dumps(record) + "\n" for record in _RECORDS).encode()
     packed, tar, parquet = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -111,7 +111,7 @@ def test_http(
 
 @pytest.mark.parametrize("serves_ranges", [True, False])
 @pytest.mark.parametrize("name", _NAMES)
-def test_broken_connections_and_busy_servers_are_tried_again(
+def test_broken_connections_and_busy_servers_are_retried(
     containers: dict[str, bytes], name: str, serves_ranges: bool
 ) -> None:
     with web_server(containers, serves_ranges=serves_ranges) as server:
@@ -145,7 +145,7 @@ def test_large_files_that_need_ranges_are_refused_without_them(
     monkeypatch.setattr("data_prep.sources.files._MAX_HELD_BYTES", 1000)
     with web_server(containers, serves_ranges=False) as server:
         for name in ("r.zip", "r.parquet"):
-            with pytest.raises(UserError, match="its server sends whole files only"):
+            with pytest.raises(UserError, match="its server sends complete files only"):
                 plan_units(_config(f"{server.url}/{name}"))
 
 

@@ -1,4 +1,4 @@
-"""Code that a repository did not write: left out of folders and git repositories, as rows that name the rule."""
+"""Vendored code in folders and git repositories becomes rows that name the rule."""
 
 import os
 import subprocess
@@ -74,12 +74,12 @@ _VENDORED = (
 
 
 @pytest.mark.parametrize("path", _OWN)
-def test_what_a_repository_wrote_is_its_own(path: str) -> None:
+def test_own_code_is_not_vendored(path: str) -> None:
     assert vendored_by(path, Neighbours()) is None
 
 
 @pytest.mark.parametrize("path", _VENDORED)
-def test_what_others_wrote_is_vendored(path: str) -> None:
+def test_code_of_others_is_vendored(path: str) -> None:
     assert vendored_by(path, Neighbours()) is not None
 
 
@@ -106,7 +106,7 @@ def _write(root: Path, names: tuple[str, ...]) -> Path:
 
 
 def _in_memory(root: Path) -> str:
-    """The address of a copy in the memory of this process."""
+    """Return the URL of a copy in fsspec's memory file system."""
     system = fsspec.filesystem("memory")
     for path in root.rglob("*"):
         if path.is_file():
@@ -114,12 +114,12 @@ def _in_memory(root: Path) -> str:
     return f"memory://vendored{root}"
 
 
-def _told(files: list[RawFile]) -> dict[str, tuple[str | None, bool]]:
+def _summarize(files: list[RawFile]) -> dict[str, tuple[str | None, bool]]:
     return {f"{f.repository}/{f.path}": (rule_of(f), f.data is not None) for f in files}
 
 
 @pytest.mark.parametrize("repository", [None, "mine"])
-def test_every_vendored_file_of_a_folder_is_a_row_that_names_what_tells(
+def test_every_vendored_file_of_a_folder_is_a_row_that_names_the_sign(
     tmp_path: Path, repository: str | None
 ) -> None:
     root = _write(tmp_path / "trees" / "project", (*_OWN, *_VENDORED))
@@ -133,7 +133,7 @@ def test_every_vendored_file_of_a_folder_is_a_row_that_names_what_tells(
     assert row.data is None
 
 
-def test_a_key_keeps_vendored_code(tmp_path: Path) -> None:
+def test_keep_vendored_keeps_vendored_code(tmp_path: Path) -> None:
     root = _write(tmp_path, (*_OWN, *_VENDORED))
     files = read_all(DirectoryConfig(path=str(root), keep_vendored=True))
     assert {rule_of(file) for file in files} == {None}
@@ -142,7 +142,7 @@ def test_a_key_keeps_vendored_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("above", ["vendor/project", "lib/site-packages", "node_modules", "build/deps"])
 def test_folders_above_the_source_do_not_count(tmp_path: Path, above: str) -> None:
     root = _write(tmp_path / above, ("package/code.py", "package/_vendor/six.py", "Sparkle/a.py"))
-    assert _told(read_all(DirectoryConfig(path=str(root)))) == {
+    assert _summarize(read_all(DirectoryConfig(path=str(root)))) == {
         "package/code.py": (None, True),
         "package/_vendor/six.py": ("vendored", False),
         "Sparkle/a.py": (None, True),
@@ -153,12 +153,12 @@ _TAKEN_NAMES = ("build", "dist", "virtualenv", "venv", "external", "vendor", "th
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_a_repository_may_be_called_as_what_others_leave_behind(tmp_path: Path, is_remote: bool) -> None:
+def test_a_repository_may_have_the_name_of_a_vendored_folder(tmp_path: Path, is_remote: bool) -> None:
     names = tuple(f"{name}/src/{name}/__init__.py" for name in _TAKEN_NAMES)
     left = ("build/build/lib/a.py", "vendor/vendor/a.go", "node_modules/src/a.js", ".venv/src/a.py")
     root = _write(tmp_path, (*names, *left, "env/pyvenv.cfg", "env/bin/activate_this.py"))
     path = _in_memory(root) if is_remote else str(root)
-    assert _told(read_all(DirectoryConfig(path=path))) == {
+    assert _summarize(read_all(DirectoryConfig(path=path))) == {
         **{name: ("vendored", False) for name in (*left, "env/pyvenv.cfg", "env/bin/activate_this.py")},
         **{
             name: (None, True)
@@ -180,12 +180,12 @@ def test_a_folder_that_is_one_repository_has_a_build_and_not_a_repository_of_tha
     )
     repository = None if mark else "mine"
     path = _in_memory(root) if is_remote else str(root)
-    found = _told(read_all(DirectoryConfig(path=path, repository=repository)))
+    found = _summarize(read_all(DirectoryConfig(path=path, repository=repository)))
     dropped = {name.removeprefix("mine/") for name, (rule, _) in found.items() if rule == "vendored"}
     assert dropped == {"build/a.py", "external/b.py", "deps/c.py"}
 
 
-def test_a_package_called_build_is_no_build_and_an_environment_is_one_whatever_it_is_called(
+def test_a_package_named_build_is_no_build_and_an_environment_may_have_any_name(
     tmp_path: Path,
 ) -> None:
     own = ("one/build/__init__.py", "one/build/env/sub.py", "two/dist/main.go", "three/venv/__init__.py")
@@ -199,14 +199,14 @@ def test_a_package_called_build_is_no_build_and_an_environment_is_one_whatever_i
     root = _write(tmp_path, (*own, *other))
     expected = dict.fromkeys(own, (None, True)) | dict.fromkeys(other, ("vendored", False))
     files = read_all(DirectoryConfig(path=str(root)))
-    assert _told(files) == expected
+    assert _summarize(files) == expected
     details = {file.path: file.rejection.detail for file in files if file.rejection is not None}
     assert details["tools/env/b.py"] == "env/pyvenv.cfg"
 
 
-def test_roots_of_repositories_are_where_patterns_begin(tmp_path: Path) -> None:
+def test_patterns_begin_at_the_roots_of_repositories(tmp_path: Path) -> None:
     root = _write(tmp_path, ("one/deps/zlib.c", "one/src/deps/own.c"))
-    assert _told(read_all(DirectoryConfig(path=str(root)))) == {
+    assert _summarize(read_all(DirectoryConfig(path=str(root)))) == {
         "one/deps/zlib.c": ("vendored", False),
         "one/src/deps/own.c": (None, True),
     }
@@ -219,7 +219,7 @@ def test_exclude_and_links_keep_their_rules_and_suffixes_do_not(tmp_path: Path) 
     (root / "a" / "vendor" / "link.py").symlink_to("x.py")
     (root / "a" / "own.py").write_text("own")
     files = read_all(DirectoryConfig(path=str(root), suffixes=(".py",), exclude=("b",)))
-    assert _told(files) == {
+    assert _summarize(files) == {
         "a/vendor/x.py": ("vendored", False),
         "a/vendor/y.txt": ("vendored", False),
         "a/vendor/LICENSE": ("vendored", False),
@@ -230,20 +230,20 @@ def test_exclude_and_links_keep_their_rules_and_suffixes_do_not(tmp_path: Path) 
     }
 
 
-def test_vendored_files_take_nothing_of_the_budget(tmp_path: Path) -> None:
+def test_vendored_files_use_no_budget(tmp_path: Path) -> None:
     root = _write(tmp_path, ("a/own.py", *(f"a/node_modules/{n}.js" for n in range(9))))
     num_bytes = len("content of a/own.py\n")
     files = read_all(DirectoryConfig(path=str(root), max_total_bytes=num_bytes))
     assert [file.path for file in files if file.data is not None] == ["own.py"]
 
 
-def test_a_folder_of_nothing_but_vendored_code_says_how_to_keep_it(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_of_only_vendored_code_says_how_to_keep_it(tmp_path: Path) -> None:
     _write(tmp_path, ("node_modules/x.py", "node_modules/y.py"))
     with pytest.raises(UserError, match="2 vendored .`keep_vendored: true` keeps them."):
         plan_units(DirectoryConfig(path=str(tmp_path)))
 
 
-def test_git_repositories_leave_vendored_code_out_unless_it_is_kept(tmp_path: Path) -> None:
+def test_vendored_code_of_git_repositories_is_dropped_unless_kept(tmp_path: Path) -> None:
     own = ("src/a.py", "src/build/__init__.py", "build/main.go", "docs/x.md")
     folder = _write(tmp_path / "vendor" / "code", (*own, "vendor/six.py", "deps/z.c", "dist/y.py"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -260,7 +260,7 @@ def test_git_repositories_leave_vendored_code_out_unless_it_is_kept(tmp_path: Pa
         "code/deps/z.c": ("vendored", False),
         "code/docs/x.md": ("excluded", False),
     }
-    assert _told(read_all(config)) == expected
+    assert _summarize(read_all(config)) == expected
     kept = read_all(config.model_copy(update={"keep_vendored": True}))
     others = ("code/vendor/six.py", "code/deps/z.c", "code/dist/y.py")
-    assert _told(kept) == expected | dict.fromkeys(others, (None, True))
+    assert _summarize(kept) == expected | dict.fromkeys(others, (None, True))

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class WebServer:
-    """What it serves and how. `num_failures`: so many coming GETs break in the middle or answer 503."""
+    """The files of the server. `num_failures`: the number of coming GETs that break in the middle or answer 503."""
 
     files: dict[str, bytes]
     serves_ranges: bool = True
@@ -21,7 +21,7 @@ class WebServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fails_now(self) -> int:
-        """0, or the number of failures that were left."""
+        """Return 0, or the number of failures that were left."""
         with self.lock:
             left = self.num_failures
             self.num_failures = max(0, left - 1)
@@ -30,7 +30,7 @@ class WebServer:
 
 @contextmanager
 def web_server(files: dict[str, bytes], *, serves_ranges: bool = True) -> Iterator[WebServer]:
-    """A server on this machine for the block."""
+    """Run a server on this machine while the block runs."""
     server = WebServer(files, serves_ranges)
 
     class Handler(BaseHTTPRequestHandler):

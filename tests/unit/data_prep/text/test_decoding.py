@@ -1,4 +1,4 @@
-"""Any bytes become text or a rejection; what is text survives unchanged."""
+"""Any bytes become text or a rejection; text is not changed."""
 
 import codecs
 
@@ -58,7 +58,7 @@ def test_marked_text_survives_without_its_mark(encoding: str, text: str) -> None
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_unmarked_utf16_is_told_by_its_nuls(encoding: str) -> None:
+def test_unmarked_utf16_is_detected_by_its_nuls(encoding: str) -> None:
     found = text_of("int main() { return 0; } // naïve\n".encode(encoding))
     assert found == DecodedText("int main() { return 0; } // naïve\n".encode(), ("utf16",))
 
@@ -81,20 +81,20 @@ def test_unmarked_utf16_is_told_by_its_nuls(encoding: str) -> None:
         ("// pokaż błąd, proszę".encode("iso8859-2"), "decodable"),
     ],
 )
-def test_what_is_no_text_is_rejected(data: bytes, rule: str) -> None:
+def test_bytes_that_are_no_text_are_rejected(data: bytes, rule: str) -> None:
     found = decode(data, "a.c", POLICY)
     assert isinstance(found, Rejection)
     assert found.rule == rule
 
 
-def test_latin1_is_decoded_or_dropped_as_told() -> None:
+def test_latin1_is_decoded_or_dropped_as_configured() -> None:
     data = "/* © 1998 José Müller, 20° */".encode("latin-1")
     assert text_of(data) == DecodedText("/* © 1998 José Müller, 20° */".encode(), ("latin1",))
     found = decode(data, "a.c", DecodingConfig(latin1="drop"))
     assert found == Rejection("decodable", 3.0)
 
 
-def test_python_declarations_are_followed_in_python_only() -> None:
+def test_encoding_declarations_are_used_in_python_only() -> None:
     data = "# -*- coding: koi8-r -*-\nname = 'переменная'\n".encode("koi8-r")
     assert text_of(data, "a.py") == DecodedText(data.decode("koi8-r").encode(), ("declared",))
     assert isinstance(decode(data, "a.rb", POLICY), Rejection)
@@ -103,12 +103,12 @@ def test_python_declarations_are_followed_in_python_only() -> None:
 @pytest.mark.parametrize(
     "name", ["no-such-codec", "rot13", "unicode_escape", "punycode", "utf-7", "hex", "ascii"]
 )
-def test_useless_declarations_are_passed_over(name: str) -> None:
+def test_useless_declarations_are_ignored(name: str) -> None:
     data = f"# coding: {name}\nx = 'é'\n".encode()
     assert text_of(data, "a.py").data == data
 
 
-def test_line_ends_are_one_kind_and_form_feeds_stay() -> None:
+def test_line_ends_are_normalised_and_form_feeds_stay() -> None:
     assert text_of(b"a\r\nb\rc\n\rd\x0ce\xe2\x80\xa8f") == DecodedText(
         b"a\nb\nc\n\nd\x0ce\xe2\x80\xa8f", ("crlf",)
     )

@@ -1,4 +1,4 @@
-"""Measures of a text agree with plain counting."""
+"""Measurements of a text agree with plain counting."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Files get the language that GitHub would give them."""
+"""Files get the language that GitHub assigns."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ from pygments.lexers import get_all_lexers
 from data_prep.text import language_content
 from data_prep.text.language_content import BY_CHOICE
 from data_prep.text.language_names import BY_EXTENSION, BY_FILE_NAME
-from data_prep.text.languages import all_languages, detect_language
+from data_prep.text.languages import all_languages, detect_language, rare_language
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from data_prep.text.languages import all_languages, detect_language
         ("folder.py/", None),
     ],
 )
-def test_names_tell(path: str, language: str | None) -> None:
+def test_languages_by_name(path: str, language: str | None) -> None:
     assert detect_language(path, b"") == language
 
 
@@ -83,7 +83,7 @@ def test_names_tell(path: str, language: str | None) -> None:
         ("diary", b"Dear diary\n", None),
     ],
 )
-def test_content_settles_what_names_leave_open(path: str, data: bytes, language: str | None) -> None:
+def test_content_decides_where_names_are_ambiguous(path: str, data: bytes, language: str | None) -> None:
     assert detect_language(path, data) == language
 
 
@@ -126,17 +126,15 @@ def test_there_are_many_languages_and_the_tables_are_in_lower_case() -> None:
 
 @given(st.sampled_from(sorted(BY_CHOICE)), st.binary(max_size=200))
 @settings(max_examples=100)
-def test_any_content_is_looked_at_without_error(extension: str, data: bytes) -> None:
+def test_any_content_is_examined_without_error(extension: str, data: bytes) -> None:
     for name in (f"a.{extension}", "a"):
         assert detect_language(name, data) in {*all_languages(), None}
 
 
-def test_all_languages_are_those_that_names_and_content_tell() -> None:
-    told_by_content = {
-        name for name in re.findall(r'"([A-Z][\w#+ -]*)"', inspect.getsource(language_content))
-    }
-    assert {"Objective-C", "VBA", "Java Server Pages", "Coq"} < told_by_content
-    assert told_by_content - {"VERSION"} <= all_languages()
+def test_all_languages_includes_those_by_name_and_by_content() -> None:
+    by_content = {name for name in re.findall(r'"([A-Z][\w#+ -]*)"', inspect.getsource(language_content))}
+    assert {"Objective-C", "VBA", "Java Server Pages", "Coq"} < by_content
+    assert by_content - {"VERSION"} <= all_languages()
     assert {*BY_EXTENSION.values(), *BY_FILE_NAME.values()} <= all_languages()
     assert "PromQL" in all_languages()
 
@@ -144,8 +142,34 @@ def test_all_languages_are_those_that_names_and_content_tell() -> None:
 @pytest.mark.parametrize(
     "piece", [b"\n", b" ", b"class ", b"/*", b"#!", b"<", b"a::", b".\n", b"f(", b"'\\\"", b"if "]
 )
-def test_hostile_content_takes_no_time(piece: bytes) -> None:
+def test_adversarial_content_takes_little_time(piece: bytes) -> None:
     start = time.process_time()
     for extension in (*BY_CHOICE, "nothing"):
         detect_language(f"a.{extension}", piece * 100_000)
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [
+        ("a/solver.ampl.mos", "Mosel"),
+        ("robot.mq5", "MQL"),
+        ("site.typoscript", "TypoScript"),
+        ("query.promql", "PromQL"),
+        ("tests.rakutest", "Raku"),
+        ("ls.1p", "Roff Manpage"),
+        ("grammar.g", None),  # eight lexers claim it
+        ("crash.pytb", None),  # no code
+        ("key.asc", None),
+        ("x.nosuchextension", None),
+    ],
+)
+def test_rare_languages_by_extension(path: str, language: str | None) -> None:
+    assert detect_language(path, b"") == language
+
+
+def test_our_own_tables_take_precedence() -> None:
+    assert all(
+        detect_language(f"x.{extension}", b"") == BY_EXTENSION[extension] for extension in ("py", "rs", "go")
+    )
+    assert rare_language("py") == "Python"

@@ -1,4 +1,4 @@
-"""Licences are told from headers, licence files and the many ways people name them."""
+"""Licences are recognised in headers, in licence files and by the many names people use."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,12 +9,12 @@ from data_prep.text.licence_phrases import ALIASES, HEADER_PHRASES, LICENCE_PHRA
 from data_prep.text.licences import (
     UNKNOWN_LICENCE,
     LicenceConfig,
+    declared_licence,
     header_licence,
     is_licence_file,
     licence_of_file,
     licence_rejection,
     normalise_licence,
-    told_licence,
 )
 
 APACHE_HEADER = b"""/*
@@ -128,7 +128,7 @@ def test_notices_need_not_name_the_licence(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "licence"),
+    ("name", "licence"),
     [
         (None, None),
         ("", None),
@@ -139,12 +139,12 @@ def test_notices_need_not_name_the_licence(name: str) -> None:
         ("mit", "MIT"),
     ],
 )
-def test_what_a_source_tells(told: str | None, licence: str | None) -> None:
-    assert told_licence(told) == licence
+def test_declared_licences(name: str | None, licence: str | None) -> None:
+    assert declared_licence(name) == licence
 
 
 @pytest.mark.parametrize(
-    ("told", "licence"),
+    ("name", "licence"),
     [
         ("MIT License", "MIT"),
         ("the MIT licence", "MIT"),
@@ -171,8 +171,8 @@ def test_what_a_source_tells(told: str | None, licence: str | None) -> None:
         ("WITH", None),
     ],
 )
-def test_names_become_spdx(told: str, licence: str | None) -> None:
-    assert normalise_licence(told) == licence
+def test_names_become_spdx(name: str, licence: str | None) -> None:
+    assert normalise_licence(name) == licence
 
 
 @given(
@@ -180,17 +180,17 @@ def test_names_become_spdx(told: str, licence: str | None) -> None:
     | st.lists(st.sampled_from(["MIT", "OR", "AND", "WITH", "(", ")", "x", "/"])).map(" ".join)
 )
 @settings(max_examples=100)
-def test_what_is_said_twice_is_said_once(told: str) -> None:
-    once = normalise_licence(told)
+def test_normalising_is_idempotent(name: str) -> None:
+    once = normalise_licence(name)
     assert once is None or normalise_licence(once) == once
 
 
-def test_the_tables_hold_spdx_identifiers_only() -> None:
+def test_the_tables_contain_spdx_identifiers_only() -> None:
     names = {*ALIASES.values(), *PERMISSIVE, *(name for name, _ in (*HEADER_PHRASES, *LICENCE_PHRASES))}
     assert {name for name in names if normalise_licence(name) not in (name, "Python-2.0.1")} == set()
 
 
-def test_every_header_phrase_holds_a_hint() -> None:
+def test_every_header_phrase_contains_a_hint() -> None:
     hints = [hint.lower() for hint in PHRASE_HINTS]
     for _, phrases in HEADER_PHRASES:
         assert any(hint in phrase for hint in hints for phrase in phrases), phrases
@@ -210,7 +210,7 @@ def test_every_header_phrase_holds_a_hint() -> None:
         ("no licence we know", True),
     ],
 )
-def test_default_lets_permissive_and_unknown_licences_in(licence: str | None, is_kept: bool) -> None:
+def test_permissive_and_unknown_licences_are_kept_by_default(licence: str | None, is_kept: bool) -> None:
     found = licence_rejection(licence, LicenceConfig())
     assert found is None if is_kept else found == Rejection("licence", None, licence)
 

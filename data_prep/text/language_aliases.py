@@ -1,10 +1,10 @@
-"""The names that datasets give languages, as ours."""
+"""Names that datasets use for languages, mapped to ours (GitHub's)."""
 
 from functools import cache
 
 from data_prep.text.language_names import BY_EXTENSION, BY_FILE_NAME, BY_INTERPRETER
 
-# What is neither a language's name, nor an extension or interpreter of it.
+# Spellings that are neither a language's name nor one of its extensions or interpreters.
 _ALIASES = {
     "assembler": "Assembly",
     "bash script": "Shell",
@@ -22,14 +22,24 @@ _ALIASES = {
     "vb.net": "Visual Basic .NET",
     "visual basic": "Visual Basic .NET",
 }
-# Languages that no extension is enough to tell.
-_TOLD_BY_CONTENT = ("BASIC", "Forth", "MATLAB", "Objective-C", "QMake", "Rebol", "RenderScript", "V", "VBA")
+# Languages that no extension identifies.
+_IDENTIFIED_BY_CONTENT = (
+    "BASIC",
+    "Forth",
+    "MATLAB",
+    "Objective-C",
+    "QMake",
+    "Rebol",
+    "RenderScript",
+    "V",
+    "VBA",
+)
 
 
 @cache
-def known_language(told: str) -> str | None:
-    """Our name of a language that a source names ("python", "c-sharp", "jupyter-notebook"); None if we know none."""
-    name = told.strip().casefold()
+def canonical_language(name: str) -> str | None:
+    """Return our name of a language that a source names "python", "c-sharp", "jupyter-notebook"; None if unknown."""
+    name = name.strip().casefold()
     spaced = name.replace("-", " ").replace("_", " ")
     names = _names()
     for spelling in (name, spaced):
@@ -41,13 +51,18 @@ def known_language(told: str) -> str | None:
 
 
 def own_languages() -> frozenset[str]:
-    """Every name that our own tables and rules of content give."""
+    """Return every name that our own tables and content rules use."""
     return frozenset(_names().values())
 
 
 @cache
 def _names() -> dict[str, str]:
-    languages = {*_TOLD_BY_CONTENT, *BY_EXTENSION.values(), *BY_FILE_NAME.values(), *BY_INTERPRETER.values()}
+    languages = {
+        *_IDENTIFIED_BY_CONTENT,
+        *BY_EXTENSION.values(),
+        *BY_FILE_NAME.values(),
+        *BY_INTERPRETER.values(),
+    }
     return {spelling: name for name in sorted(languages) for spelling in _spellings(name)}
 
 

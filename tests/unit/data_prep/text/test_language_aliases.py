@@ -1,13 +1,13 @@
-"""Datasets spell languages in their own ways."""
+"""Datasets use different names for the same language."""
 
 import pytest
 
+from data_prep.text.language_aliases import canonical_language
 from data_prep.text.language_names import BY_EXTENSION
-from data_prep.text.told_languages import known_language
 
 
 @pytest.mark.parametrize(
-    ("told", "language"),
+    ("name", "language"),
     [
         ("python", "Python"),
         ("Python", "Python"),
@@ -28,9 +28,9 @@ from data_prep.text.told_languages import known_language
         ("", None),
     ],
 )
-def test_spellings_of_datasets(told: str, language: str | None) -> None:
-    assert known_language(told) == language
+def test_spellings_of_datasets(name: str, language: str | None) -> None:
+    assert canonical_language(name) == language
 
 
-def test_every_name_of_ours_is_its_own() -> None:
-    assert all(known_language(name) == name for name in BY_EXTENSION.values())
+def test_every_name_of_ours_maps_to_itself() -> None:
+    assert all(canonical_language(name) == name for name in BY_EXTENSION.values())

@@ -1,4 +1,4 @@
-"""Faults of the system that pass, and those that stay."""
+"""Temporary and permanent faults of the system."""
 
 import errno
 import gzip
@@ -17,7 +17,7 @@ import pytest
 
 from data_prep.sources.config import ArchivesConfig, DirectoryConfig, JsonlConfig, ParquetConfig, SourceConfig
 from data_prep.sources.limits import ReadLimits
-from data_prep.sources.patience import patiently
+from data_prep.sources.local_retries import retry_local
 from data_prep.sources.plan import plan_units, read_unit
 from data_prep.sources.stream_parts import StreamPart
 from tests.unit.data_prep.sources.faults import Faults, break_reads
@@ -72,7 +72,7 @@ def _made(kind: str, folder: Path) -> SourceConfig:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ETIMEDOUT])
 @pytest.mark.parametrize("kind", ["py", "tar", "tar.gz", "zip", "jsonl", "jsonl.gz", "parquet"])
-def test_a_passing_fault_changes_no_row(
+def test_a_temporary_fault_changes_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
 ) -> None:
     config = _made(kind, tmp_path)
@@ -117,18 +117,18 @@ def test_a_file_that_stays_unreadable_is_a_row_after_about_a_second(
     assert sum(pauses_s) == pytest.approx(2.0)
 
 
-def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permanent_errors_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses_s = break_reads(monkeypatch, Faults("none"))
     with pytest.raises(PermissionError):
-        patiently(_raising(PermissionError(errno.EACCES, "no")))
+        retry_local(_raising(PermissionError(errno.EACCES, "no")))
     assert pauses_s == []
 
 
-def test_patience_with_a_dead_disk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_on_a_dead_disk_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses_s = break_reads(monkeypatch, Faults("none"))
     for _ in range(1000):
         with pytest.raises(OSError, match="dead"):
-            patiently(_raising(OSError(errno.EIO, "dead")))
+            retry_local(_raising(OSError(errno.EIO, "dead")))
     assert 119 < sum(pauses_s) < 122
 
 
@@ -139,20 +139,20 @@ def _raising(error: OSError) -> Callable[[], None]:
     return call
 
 
-def test_a_damaged_place_of_a_plain_tar_costs_one_member(
+def test_a_damaged_place_of_a_plain_tar_affects_one_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("data_prep.sources.archives.UNIT_BYTES", 20_000)
     monkeypatch.setattr("data_prep.sources.archives._TAR_CHUNK_BYTES", 8192)
     config = _made("tar", tmp_path)
-    whole = read_all(config)
+    complete = read_all(config)
     assert len(plan_units(config)) > 1
-    _, hit, *_ = sorted(int(file.location.rpartition("@")[2]) for file in whole)
+    _, hit, *_ = sorted(int(file.location.rpartition("@")[2]) for file in complete)
     break_reads(monkeypatch, Faults(".tar", hit + 600, hit + 700))
     files = read_all(config)
-    assert len(files) == len(whole)
+    assert len(files) == len(complete)
     assert [file.location for file in files if rule_of(file) == "readable"] == [f"x.tar!1.py@{hit}"]
-    assert [file for file in whole if "!1.py" not in file.location] == [
+    assert [file for file in complete if "!1.py" not in file.location] == [
         file for file in files if rule_of(file) is None
     ]
 
@@ -166,7 +166,7 @@ def test_a_damaged_place_of_a_plain_tar_costs_one_member(
         ("parquet", ["x.parquet#0-", "x.parquet#0- of part 1", "x.parquet#0- of part 2"]),
     ],
 )
-def test_each_part_tells_what_it_could_not_read(
+def test_each_part_reports_what_it_could_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, places: list[str]
 ) -> None:
     def three(_: object) -> list[StreamPart]:
@@ -187,20 +187,20 @@ def test_each_part_tells_what_it_could_not_read(
     assert {rule_of(file) for files in rows_of_parts for file in files} == {"readable"}
 
 
-def test_ranges_of_jsonl_say_where_they_could_not_be_read(
+def test_ranges_of_jsonl_report_where_they_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("data_prep.sources.jsonl.UNIT_BYTES", 20_000)
     monkeypatch.setattr("data_prep.sources.decompress.PIECE_BYTES", 1000)
     config = _made("jsonl", tmp_path)
-    whole = read_all(config)
-    starts = [int(file.location.partition("#")[2]) for file in whole]
+    complete = read_all(config)
+    starts = [int(file.location.partition("#")[2]) for file in complete]
     (hit,) = [start for start in starts if start < 15_000 <= start + 3600]
     break_reads(monkeypatch, Faults(".jsonl", 15_000, 15_001))
     files = read_all(config)
     assert [file.location for file in files if rule_of(file) == "readable"] == [f"x.jsonl#{hit}-"]
     assert [file for file in files if rule_of(file) is None] == [
-        file for file, start in zip(whole, starts, strict=True) if start < hit or start >= 20_000
+        file for file, start in zip(complete, starts, strict=True) if start < hit or start >= 20_000
     ]
 
 
