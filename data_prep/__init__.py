@@ -1,1 +1,1 @@
-"""Corpora to shards: sources, filters, duplicates, split, tokenizer, WebDataset tars, and their reader."""
+"""Corpus preparation: sources, filters, deduplication, splits, tokenizer, WebDataset tars, and their reader."""

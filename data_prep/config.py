@@ -1,4 +1,4 @@
-"""What the prep stage can be told."""
+"""Configuration of the prep stage."""
 
 from typing import Literal
 
@@ -16,10 +16,12 @@ from data_prep.tokenizers.config import TokenizerConfig
 
 
 class SplitConfig(Config):
-    """Shares of the kept text bytes held out, by whole repositories; its own seed keeps the held-out
-    repositories the same while the run's seed changes."""
+    """Shares of the kept text bytes to hold out, by complete repositories.
 
-    # "file" is for corpora that know no repositories, or fewer than three.
+    The split has its own seed, so that the held-out repositories do not change with the run's seed.
+    """
+
+    # "file" is for corpora without repositories, or with fewer than three.
     by: Literal["repository", "file"] = "repository"
     validation_share: float = Field(default=0.03, gt=0, le=0.25)
     test_share: float = Field(default=0.05, gt=0, le=0.25)
@@ -33,7 +35,7 @@ class OrderConfig(Config):
 
 
 class PrepConfig(Config):
-    """The whole prep stage."""
+    """The configuration of the prep stage."""
 
     source: SourceConfig = InstalledPythonConfig()
     decoding: DecodingConfig = DecodingConfig()

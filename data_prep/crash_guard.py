@@ -1,4 +1,4 @@
-"""A file that kills its worker every time must not keep the corpus from being read."""
+"""Protection against files that crash their worker, so that the rest of the corpus can be read."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,11 @@ _HEAD_BYTES = 64
 
 
 class CrashGuard:
-    """Notes beside a task's output which item is being worked on, so that the next attempt knows what the last
-    one died of.
+    """Records beside a task's output which item is in work, so that the next attempt knows which one crashed it.
 
-    An item that MAX_CRASHES attempts died of is passed over from then on, in later runs too. Before that only
-    deaths within one run (`run_id`) count: a driver that is killed takes its workers with it, which says nothing
-    of the file. Used as a context; leaving it without a crash removes the note.
+    An item that crashed MAX_CRASHES attempts is skipped from then on, in later runs, too. Before that, only crashes
+    within one run (`run_id`) count: killing a driver kills its workers as well, which is no fault of the file. Used as
+    a context manager; leaving it without a crash removes the record.
     """
 
     def __init__(self, output: Path, run_id: str) -> None:
@@ -34,26 +33,26 @@ class CrashGuard:
         os.close(self._descriptor)
         self._path.unlink(missing_ok=True)
 
-    def enter(self, item: int) -> bool:
-        """Say that work on `item` begins; False when it has killed its worker too often to be tried again."""
+    def begin(self, item: int) -> bool:
+        """Record that work on `item` begins. Return False if it has crashed its worker too often to be retried."""
         if self._num_crashes.get(item, 0) >= MAX_CRASHES:
             return False
-        self._note(item)
+        self._record(item)
         return True
 
-    def leave(self) -> None:
-        """Say that the work on the item is done: a death from now on is not its fault."""
-        self._note(_NOTHING)
+    def end(self) -> None:
+        """Record that work on the item is done: it is not the cause of a later crash."""
+        self._record(_NOTHING)
 
-    def _note(self, item: int) -> None:
-        # The page cache outlives the process, so no fsync; the width is fixed, so nothing is left of before.
+    def _record(self, item: int) -> None:
+        # The page cache outlives the process, so there is no fsync; the width is fixed, to overwrite the last record.
         os.pwrite(self._descriptor, self._head(item).encode(), 0)
 
     def _head(self, item: int) -> str:
         return f"{self._run_id} {item}".ljust(_HEAD_BYTES - 1) + "\n"
 
     def _read(self) -> dict[int, int]:
-        """Deaths by item, the last attempt's included."""
+        """Return crashes by item, including that of the last attempt."""
         try:
             text = self._path.read_text()
             run_id, item = text[:_HEAD_BYTES].split()

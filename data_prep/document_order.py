@@ -18,10 +18,10 @@ _BATCH_ROWS = 200_000
 def order_documents(
     corpus: Corpus, rows: NDArray[np.int64], config: OrderConfig, seed: int
 ) -> NDArray[np.int64]:
-    """`rows`, which stand in the corpus's order, source by source and repository by repository.
+    """Return `rows`, given in the corpus's order, source by source and repository by repository.
 
-    Repositories of a source come in keyed-hash order; their files in the order in which they need each other,
-    where that can be told, else by path.
+    Repositories of a source are in keyed-hash order; their files are in dependency order, or by path where there are
+    no dependencies.
     """
     if not len(rows):
         return rows
@@ -40,7 +40,7 @@ def _hash(seed: int, repository: str) -> str:
 def _runs(
     rows: NDArray[np.int64], sources: NDArray[np.object_], repositories: NDArray[np.object_]
 ) -> Iterator[NDArray[np.int64]]:
-    """The rows of each repository."""
+    """Yield the rows of each repository."""
     start = 0
     for end in range(1, len(rows) + 1):
         is_end = end == len(rows)
@@ -52,7 +52,7 @@ def _runs(
 
 
 def _batches(runs: list[NDArray[np.int64]]) -> Iterator[list[NDArray[np.int64]]]:
-    """Repositories of about _BATCH_ROWS files together: their imports are held at a time."""
+    """Yield repositories with about _BATCH_ROWS files in all, whose imports are in memory at the same time."""
     batch: list[NDArray[np.int64]] = []
     num_rows = 0
     for run in runs:
@@ -77,7 +77,7 @@ def _by_dependency(corpus: Corpus, runs: list[NDArray[np.int64]]) -> Iterator[ND
 
 
 def _read_imports(corpus: Corpus, rows: NDArray[np.int64]) -> dict[int, tuple[str, ...]]:
-    """Imports by row; each part is opened once."""
+    """Return imports by row; each part is opened once."""
     found: dict[int, tuple[str, ...]] = {}
     rows = rows[np.argsort(corpus.part[rows], kind="stable")]
     for here in np.split(rows, np.flatnonzero(np.diff(corpus.part[rows])) + 1):

@@ -1,4 +1,4 @@
-"""What a file is called on its way from the source to a document in a shard."""
+"""Records of a file on its way from the source to a document in a shard."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ SPECIAL_TOKENS = (
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a file is dropped: the rule's name, the value it was measured by, and what else helps to see it."""
+    """Why a file is dropped: the rule's name, the measured value, and a detail that helps to understand it."""
 
     rule: str
     value: float | None = None
@@ -33,13 +33,12 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A file as a source hands it over: its bytes, or the `rejection` that says why there are none. A licence file
-    may have both: it is dropped, but its licence is read.
+    """A file as read from a source: its bytes, or the `rejection` that says why there are none.
 
-    `repository` and `path` are printable and the same on every machine. `location` tells files apart that
-    share both: where in its container the file lies ("data.jsonl.gz#17", "lib-1.0.zip!lib/a.py"); empty for a
-    plain file. `num_bytes` is the file's size in the source. What the source tells of language (as in
-    `text.languages`), licence and stars is None where it tells nothing.
+    A licence file may have both: it is dropped, but its licence is read. `repository` and `path` are printable and the
+    same on every machine. `location` distinguishes files that share both: the place in a container
+    ("data.jsonl.gz#17", "lib-1.0.zip!lib/a.py"); empty for a plain file. `num_bytes` is the file's size in the source.
+    Language (named as in `text.languages`), licence and stars are those that the source declares, None if it does not.
     """
 
     repository: str
@@ -54,14 +53,17 @@ class RawFile:
 
 
 def document_id(source: str, repository: str, path: str, location: str) -> str:
-    """16 hex digits that stand for one file of one source."""
+    """Return 16 hex digits that identify one file of one source."""
     return sha256_bytes("\0".join((source, repository, path, location)).encode())[:16]
 
 
 @dataclass(frozen=True)
 class DocumentMeta:
-    """What is known of one document in a block. `sha256` and `num_bytes` are of its text in UTF-8, as it
-    stands in the block; `location` is that of its `RawFile`."""
+    """Metadata of one document in a block.
+
+    `sha256` and `num_bytes` are those of its text in UTF-8, as stored in the block; `location` is that of its
+    `RawFile`.
+    """
 
     id: str
     source: str

@@ -1,4 +1,4 @@
-"""The last step of prep: indexes, tokenizer, ledger and, last, the manifest."""
+"""The last step of prep: indexes, tokenizer, ledger and, finally, the manifest."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ _NUM_REMOVALS = 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the steps before left: the plan and what was written for each of its shards, the ledger's table,
-    the tokenizer and every source's mixture weight."""
+    """The results of the previous steps: the plan and its written shards, the ledger's table, the tokenizer and every
+    source's mixture weight."""
 
     plan: ShardPlan
     written: Sequence[WrittenShard]
@@ -43,7 +43,10 @@ class Outcome:
 
 
 def finished_summary(config: PrepConfig, seed: int, folder: Path, signature: str) -> dict[str, Any] | None:
-    """The summary of a folder that was finished with this config from these inputs; else None."""
+    """Return the summary of a folder that was finished with this config and these inputs, else None.
+
+    Removes the work folder of a finished folder if a killed call has left it.
+    """
     manifest = read_manifest(folder)
     ledger_path = folder / manifest.ledger
     same_config = (manifest.config_sha256, manifest.seed) == (config_sha256(config), seed)
@@ -57,7 +60,7 @@ def finished_summary(config: PrepConfig, seed: int, folder: Path, signature: str
 
 
 def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dict[str, Any]:
-    """Put everything that is not a tar in place; returns the summary."""
+    """Write everything except the tars, and return the summary."""
     write_bytes(folder / TOKENIZER_NAME, outcome.tokenizer_path.read_bytes())
     tokenizer = CodeTokenizer.load(folder / TOKENIZER_NAME)
     splits: dict[str, list[Shard]] = {split: [] for split in SPLITS}
@@ -83,7 +86,7 @@ def finish(folder: Path, config_digest: str, seed: int, outcome: Outcome) -> dic
 def write_index(
     folder: Path, name: str, source: str, blocks: tuple[IndexedBlock, ...], tar_sha256: str
 ) -> Shard:
-    """Write the index of the tar `name`, which lies in its place; returns the manifest's entry."""
+    """Write the index of the tar `name`, which must be in its final place; return the manifest's entry."""
     data = (ShardIndex(blocks=blocks).model_dump_json(indent=1) + "\n").encode()
     write_bytes(folder / "shards" / f"{name}.index.json", data)
     return Shard(
@@ -100,7 +103,7 @@ def write_index(
 
 
 def count_sources(splits: Mapping[str, Sequence[Shard]], weights: Mapping[str, float]) -> dict[str, Source]:
-    """What each source contributes, over all splits."""
+    """Return the counts of each source over all splits."""
     shards = [shard for entries in splits.values() for shard in entries]
     return {
         name: Source(
@@ -114,26 +117,26 @@ def count_sources(splits: Mapping[str, Sequence[Shard]], weights: Mapping[str, f
 
 
 def config_sha256(config: PrepConfig) -> str:
-    """Stands for all that the stage was told."""
+    """Return the fingerprint of the stage's configuration."""
     return fingerprint(config.model_dump(mode="json"))
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove `folder`, although a killed call's last task may just be writing its output there."""
-    doomed = folder.with_name(f".{folder.name}.old")
+    """Remove `folder`, even while the last task of a killed call is writing its output there."""
+    old = folder.with_name(f".{folder.name}.old")
     for _ in range(_NUM_REMOVALS):
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
         try:
-            folder.rename(doomed)
+            folder.rename(old)
         except FileNotFoundError:
             break
-        except OSError:  # some of `doomed` is still there
+        except OSError:  # `old` is not empty yet
             continue
-    shutil.rmtree(doomed, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove tars, indexes and ledgers that are not the manifest's, and what a killed call left half-written."""
+    """Remove tars, indexes and ledgers that the manifest does not name, and temporary files of a killed call."""
     names = {shard.name for shards in manifest.splits.values() for shard in shards}
     for path in (folder / "shards").iterdir():
         if path.name.split(".")[0] not in names:

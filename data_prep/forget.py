@@ -1,4 +1,4 @@
-"""Take documents out of a finished prep folder: only the tars that held them are written anew."""
+"""Removal of documents from a finished prep folder: only the tars that contain them are rewritten."""
 
 import re
 from collections import Counter
@@ -21,16 +21,18 @@ from data_prep.shards import Sample, write_tar
 
 _REVISION_MARK = "-r"
 _REVISION_SUFFIX = re.compile(rf"{_REVISION_MARK}\d+$")
-# What says where a document is: gone for a forgotten one.
+# Columns with the place of a document, which are cleared for forgotten ones.
 _PLACE_COLUMNS = ("split", "block", "num_tokens")
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What requests take out of a folder. `shards` are the tars to be written anew, of `num_shards` in all;
-    `revision` is the manifest's once that is done. `num_rows` files of the ledger, kept or not, fall under the
-    last request; `copies` are kept files elsewhere ("source:repository:path") that some of those repeat;
-    `empty_splits` hold no document once that is done."""
+    """The documents that requests remove from a folder.
+
+    `shards` are the tars to be rewritten, of `num_shards` in all; `revision` is that of the manifest afterwards.
+    `num_rows` files of the ledger, kept or not, match the last request; `copies` are kept files that do not match
+    ("source:repository:path") but that matching files duplicate; `empty_splits` have no document afterwards.
+    """
 
     num_rows: int
     copies: tuple[str, ...]
@@ -46,17 +48,17 @@ class Forgetting:
 
 
 def plan_forgetting(folder: Path, requests: Sequence[ForgetRequest]) -> Forgetting:
-    """What `forget` would do; changes nothing. UserError when the folder is not finished or damaged."""
+    """Return what `forget` would do, without changes. UserError when the folder is not finished or damaged."""
     return _Revision(folder, requests).forgetting
 
 
 def forget(folder: Path, requests: Sequence[ForgetRequest]) -> Forgetting:
-    """Take the documents that fall under `requests` out of the folder; one call at a time.
+    """Remove the documents that match `requests` from the folder; only one call at a time is allowed.
 
-    New tars, indexes and the ledger get names of their own, then the manifest is replaced, then what it does
-    not name any more is removed: readers see the old state or the new one. Killed anywhere and called again, it
-    finishes. Where nothing falls under the requests (any more), no file that the manifest names changes. The
-    tokenizer stays. UserError when the folder is not finished or damaged, or the disk is full.
+    New tars, indexes and the ledger get new names, then the manifest is replaced, then the files that it no longer
+    names are removed: readers see the old state or the new one. A killed call can be repeated. If nothing matches the
+    requests (any more), no file that the manifest names changes. The tokenizer stays. UserError when the folder is not
+    finished or damaged, or the disk is full.
     """
     revision = _Revision(folder, requests)
     if revision.forgetting.num_documents:
@@ -74,52 +76,54 @@ class _Revision:
         self._manifest = self._corpus.manifest
         self._number = self._manifest.revision + 1
         self._ledger = self._corpus.ledger()
-        names = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "fate"))
-        repositories, paths, fates = names
+        columns = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "fate"))
+        repositories, paths, decisions = columns
         reasons = ForgetRequests(tuple(requests)).match(repositories, paths)
-        fall_under = ForgetRequests(tuple(requests[-1:])).match(repositories, paths)
-        num_rows = sum(why is not None for why in fall_under)
-        self._reasons = [why if fate == "kept" else None for why, fate in zip(reasons, fates, strict=True)]
+        last_reasons = ForgetRequests(tuple(requests[-1:])).match(repositories, paths)
+        num_rows = sum(why is not None for why in last_reasons)
+        self._reasons = [
+            why if decision == "kept" else None for why, decision in zip(reasons, decisions, strict=True)
+        ]
         mask = pa.array([why is not None for why in self._reasons])
-        self._gone = self._ledger.filter(mask)
-        self._doomed_ids = set(self._gone.column("id").to_pylist())
-        doomed_blocks = set(self._gone.column("block").to_pylist())
+        self._removed = self._ledger.filter(mask)
+        self._removed_ids = set(self._removed.column("id").to_pylist())
+        changed_blocks = set(self._removed.column("block").to_pylist())
         shards = [shard for entries in self._manifest.splits.values() for shard in entries]
         entries = [entry for split in self._manifest.splits for entry in self._corpus.blocks(split)]
-        doomed_shards = {entry.shard for entry in entries if entry.key in doomed_blocks}
+        changed_shards = {entry.shard for entry in entries if entry.key in changed_blocks}
         self.forgetting = Forgetting(
             num_rows=num_rows,
-            copies=self._copies(fall_under, reasons),
-            num_documents=self._gone.num_rows,
-            num_tokens=pc.sum(self._gone.column("num_tokens")).as_py() or 0,
-            num_text_bytes=pc.sum(self._gone.column("num_text_bytes")).as_py() or 0,
-            repositories=_distinct(self._gone, "repository"),
-            splits=_distinct(self._gone, "split"),
+            copies=self._copies(last_reasons, reasons),
+            num_documents=self._removed.num_rows,
+            num_tokens=pc.sum(self._removed.column("num_tokens")).as_py() or 0,
+            num_text_bytes=pc.sum(self._removed.column("num_text_bytes")).as_py() or 0,
+            repositories=_distinct(self._removed, "repository"),
+            splits=_distinct(self._removed, "split"),
             empty_splits=self._empty_splits(),
-            shards=tuple(shard.name for shard in shards if shard.name in doomed_shards),
+            shards=tuple(shard.name for shard in shards if shard.name in changed_shards),
             num_shards=len(shards),
-            revision=self._number if self._gone.num_rows else self._manifest.revision,
+            revision=self._number if self._removed.num_rows else self._manifest.revision,
         )
 
-    def _copies(self, fall_under: Sequence[str | None], reasons: Sequence[str | None]) -> tuple[str, ...]:
-        """Kept files that stay although files that fall under the last request repeat them."""
+    def _copies(self, last_reasons: Sequence[str | None], reasons: Sequence[str | None]) -> tuple[str, ...]:
+        """Return kept files that match no request, but that files matching the last request duplicate."""
         columns = [
             self._ledger.column(n).to_pylist() for n in ("source", "repository", "path", "duplicate_of")
         ]
         names = [":".join(row[:3]) for row in zip(*columns, strict=True)]
-        going = {name for name, why in zip(names, reasons, strict=True) if why is not None}
-        repeated = {of for of, why in zip(columns[3], fall_under, strict=True) if why is not None and of}
-        return tuple(sorted(repeated - going))
+        matching = {name for name, why in zip(names, reasons, strict=True) if why is not None}
+        originals = {of for of, why in zip(columns[3], last_reasons, strict=True) if why is not None and of}
+        return tuple(sorted(originals - matching))
 
     def _empty_splits(self) -> tuple[str, ...]:
-        num_gone = Counter(self._gone.column("split").to_pylist())
+        num_removed = Counter(self._removed.column("split").to_pylist())
         num_docs = {
             split: sum(shard.num_docs for shard in shards) for split, shards in self._manifest.splits.items()
         }
-        return tuple(sorted(split for split, num in num_docs.items() if num == num_gone[split]))
+        return tuple(sorted(split for split, num in num_docs.items() if num == num_removed[split]))
 
     def write(self) -> None:
-        """Bring the folder into this state."""
+        """Write the new state of the folder."""
         splits = {
             split: tuple(self._shards(split, shards)) for split, shards in self._manifest.splits.items()
         }
@@ -137,7 +141,7 @@ class _Revision:
         write_manifest(self._folder, Manifest.model_validate(content))
 
     def _shards(self, split: str, shards: Sequence[Shard]) -> Iterator[Shard]:
-        """The split's tars after this revision; one that has nothing left is no more."""
+        """Yield the split's tars after this revision, without those that have no document left."""
         entries = self._corpus.blocks(split)
         for shard in shards:
             if shard.name not in self.forgetting.shards:
@@ -155,12 +159,12 @@ class _Revision:
         return write_index(self._folder, name, shard.source, blocks, tar_sha256)
 
     def _samples(self, shard: Shard, entries: Sequence[BlockEntry]) -> Iterator[Sample]:
-        """What is left of the tar's blocks; they keep their keys."""
+        """Yield the remaining content of the tar's blocks, which keep their keys."""
         for entry in entries:
             if entry.shard != shard.name:
                 continue
             block = self._corpus.read_block(entry)
-            stay = [i for i, meta in enumerate(block.docs) if meta.id not in self._doomed_ids]
+            stay = [i for i, meta in enumerate(block.docs) if meta.id not in self._removed_ids]
             if stay:
                 yield Sample(
                     entry.key, [block.document_tokens(i) for i in stay], [block.docs[i] for i in stay]
@@ -168,7 +172,7 @@ class _Revision:
 
     def _new_ledger(self) -> Any:
         table = self._ledger
-        is_gone = pa.array([why is not None for why in self._reasons])
+        is_removed = pa.array([why is not None for why in self._reasons])
         changes = {
             "fate": pa.scalar("dropped"),
             "rule": pa.scalar(FORGOTTEN_RULE),
@@ -178,7 +182,7 @@ class _Revision:
         changes |= {name: pa.scalar(None, table.schema.field(name).type) for name in _PLACE_COLUMNS}
         for name, value in changes.items():
             position = table.schema.get_field_index(name)
-            column = pc.if_else(is_gone, value, table.column(name))
+            column = pc.if_else(is_removed, value, table.column(name))
             table = table.set_column(position, name, column)
         return table
 
@@ -187,8 +191,8 @@ class _Revision:
         num_after = sum(shard.num_docs for shards in splits.values() for shard in shards)
         if num_before - num_after != self.forgetting.num_documents:
             raise UserError(
-                f"{self._folder}: the ledger names {self.forgetting.num_documents} documents to forget, the shards "
-                f"hold {num_before - num_after} of them: remove the folder and run prep again"
+                f"{self._folder}: the ledger names {self.forgetting.num_documents} documents to forget, but the "
+                f"shards contain {num_before - num_after} of them: remove the folder and run prep again"
             )
 
 

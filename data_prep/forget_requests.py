@@ -1,4 +1,4 @@
-"""What a repository's owner has asked to be taken out: a list that every later preparation keeps to."""
+"""Requests of repositories' owners to remove their files: a list that every later preparation observes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ from cluster.storage import read_document, write_document
 
 FORGOTTEN_NAME = "forgotten.json"
 FORGOTTEN_RULE = "forgotten"
-_ADVICE = "it lists what was forgotten here; restore it from a copy"
+_ADVICE = "it lists the files to forget; restore it from a copy"
 
 
 class ForgetRequest(Config):
     """Either a repository by its exact name, or files by a shell pattern on PATH or REPOSITORY/PATH, in which "*"
-    matches slashes too."""
+    also matches slashes."""
 
     repository: str | None = None
     path: str | None = None
@@ -43,12 +43,12 @@ class _Requests(Config):
 
 @dataclass(frozen=True)
 class ForgetRequests:
-    """Any of these; the first that matches a file is the reason."""
+    """A list of requests; the first that matches a file is the reason for its removal."""
 
     requests: tuple[ForgetRequest, ...] = ()
 
     def match(self, repositories: Iterable[str], paths: Iterable[str]) -> list[str | None]:
-        """For every file the request that it falls under, in words; None for a file that stays."""
+        """Return for every file the request that matches it, as text; None for a file that stays."""
         if not self.requests:
             return [None for _ in repositories]
         found: list[str | None] = []
@@ -57,8 +57,8 @@ class ForgetRequests:
         for repository, path in zip(repositories, paths, strict=True):
             reason = by_repository.get(repository)
             if reason is None:
-                whole = f"{repository}/{path}"
-                reason = next((why for why, of in by_path if of.match(path) or of.match(whole)), None)
+                full_path = f"{repository}/{path}"
+                reason = next((why for why, of in by_path if of.match(path) or of.match(full_path)), None)
             found.append(reason)
         return found
 
@@ -72,7 +72,7 @@ class ForgetRequests:
 
 
 def read_requests(folder: Path) -> tuple[ForgetRequest, ...]:
-    """The requests recorded in `folder`; none where there is no list. UserError when the list is damaged."""
+    """Return the requests recorded in `folder`, empty if there is no list. UserError when the list is damaged."""
     path = folder / FORGOTTEN_NAME
     if not path.is_file():
         return ()
@@ -83,7 +83,7 @@ def read_requests(folder: Path) -> tuple[ForgetRequest, ...]:
 
 
 def record_request(folder: Path, request: ForgetRequest) -> tuple[ForgetRequest, ...]:
-    """Add a request to the list of `folder`, once; returns the whole list."""
+    """Add a request to the list of `folder` unless it is there; return the complete list."""
     requests = read_requests(folder)
     if request not in requests:
         requests = (*requests, request)

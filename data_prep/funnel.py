@@ -1,4 +1,4 @@
-"""The table at the end of prep: what came in, what each rule took away, what is left."""
+"""The table at the end of prep: files listed, dropped by each rule, and kept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ MB = 1_000_000
 
 
 def funnel_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Lines of a table: files and megabytes (as the sources hold them; of the kept, of their text)."""
+    """Return the lines of a table of files and megabytes (in the sources; of the kept files, of their text)."""
     rows = [("listed", summary["num_files_listed"], summary["num_bytes_listed"])]
     sizes = summary["bytes_dropped_by_rule"]
     rows += [(f"- {rule}", count, sizes.get(rule, 0)) for rule, count in summary["dropped_by_rule"].items()]

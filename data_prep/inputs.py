@@ -1,4 +1,4 @@
-"""What prep reads from outside, without reading it."""
+"""The inputs of prep, listed without reading their contents."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,19 @@ from data_prep.sources.units import WorkUnit
 
 
 def input_signature(config: PrepConfig) -> str:
-    """Changes when what the sources or the required evaluation sets hold may have changed, or the programs that decide
-    what is kept. Sets that are not required have no say: `data_prep.decontamination.choice`.
+    """Return a signature that changes when the inputs of prep may have changed.
 
-    Reads no file's content but the beginnings of tables. UserError when a source is missing, offers nothing or lacks
-    a column that the user names.
+    Inputs are the files of the sources, the required evaluation sets and the versions of the programs that decide what
+    is kept. Optional evaluation sets do not count: see `data_prep.decontamination.choice`. Reads no contents except the
+    beginnings of tables. UserError when a source is missing or empty, or lacks a column that the user names.
     """
     return Inputs.of(config).signature
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What prep reads from outside: the sources, cut into units of work, and the index of the evaluation sets that are
-    required (None where there are none)."""
+    """The inputs of prep: the sources, divided into units of work, and the index of the required evaluation sets (None
+    if there are none)."""
 
     units: tuple[WorkUnit, ...]
     index: bytes | None
@@ -40,6 +40,6 @@ class Inputs:
         return cls(units, index, fingerprint([ReadingConfig.of(config).versions(), index_sha256, read]))
 
     def index_with(self, chosen: ChosenSets) -> bytes | None:
-        """The index of all sets that are kept out; None where there are none."""
+        """Return the index of all sets that are kept out; None if there are none."""
         is_more = any(digest is not None for digest in chosen.digests.values())
         return build_index(chosen.config) if is_more else self.index

@@ -1,4 +1,4 @@
-"""What is in a finished prep folder: counts, the longest documents, any document's text."""
+"""Inspection of a finished prep folder: counts, the longest documents, any document's text."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from data_prep.summary import summarise
 
 @dataclass(frozen=True)
 class ListedDocument:
-    """A kept document as the ledger has it."""
+    """A kept document, with columns of the ledger."""
 
     id: str
     source: str
@@ -27,7 +27,7 @@ class ListedDocument:
 
 @dataclass(frozen=True)
 class Overview:
-    """`summary` is that of the prep stage, counted anew; `longest` are the documents of most tokens."""
+    """An overview: `summary` is that of the prep stage, recomputed; `longest` are the documents with most tokens."""
 
     summary: dict[str, Any]
     longest: tuple[ListedDocument, ...]
@@ -35,7 +35,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class ShownDocument:
-    """A document and its whole text, decoded from its tokens."""
+    """A document and its complete text, decoded from its tokens."""
 
     split: str
     block: BlockEntry
@@ -45,7 +45,7 @@ class ShownDocument:
 
 
 def overview(corpus: PreparedCorpus, num_longest: int) -> Overview:
-    """Counts over the ledger. UserError when that is damaged."""
+    """Return counts over the ledger and the `num_longest` longest documents. UserError when the ledger is damaged."""
     ledger = corpus.ledger()
     kept = ledger.filter(pc.equal(ledger.column("fate"), "kept"))
     order = pc.sort_indices(
@@ -59,7 +59,7 @@ def overview(corpus: PreparedCorpus, num_longest: int) -> Overview:
 
 
 def sample_ids(corpus: PreparedCorpus, num_documents: int, seed: int = 0) -> list[str]:
-    """Ids of documents drawn from all that are kept, the same for the same seed; fewer if there are fewer."""
+    """Return ids of random kept documents, the same for the same seed; fewer if there are fewer."""
     ledger = corpus.ledger(["id", "fate"])
     ids = ledger.filter(pc.equal(ledger.column("fate"), "kept")).column("id")
     rows = np.random.default_rng(seed).permutation(len(ids))[:num_documents]
@@ -67,17 +67,17 @@ def sample_ids(corpus: PreparedCorpus, num_documents: int, seed: int = 0) -> lis
 
 
 def read_document(corpus: PreparedCorpus, document_id: str) -> ShownDocument:
-    """The document of this id. UserError when there is none, or its file was dropped, or its block is damaged."""
+    """Return the document of this id. UserError when there is none, its file was dropped or its block is damaged."""
     ledger = corpus.ledger(["id", "fate", "rule", "split", "block"])
     rows = ledger.filter(pc.equal(ledger.column("id"), document_id)).to_pylist()
     if not rows:
         raise UserError(
-            f"{corpus.folder} knows no document {document_id}: ids are the column `id` of {corpus.manifest.ledger}"
+            f"{corpus.folder} has no document {document_id}: ids are the column `id` of {corpus.manifest.ledger}"
         )
     row = next((row for row in rows if row["fate"] == "kept"), None)
     if row is None:
         raise UserError(
-            f"{corpus.folder}: document {document_id} was dropped by rule {rows[0]['rule']}, its text is not stored: "
+            f"{corpus.folder}: document {document_id} was dropped by rule {rows[0]['rule']}; its text is not stored: "
             "give the id of a kept one"
         )
     entry = next(entry for entry in corpus.blocks(row["split"]) if entry.key == row["block"])

@@ -1,4 +1,4 @@
-"""What became of every file, as Parquet."""
+"""The ledger: the decision on every file, as Parquet."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ import pyarrow.parquet
 
 from cluster.storage import atomic_file
 
-# One row per file a source held, in the order (source, repository, path, location):
+# One row per file of a source, in the order (source, repository, path, location):
 #   num_bytes           size in the source
-#   num_text_bytes, sha256   of the text in UTF-8 as it would be stored, known once it was decoded
-#   fate                "kept" or "dropped"; a dropped file has the rule, its value and what helps to see it
-#   duplicate_of        the file a duplicate repeats, as "source:repository:path"
+#   num_text_bytes, sha256   of the text in UTF-8 as it would be stored; null if the file was not decoded
+#   fate                the decision, "kept" or "dropped"; a dropped file has the rule, its value and a detail
+#   duplicate_of        the file that a duplicate is a copy of, as "source:repository:path"
 #   cluster             id of the kept document whose near-duplicate cluster the file belongs to
-#   flags, redactions   what decoding noticed ("bidi utf16") and redaction replaced ("email:2 key:1")
-#   split, block, num_tokens   of kept files: where they are (num_tokens with the end-of-document token)
+#   flags, redactions   what decoding found ("bidi utf16") and redaction replaced ("email:2 key:1")
+#   split, block, num_tokens   of kept files: their place and length (including the end-of-document token)
 LEDGER_SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -58,12 +58,12 @@ def write_ledger(path: Path, table: Any) -> None:
 
 
 def read_ledger(path: Path, columns: list[str] | None = None) -> Any:
-    """The ledger as a pyarrow table, in the order written; `columns` None means all."""
+    """Return the ledger as a pyarrow table, in the order written; `columns` None means all."""
     return pa.parquet.read_table(path, columns=columns)
 
 
 def dropped_by_rule(table: Any) -> dict[str, int]:
-    """Number of files dropped by each rule that dropped any, most first, then by name."""
+    """Return the number of files dropped by each rule that dropped any, most first, then by name."""
     rules = table.column("rule").drop_null()
     counts = [(str(entry["values"]), int(entry["counts"])) for entry in pc.value_counts(rules).to_pylist()]
     return dict(sorted(counts, key=lambda item: (-item[1], item[0])))

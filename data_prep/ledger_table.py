@@ -1,4 +1,4 @@
-"""The ledger's rows from what the driver decided and the shard tasks wrote."""
+"""Construction of the ledger's rows from the driver's decisions and the written shards."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_prep.corpus import Corpus
-from data_prep.fates import Fates
+from data_prep.decisions import Decisions
 from data_prep.ledger import LEDGER_SCHEMA
 from data_prep.shard_plan import ShardPlan
 from data_prep.shards import WrittenShard
@@ -16,23 +16,23 @@ from data_prep.shards import WrittenShard
 
 def ledger_table(
     corpus: Corpus,
-    fates: Fates,
+    decisions: Decisions,
     licences: Sequence[str | None],
     plan: ShardPlan,
     written: Sequence[WrittenShard],
 ) -> Any:
-    """One row per row of the corpus, in its order, with the columns of `LEDGER_SCHEMA` (large strings)."""
+    """Return one row per row of the corpus, in its order, with the columns of `LEDGER_SCHEMA` (large strings)."""
     split, block, num_tokens = _placement(len(corpus), plan, written)
     columns = {
         "licence": pa.array(licences, pa.large_string()),
         "fate": pa.array(
-            np.where(fates.rule == np.array(None), "kept", "dropped").tolist(), pa.large_string()
+            np.where(decisions.rule == np.array(None), "kept", "dropped").tolist(), pa.large_string()
         ),
-        "rule": pa.array(fates.rule, pa.large_string()),
-        "value": pa.array(fates.value, pa.float64(), mask=np.isnan(fates.value)),
-        "detail": pa.array(fates.detail, pa.large_string()),
-        "duplicate_of": _names(corpus, fates.duplicate_of),
-        "cluster": _taken(corpus.strings("id"), fates.cluster),
+        "rule": pa.array(decisions.rule, pa.large_string()),
+        "value": pa.array(decisions.value, pa.float64(), mask=np.isnan(decisions.value)),
+        "detail": pa.array(decisions.detail, pa.large_string()),
+        "duplicate_of": _names(corpus, decisions.duplicate_of),
+        "cluster": _take(corpus.strings("id"), decisions.cluster),
         "split": pa.array(split, pa.large_string()),
         "block": pa.array(block, pa.large_string()),
         "num_tokens": pa.array(num_tokens, pa.int64(), mask=num_tokens < 0),
@@ -46,7 +46,7 @@ def ledger_table(
 def _placement(
     num_rows: int, plan: ShardPlan, written: Sequence[WrittenShard]
 ) -> tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.int64]]:
-    """Per row its split, its block's key and its number of tokens (-1: none)."""
+    """Return for each row its split, its block's key and its number of tokens (-1: none)."""
     split: NDArray[np.object_] = np.full(num_rows, None, object)
     block: NDArray[np.object_] = np.full(num_rows, None, object)
     num_tokens = np.full(num_rows, -1, np.int64)
@@ -60,7 +60,7 @@ def _placement(
 
 
 def _names(corpus: Corpus, rows: NDArray[np.int64]) -> Any:
-    """ "source:repository:path" of the rows; -1 gives None."""
+    """Return "source:repository:path" of the rows, None for -1."""
     sources, repositories, paths = (corpus.strings(name) for name in ("source", "repository", "path"))
     return pa.array(
         [f"{sources[row]}:{repositories[row]}:{paths[row]}" if row >= 0 else None for row in rows.tolist()],
@@ -68,5 +68,5 @@ def _names(corpus: Corpus, rows: NDArray[np.int64]) -> Any:
     )
 
 
-def _taken(values: NDArray[np.object_], rows: NDArray[np.int64]) -> Any:
+def _take(values: NDArray[np.object_], rows: NDArray[np.int64]) -> Any:
     return pa.array([values[row] if row >= 0 else None for row in rows.tolist()], pa.large_string())

@@ -1,4 +1,4 @@
-"""What lies beside the shards: the index of each tar and the manifest over all."""
+"""The manifest of a prep folder, and the index of each tar."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,10 @@ from cluster.storage import fingerprint, write_json
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
 LEDGER_NAME = "ledger.parquet"
-# What the folder was made from. It knows times, so it is not part of the manifest, which is the same everywhere.
+# Identifies the inputs of the folder. It depends on file times, so it is not part of the manifest, which is the same
+# everywhere.
 SIGNATURE_NAME = ".input-signature"
-# Raise it when the same config and files would give other bytes than before.
+# To be increased when the same config and files would give other bytes than before.
 FORMAT_VERSION: Literal[2] = 2
 
 TOKENS_MEMBER = "tokens.npy"
@@ -32,8 +33,10 @@ class Member(Config):
 
 
 class IndexedBlock(Config):
-    """One tar sample: the range of the tar's bytes that holds it, and its members within the tar, keyed by
-    what follows the key in the member's name. `sha256` is of the range."""
+    """One tar sample: its range of bytes in the tar, and its members by the suffix of their names after the key.
+
+    `sha256` is that of the range; offsets of members count from the tar's beginning.
+    """
 
     key: str
     offset: int
@@ -52,7 +55,7 @@ class ShardIndex(Config):
 
 
 class Shard(Config):
-    """A tar as the manifest knows it; all its documents come from one source."""
+    """The manifest's entry of a tar; all its documents come from one source."""
 
     name: str
     source: str
@@ -66,7 +69,7 @@ class Shard(Config):
 
 
 class Source(Config):
-    """A source as the manifest knows it; `weight` is the mixture weight of its tokens in training."""
+    """The manifest's entry of a source; `weight` is the mixture weight of its tokens in training."""
 
     weight: float
     num_docs: int
@@ -75,10 +78,10 @@ class Source(Config):
 
 
 class Manifest(Config):
-    """`manifest.json`, written last: a folder that has it is whole.
+    """`manifest.json`, written last: a folder that has it is complete.
 
-    `revision` is 1 when prep wrote the folder and one more each time documents were forgotten since; `ledger` is
-    the ledger's file name, another one in each revision, so that the manifest alone moves readers on.
+    `revision` is 1 when prep has written the folder and increases each time documents are forgotten; `ledger` is the
+    ledger's file name, a new one in each revision, so that replacing the manifest switches readers to the new state.
     """
 
     format_version: Literal[2] = FORMAT_VERSION
@@ -93,7 +96,7 @@ class Manifest(Config):
     splits: dict[str, tuple[Shard, ...]]
 
     def num_tokens(self, split: str) -> int:
-        """Tokens of a split, end-of-document tokens included."""
+        """Return the number of tokens of a split, including end-of-document tokens."""
         return sum(shard.num_tokens for shard in self.splits[split])
 
 
@@ -112,12 +115,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def no_manifest(location: str) -> UserError:
-    """What is said of a folder without a manifest."""
+    """Return the error for a folder without a manifest."""
     return UserError(f"{location} has no {MANIFEST_NAME}: it is not a finished prep folder; run prep first")
 
 
 def parse_manifest(data: bytes, path: str, advice: str) -> Manifest:
-    """The manifest whose file at `path` holds `data`. UserError, with `advice`, when it is damaged."""
+    """Parse and check the manifest `data`, read from `path`. UserError, with `advice`, when it is damaged."""
     try:
         content: Any = json.loads(data.decode("utf-8"))
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Orders that look random and are the same everywhere."""
+"""Pseudo-random orders that are the same on every machine."""
 
 from cluster.storage import sha256_bytes
 
 
 def keyed_hash(seed: int, purpose: str, name: str) -> str:
-    """A hex string to sort `name` by; a pure function of its arguments."""
+    """Return a hex string to sort `name` by; a pure function of its arguments."""
     return sha256_bytes(f"{seed}\0{purpose}\0{name}".encode())

@@ -1,4 +1,4 @@
-"""Read a finished prep folder, here or behind a URL. Needs no Ray."""
+"""Reading of a finished prep folder, local or remote. Needs no Ray."""
 
 import io
 import json
@@ -35,8 +35,8 @@ from data_prep.tokenizer import CodeTokenizer, TokenArray
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """One block, as the index knows it: bytes [offset, offset + num_bytes) of the tar whose name without suffix
-    is `shard`."""
+    """The index's entry of a block: bytes [offset, offset + num_bytes) of the tar whose name without suffix is
+    `shard`."""
 
     shard: str
     source: str
@@ -51,10 +51,10 @@ class BlockEntry:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole documents, one after the other; those of a repository stand together.
+    """Complete documents, one after the other; those of a repository are consecutive.
 
-    `tokens` [num_tokens] is a read-only view of the mapped file, or of what was fetched, `doc_starts` [num_docs]
-    the position of each document's first token. `meta` is JSON that is parsed when it is first asked for.
+    `tokens` [num_tokens] is a read-only view of the mapped file or of the fetched bytes, `doc_starts` [num_docs] the
+    position of each document's first token. `meta` is JSON that is parsed at its first use.
     """
 
     tokens: TokenArray
@@ -63,18 +63,18 @@ class Block:
 
     @cached_property
     def docs(self) -> list[DocumentMeta]:
-        """What is known of each document."""
+        """The metadata of each document."""
         return [DocumentMeta(**document) for document in self._documents]
 
     @cached_property
     def group_starts(self) -> NDArray[np.int64]:
-        """Positions in `tokens` at which another repository begins; the first is 0."""
+        """The positions in `tokens` at which another repository begins; the first is 0."""
         keys = [(document["source"], document["repository"]) for document in self._documents]
         first = [index for index, key in enumerate(keys) if index == 0 or key != keys[index - 1]]
         return self.doc_starts[first]
 
     def document_tokens(self, i: int) -> TokenArray:
-        """Tokens of document `i`, the end-of-document token at the end included."""
+        """Return the tokens of document `i`, including the end-of-document token."""
         end = self.doc_starts[i + 1] if i + 1 < len(self.doc_starts) else len(self.tokens)
         return self.tokens[self.doc_starts[i] : end]
 
@@ -85,7 +85,7 @@ class Block:
 
 
 def open_prepared(location: Path | str) -> "PreparedCorpus":
-    """Open a finished prep folder, given as a path or a URL that fsspec opens; checks the manifest and every index.
+    """Open a finished prep folder, given as a path or a URL for fsspec, and check the manifest and every index.
 
     UserError when the folder is not finished or one of these files is missing or damaged.
     """
@@ -95,17 +95,17 @@ def open_prepared(location: Path | str) -> "PreparedCorpus":
 class PreparedCorpus:
     """Blocks by split, in a fixed order; a block's checksums are verified whenever it is read.
 
-    Several threads may read. Nothing that was read is kept here.
+    Several threads may read. Blocks are not cached.
     """
 
     def __init__(self, location: Path | str) -> None:
         self._files: PreparedFiles = files_at(location)
         self.location = self._files.location
         """The folder's path, or its URL without a slash at the end."""
-        manifest = _manifest_bytes(self._files)
+        manifest = _read_manifest_bytes(self._files)
         self.manifest_sha256 = sha256_bytes(manifest)
-        """Of the manifest's file: everything else in the folder hangs on it."""
-        self.manifest: Manifest = _manifest(manifest, self._files)
+        """SHA-256 of the manifest's file, which has the checksums of all other files in the folder."""
+        self.manifest: Manifest = _parse_manifest(manifest, self._files)
         self._shards = {shard.name: shard for shards in self.manifest.splits.values() for shard in shards}
         indexes = _read_indexes(self._files, list(self._shards.values()))
         self._blocks = {
@@ -122,12 +122,12 @@ class PreparedCorpus:
 
     @property
     def num_readers(self) -> int:
-        """So many threads may read blocks at once, and it helps."""
+        """The number of threads that can usefully read blocks at once."""
         return self._files.num_readers
 
     @cached_property
     def tokenizer(self) -> CodeTokenizer:
-        """The tokenizer the shards were written with. UserError when its file is damaged."""
+        """The tokenizer of the shards. UserError when its file is missing or damaged."""
         path = f"{self.location}/{TOKENIZER_NAME}"
         try:
             data = self._files.read(TOKENIZER_NAME)
@@ -136,7 +136,7 @@ class PreparedCorpus:
         return CodeTokenizer.of_bytes(data, path, self.manifest.tokenizer_sha256)
 
     def ledger(self, columns: list[str] | None = None) -> Any:
-        """What became of every file, as a pyarrow table of `ledger.LEDGER_SCHEMA`, or these columns of it.
+        """Return the ledger as a pyarrow table of `ledger.LEDGER_SCHEMA`, or these columns of it.
 
         UserError when the ledger is missing or damaged.
         """
@@ -146,18 +146,18 @@ class PreparedCorpus:
 
     @cached_property
     def _ledger_path(self) -> Path:
-        """Checked once: a large corpus has a large ledger."""
+        """The path of the ledger, whose checksum is verified only once, because it may be large."""
         path = self.folder / self.manifest.ledger
         if not path.is_file() or sha256_file(path) != self.manifest.ledger_sha256:
             raise UserError(f"ledger {path} is missing or damaged: remove {self.folder} and run prep again")
         return path
 
     def blocks(self, split: str) -> list[BlockEntry]:
-        """The blocks of "train", "validation" or "test"; the order is that of the tars."""
+        """Return the blocks of "train", "validation" or "test", in the order of the tars."""
         return list(self._blocks[split])
 
     def read_block(self, entry: BlockEntry) -> Block:
-        """Map a block, or fetch it. UserError naming the tar and the block when a byte differs from the index."""
+        """Map or fetch a block. UserError, which names the tar and the block, when a checksum differs."""
         for _ in range(self._files.num_tries):
             data = self._range(entry)
             members = {
@@ -179,7 +179,7 @@ class PreparedCorpus:
         )
 
     def mark(self, entry: BlockEntry) -> Hashable:
-        """Changes when the block's tar does, if that could change a block that was read before."""
+        """Return a value that changes with the block's tar, if that could change a block that was read before."""
         return self._files.mark(_tar_name(entry.shard))
 
     def _range(self, entry: BlockEntry) -> NDArray[np.uint8]:
@@ -188,9 +188,12 @@ class PreparedCorpus:
         try:
             return self._files.read_range(name, entry.offset, entry.num_bytes, expected_bytes)
         except FileNotFoundError:
-            if _manifest(_manifest_bytes(self._files), self._files).revision != self.manifest.revision:
+            if (
+                _parse_manifest(_read_manifest_bytes(self._files), self._files).revision
+                != self.manifest.revision
+            ):
                 raise UserError(
-                    f"{self.location}: documents were forgotten since it was opened: start the reader again"
+                    f"{self.location}: documents were forgotten after it was opened: start the reader again"
                 ) from None
             raise UserError(
                 f"{self.location}/{name} is missing or cut short (expected {expected_bytes} bytes) "
@@ -202,19 +205,19 @@ def _tar_name(shard: str) -> str:
     return f"shards/{shard}.tar"
 
 
-def _manifest_bytes(files: PreparedFiles) -> bytes:
+def _read_manifest_bytes(files: PreparedFiles) -> bytes:
     try:
         return files.read(MANIFEST_NAME)
     except FileNotFoundError:
         raise no_manifest(files.location) from None
 
 
-def _manifest(data: bytes, files: PreparedFiles) -> Manifest:
+def _parse_manifest(data: bytes, files: PreparedFiles) -> Manifest:
     return parse_manifest(data, f"{files.location}/{MANIFEST_NAME}", files.advice)
 
 
 def _read_indexes(files: PreparedFiles, shards: list[Shard]) -> dict[str, list[BlockEntry]]:
-    """By shard; a server is asked for several at once."""
+    """Return the blocks of each shard; a server is asked for several indexes at once."""
     with ThreadPoolExecutor(files.num_readers) as pool:
         indexes = pool.map(lambda shard: _read_index(files, shard), shards)
         return {shard.name: index for shard, index in zip(shards, indexes, strict=True)}
@@ -249,7 +252,7 @@ def _read_index(files: PreparedFiles, shard: Shard) -> list[BlockEntry]:
 
 
 def _array_in(data: NDArray[np.uint8]) -> Any:
-    """The array stored as .npy in `data`, as a view of it."""
+    """Return the array stored as .npy in `data`, as a view of it."""
     head = io.BytesIO(data[:1024].tobytes())
     np.lib.format.read_magic(head)
     shape, _, dtype = np.lib.format.read_array_header_1_0(head)

@@ -1,4 +1,4 @@
-"""Where the bytes of a prepared folder come from: the file system, or a server that fsspec knows."""
+"""Access to the bytes of a prepared folder, on a file system or through fsspec."""
 
 import errno
 import os
@@ -17,30 +17,30 @@ _MAX_CONNECTIONS = 16
 
 
 class PreparedFiles(Protocol):
-    """The files of one prepared folder; `advice` is what to do when one of them is missing or damaged."""
+    """The files of one prepared folder; `advice` says what to do when one of them is missing or damaged."""
 
     location: str
     advice: str
     num_readers: int
-    """So many threads may read at once, and it helps."""
+    """The number of threads that can usefully read at once."""
     num_tries: int
-    """So often a range is read before its checksum is believed to be wrong."""
+    """How often a range is read before a wrong checksum is an error."""
 
     def read(self, name: str) -> bytes:
-        """A whole small file. FileNotFoundError when there is none."""
+        """Read a small file completely. FileNotFoundError when there is none."""
         ...
 
     def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
-        """`num_bytes` of a file that has `file_bytes`. FileNotFoundError when it is missing or has fewer or more."""
+        """Read `num_bytes` at `offset`. FileNotFoundError when the file is missing or has not `file_bytes` bytes."""
         ...
 
     def mark(self, name: str) -> Hashable:
-        """Changes when a file does that `read_range` read, as far as that can touch what was read."""
+        """Return a value that changes with the file, if that could change what `read_range` has returned."""
         ...
 
 
 class LocalFiles:
-    """A folder of this machine, or on a file system it has mounted; ranges are mapped, not copied."""
+    """A folder on a local or mounted file system; ranges are mapped, not copied."""
 
     num_readers = 2
     num_tries = 1
@@ -58,11 +58,11 @@ class LocalFiles:
 
     def read_range(self, name: str, offset: int, num_bytes: int, file_bytes: int) -> NDArray[np.uint8]:
         path = self.folder / name
-        # A mapping beyond the file's end would kill the process when it is read.
+        # Reading a mapping beyond the file's end would kill the process.
         if not path.is_file() or retry_local(path.stat).st_size != file_bytes:
             raise FileNotFoundError(errno.ENOENT, "missing or cut short", str(path))
         mapped = retry_local(lambda: np.memmap(path, np.uint8, "r", offset, (num_bytes,)))
-        return mapped.view(np.ndarray)  # slices of a memmap are slow to make
+        return mapped.view(np.ndarray)  # slicing a memmap is slow
 
     def mark(self, name: str) -> Hashable:
         try:
@@ -73,7 +73,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """A folder behind a URL; every read is one request, tried again while it fails for passing reasons."""
+    """A folder at a URL; every read is one request, which is retried after transient errors."""
 
     num_readers = _MAX_CONNECTIONS
     num_tries = 2
@@ -89,7 +89,7 @@ class RemoteFiles:
         data = self._fetch(name, offset, offset + num_bytes)
         if len(data) > num_bytes:
             raise UserError(
-                f"{self.location}/{name}: its server sends whole files only, not ranges of them: "
+                f"{self.location}/{name}: its server sends complete files only, not ranges: "
                 "use another server, or a local copy"
             )
         if len(data) < num_bytes:
@@ -97,7 +97,7 @@ class RemoteFiles:
         return np.frombuffer(data, np.uint8)
 
     def mark(self, name: str) -> Hashable:
-        return None  # what was read is a copy that nobody else can change
+        return None  # what was read is a copy that does not change
 
     def _fetch(self, name: str, start: int | None, end: int | None) -> bytes:
         url = f"{self.location}/{name}"
@@ -112,12 +112,12 @@ class RemoteFiles:
 
 def _unreadable(url: str, error: Exception) -> UserError:
     return UserError(
-        f"{url} cannot be read ({type(error).__name__}: {first_line(error)}): check the address and your rights"
+        f"{url} cannot be read ({type(error).__name__}: {first_line(error)}): check the address and your permissions"
     )
 
 
 def files_at(location: str | Path) -> PreparedFiles:
-    """The files of a prepared folder given as a path or a URL."""
+    """Return the files of a prepared folder, given as a path or a URL."""
     text = os.fspath(location)
     if is_remote(text):
         return RemoteFiles(text)

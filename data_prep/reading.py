@@ -1,4 +1,4 @@
-"""Read one work unit: decode, try the rules, redact, sign."""
+"""Reading of one work unit: decoding, filter rules, redaction, signatures."""
 
 import gc
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ from data_prep.text.licences import (
 from data_prep.text_store import ReadFile, write_part
 
 UNKNOWN_LANGUAGE = "unknown"
-# Files signed at a time: enough that numpy's calls cost little, few enough that texts take little memory.
+# Files per batch of signatures: enough that numpy's calls cost little, few enough that texts take little memory.
 _BATCH_FILES = 64
 _BATCH_TEXT_BYTES = 2 << 20
 _GC_THRESHOLD = 200_000
@@ -42,19 +42,19 @@ _GC_THRESHOLD = 200_000
 def read_unit_task(
     unit: WorkUnit, config: ReadingConfig, index_path: Path | None, run_id: str, output: Path
 ) -> None:
-    """Read every file of the unit and write what became of each, in order, to `output`."""
-    # Most objects live as long as their file; looking for cycles all the time is a quarter of the time of parsing.
+    """Task: read every file of the unit and write the results, in order, to `output`."""
+    # Most objects live as long as their file; frequent garbage collection is a quarter of the time of parsing.
     gc.set_threshold(_GC_THRESHOLD)
     index = None if index_path is None else load_index(index_path)
     limits = ReadLimits(config.filters.min_file_bytes, config.filters.max_file_bytes)
     with CrashGuard(output, run_id) as guard:
         raw = read_unit(unit, limits)
-        read = (_guarded(number, file, unit.source, config, guard) for number, file in enumerate(raw))
-        write_part(output, _signed(read, config.near_duplicates, index))
+        read = (_read_guarded(number, file, unit.source, config, guard) for number, file in enumerate(raw))
+        write_part(output, _add_signatures(read, config.near_duplicates, index))
 
 
 def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
-    """The file's text, or the first rule that drops it; not signed yet."""
+    """Return the file's text, or the first rule that drops it; without a signature."""
     row = ReadFile(
         id=document_id(source, raw.repository, raw.path, raw.location),
         repository=raw.repository,
@@ -67,7 +67,7 @@ def read_file(raw: RawFile, source: str, config: ReadingConfig) -> ReadFile:
     )
     decoded = _text_of(raw, config.decoding)
     if isinstance(decoded, Rejection):
-        # By its name alone, so that what was not read is counted under its language all the same.
+        # By its name only, so that files without text are counted under their language, too.
         row.language = _language(raw, b"") or UNKNOWN_LANGUAGE
         row.repository_licence = _licence_of_dropped(raw, config.decoding)
         return row.drop(decoded)
@@ -100,7 +100,7 @@ def _text_of(raw: RawFile, config: DecodingConfig) -> DecodedText | Rejection:
 
 
 def _licence_of_dropped(raw: RawFile, config: DecodingConfig) -> str | None:
-    """The licence in a licence file that is dropped: its repository keeps it, even where it is no text to us."""
+    """Return the licence in a licence file that is dropped; it still applies to its repository."""
     if raw.data is None or not is_licence_file(raw.path):
         return None
     decoded = decode(raw.data, raw.path, config)
@@ -108,29 +108,31 @@ def _licence_of_dropped(raw: RawFile, config: DecodingConfig) -> str | None:
 
 
 def _language(raw: RawFile, text: bytes) -> str | None:
-    """What the source tells, if we know that language, else what the file tells."""
-    told = None if raw.language is None else canonical_language(raw.language)
-    return told or detect_language(raw.path, text)
+    """Return the language that the source declares, if it is known, else the detected one."""
+    declared = None if raw.language is None else canonical_language(raw.language)
+    return declared or detect_language(raw.path, text)
 
 
-def _guarded(number: int, raw: RawFile, source: str, config: ReadingConfig, guard: CrashGuard) -> ReadFile:
-    """`read_file`, but for a file that has killed its worker again and again, or that nobody foresaw."""
-    if not guard.enter(number):
+def _read_guarded(
+    number: int, raw: RawFile, source: str, config: ReadingConfig, guard: CrashGuard
+) -> ReadFile:
+    """Return `read_file` of the file, rejected by rule `crash` if it repeatedly kills its worker or raises an error."""
+    if not guard.begin(number):
         crashed = Rejection("crash", float(MAX_CRASHES), "its worker died of it")
         return read_file(replace(raw, data=None, rejection=crashed), source, config)
     try:
         return read_file(raw, source, config)
-    except Exception as error:  # whatever a file does to a parser, the others must be read
+    except Exception as error:  # an error in a parser must not stop the reading of other files
         reason = Rejection("crash", None, f"{type(error).__name__}: {first_line(error)}")
         return read_file(replace(raw, data=None, rejection=reason), source, config)
     finally:
-        guard.leave()
+        guard.end()
 
 
-def _signed(
+def _add_signatures(
     files: Iterator[ReadFile], config: NearDuplicatesConfig, index: ContaminationIndex | None
 ) -> Iterator[ReadFile]:
-    """The files with their MinHash band keys, but those that hold an evaluation set's items."""
+    """Yield the files with their MinHash band keys, and drop those that contain items of an evaluation set."""
     if not config.enabled and index is None:
         yield from files
         return

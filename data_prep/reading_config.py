@@ -1,4 +1,4 @@
-"""What decides what reading makes of a file."""
+"""The configuration that the reading of a file depends on."""
 
 import sys
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from data_prep.text.decoding import DecodingConfig
 
 
 class ReadingConfig(Config):
-    """The part of the prep config that decides what reading makes of a file."""
+    """The part of the prep config that the result of reading a file depends on."""
 
     decoding: DecodingConfig
     filters: FiltersConfig
@@ -32,11 +32,11 @@ class ReadingConfig(Config):
         )
 
     def key(self) -> list[Any]:
-        """All that the outcome depends on beside the file."""
+        """Return everything that the result depends on besides the file."""
         return [self.model_dump(mode="json"), self.versions()]
 
     def versions(self) -> dict[str, str]:
-        """Of the programs that have a say in what is kept."""
+        """Return the versions of the programs that influence what is kept."""
         found = {name: version(name) for name in ("license-expression", "pygments")}
         if self.filters.parses:
             found["python"] = ".".join(map(str, sys.version_info[:2]))

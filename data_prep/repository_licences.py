@@ -1,4 +1,4 @@
-"""The licence of a file that names none: that of the licence file nearest above it in its repository."""
+"""The licence of a file that names none: that of the nearest licence file in its folder or above."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,17 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.corpus import Corpus
+from data_prep.decisions import Decisions
 from data_prep.documents import Rejection
-from data_prep.fates import Fates
 from data_prep.text.licences import UNKNOWN_LICENCE, LicenceConfig, licence_rejection
 
-# Where packages keep their licence file beside the code it speaks for: wheels, eggs, jars.
+# Folders beside the code in which packages keep their licence file: wheels, eggs, jars.
 _METADATA = re.compile(r"(?:^|/)(?:[^/]+\.(?:dist|egg)-info(?:/licenses)?|EGG-INFO|META-INF)$")
 
 
 def effective_licences(corpus: Corpus) -> list[str | None]:
-    """Each row's licence: its own header's or what its source told, else that of the nearest licence file in its
-    folder or above. None where none of them names one, and where the first that does names one we do not know.
+    """Return each row's licence: its own header's or its source's, else that of the nearest licence file above.
+
+    None if none of them names a licence, or the first that does names one that is not recognised.
     """
     sources, repositories, paths = (corpus.strings(name) for name in ("source", "repository", "path"))
     of_folder = _folder_licences(corpus.strings("repository_licence"), sources, repositories, paths)
@@ -30,16 +31,16 @@ def effective_licences(corpus: Corpus) -> list[str | None]:
     return [None if licence == UNKNOWN_LICENCE else licence for licence in found]
 
 
-def drop_by_licence(licences: Sequence[str | None], fates: Fates, config: LicenceConfig) -> None:
-    """Drop the kept rows whose licence the allow-list refuses."""
+def drop_by_licence(licences: Sequence[str | None], decisions: Decisions, config: LicenceConfig) -> None:
+    """Drop the kept rows whose licence is not allowed."""
     verdicts: dict[str | None, Rejection | None] = {}
-    for row in fates.kept().tolist():
+    for row in decisions.kept().tolist():
         licence = licences[row]
         if licence not in verdicts:
             verdicts[licence] = licence_rejection(licence, config)
         verdict = verdicts[licence]
         if verdict is not None:
-            fates.drop(row, verdict)
+            decisions.drop(row, verdict)
 
 
 def _folder_licences(
@@ -48,13 +49,13 @@ def _folder_licences(
     repositories: NDArray[np.object_],
     paths: NDArray[np.object_],
 ) -> dict[tuple[str, str], dict[str, str]]:
-    """By source and repository: the licence of each folder that has a licence file."""
+    """Return, by source and repository, the licence of each folder that has a licence file."""
     best: dict[tuple[str, str], dict[str, tuple[bool, int, str, str]]] = {}
     for row, licence in enumerate(found):
         if licence is None:
             continue
         path = paths[row]
-        # Of several that speak for a folder: one that we know, the nearest to it, the first by name.
+        # Of several licence files for a folder: one that is recognised, the nearest to it, the first by name.
         candidate = (licence == UNKNOWN_LICENCE, path.count("/"), path, licence)
         folders = best.setdefault((sources[row], repositories[row]), {})
         folder = _folder_of(path)
@@ -65,7 +66,7 @@ def _folder_licences(
 
 
 def _folder_of(path: str) -> str:
-    """The folder that a licence file speaks for; "" is the repository itself."""
+    """Return the folder that a licence file applies to; "" is the repository itself."""
     folder = _parent(path)
     metadata = _METADATA.search(folder)
     return folder if metadata is None else folder[: metadata.start()]

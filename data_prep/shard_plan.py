@@ -1,4 +1,4 @@
-"""Which documents go into which tar, and where a tar is cut into blocks."""
+"""The plan of which documents go into which tar, and of its division into blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class PlannedDocument:
-    """A document and where its text lies: row `row` of `part`."""
+    """A document and the place of its text: row `row` of `part`."""
 
     meta: DocumentMeta
     part: Path
@@ -57,7 +57,7 @@ class PlannedDocument:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """`rows[i]` is the corpus's row that is document i of the plan; the shards cover all, in order."""
+    """A plan: `rows[i]` is the corpus's row of document i; the shards cover all documents, in order."""
 
     rows: NDArray[np.int64]
     shards: tuple[PlannedShard, ...]
@@ -66,7 +66,7 @@ class ShardPlan:
 def plan_corpus(
     corpus: Corpus, splits: Mapping[str, NDArray[np.int64]], config: PrepConfig, seed: int
 ) -> ShardPlan:
-    """All kept documents, split by split, source by source, and cut into tars; no tar holds two sources."""
+    """Plan tars of all kept documents, split by split and source by source; no tar has documents of two sources."""
     sources = corpus.strings("source")
     sizes_bytes = corpus.integers("num_text_bytes")
     rows: list[NDArray[np.int64]] = []
@@ -87,9 +87,9 @@ def plan_corpus(
 
 
 def even_cuts(sizes: NDArray[np.int64], target: float) -> list[int]:
-    """Boundaries [0, ..., len(sizes)] of consecutive runs, each of about `target` and none empty.
+    """Return boundaries [0, ..., len(sizes)] of consecutive runs, each of about `target` and none empty.
 
-    The runs are made equal, so that no small rest is left at the end.
+    The runs have about equal size, so that there is no small rest at the end.
     """
     ends = np.cumsum(sizes)
     total = int(ends[-1])
@@ -103,7 +103,7 @@ def even_cuts(sizes: NDArray[np.int64], target: float) -> list[int]:
 
 
 class PlanWriter:
-    """The plan as a file that the tasks read their documents from."""
+    """Writes the plan to a file, from which the tasks read their documents."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -111,7 +111,7 @@ class PlanWriter:
         self._metas = renamed.select(_META_SCHEMA.names)
 
     def digests(self, plan: ShardPlan) -> list[str]:
-        """Of each shard what its bytes depend on: the documents, in order, and all that is told of them."""
+        """Return a digest per shard of what its bytes depend on: the documents, in order, and their metadata."""
         return [
             sha256_bytes(canonical_json(self._metas.take(plan.rows[s.start : s.end]).to_pylist()).encode())
             for s in plan.shards
@@ -130,7 +130,7 @@ class PlanWriter:
 
 
 def read_plan(path: Path, batch: int) -> list[PlannedDocument]:
-    """The documents of shard number `batch` of the plan."""
+    """Return the documents of shard number `batch` of the plan."""
     with pa.memory_map(str(path)) as source:
         rows: Sequence[dict[str, Any]] = pa.ipc.open_file(source).get_batch(batch).to_pylist()
     return [_document(row) for row in rows]

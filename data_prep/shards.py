@@ -1,4 +1,4 @@
-"""Write one tar of blocks."""
+"""Writing of one tar of blocks."""
 
 import hashlib
 import io
@@ -21,13 +21,13 @@ from data_prep.shard_plan import PlannedDocument, even_cuts, read_plan
 from data_prep.text_store import read_texts
 from data_prep.tokenizer import CodeTokenizer, TokenArray
 
-# Texts tokenised at a time: bounds memory, and gives the tokenizer enough to do per call.
+# Texts tokenised per call: bounds memory, and is enough for the tokenizer to be efficient.
 _BATCH_DOCUMENTS = 256
 _BATCH_TEXT_BYTES = 8 << 20
 
 
 class WrittenShard(Config):
-    """What a shard task leaves for the driver once its tar is in place."""
+    """The record that a shard task writes for the driver once its tar is in place."""
 
     index: ShardIndex
     document_tokens: tuple[int, ...]
@@ -37,7 +37,7 @@ class WrittenShard(Config):
 
 @dataclass(frozen=True)
 class Sample:
-    """A block's key, its documents' tokens and what is known of them."""
+    """A block's key, its documents' tokens and their metadata."""
 
     key: str
     tokens: Sequence[TokenArray]
@@ -47,7 +47,7 @@ class Sample:
 def write_shard_task(
     name: str, plan_path: Path, batch: int, tokenizer_path: Path, block_tokens: int, tar: Path, output: Path
 ) -> None:
-    """Tokenise the documents of the plan's batch and write them to `tar`, then its `WrittenShard` to `output`."""
+    """Task: tokenise the documents of the plan's batch, write them to `tar`, then its `WrittenShard` to `output`."""
     documents = read_plan(plan_path, batch)
     tokenizer = CodeTokenizer.load(tokenizer_path)
     arrays = list(tokenize_documents(documents, tokenizer))
@@ -68,19 +68,19 @@ def write_shard_task(
     write_bytes(output, written.model_dump_json().encode())
 
 
-def forget_stale_records(work: Path, shards: Path, tasks: Sequence[FileTask]) -> None:
-    """Remove the records of shard tasks whose tar is not what they say, or will not be.
+def remove_stale_records(work: Path, shards: Path, tasks: Sequence[FileTask]) -> None:
+    """Remove the records of shard tasks whose tar is missing or has another size, or will be replaced.
 
-    A record of another plan speaks of a tar of the same name that the tasks are about to replace.
+    A record of another plan describes a tar of the same name that the tasks will replace.
     """
     wanted = {task.output: task.name for task in tasks}
     for record in work.glob("shard-*.json"):
         tar = shards / f"{wanted.get(record, '')}.tar"
-        if record not in wanted or not _is_there(tar, record):
+        if record not in wanted or not _is_valid_record(tar, record):
             record.unlink(missing_ok=True)
 
 
-def _is_there(tar: Path, record: Path) -> bool:
+def _is_valid_record(tar: Path, record: Path) -> bool:
     try:
         written = WrittenShard.model_validate_json(record.read_bytes())
     except ValidationError:
@@ -91,7 +91,7 @@ def _is_there(tar: Path, record: Path) -> bool:
 def tokenize_documents(
     documents: Sequence[PlannedDocument], tokenizer: CodeTokenizer
 ) -> Iterator[TokenArray]:
-    """The tokens of each document, ended by `<eod>`."""
+    """Yield the tokens of each document, with `<eod>` at the end."""
     end = np.array([tokenizer.eod_id], dtype=tokenizer.dtype)
     batch: list[bytes] = []
     num_bytes = 0
@@ -106,29 +106,29 @@ def tokenize_documents(
 
 
 def write_tar(path: Path, samples: Iterable[Sample]) -> tuple[tuple[IndexedBlock, ...], str]:
-    """Write the blocks to a tar; returns where they lie in it, and its SHA-256."""
+    """Write the blocks to a tar; return their places in it, and its SHA-256."""
     blocks = []
     with atomic_file(path) as file:
         hashing = _HashingFile(file)
         with tarfile.open(fileobj=hashing, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             for sample in samples:
                 blocks.append(_add_block(tar, sample, hashing))
-    return tuple(blocks), hashing.whole.hexdigest()
+    return tuple(blocks), hashing.total.hexdigest()
 
 
 class _HashingFile(io.RawIOBase):
-    """Passes on what is written, with a digest of all of it and one of the range since `start_range`."""
+    """Writes to a file, with one digest of all bytes and one of the bytes since `start_range`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.whole = hashlib.sha256()
+        self.total = hashlib.sha256()
         self.range = hashlib.sha256()
 
     def start_range(self) -> None:
         self.range = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        self.whole.update(data)
+        self.total.update(data)
         self.range.update(data)
         return self._file.write(data)
 
@@ -137,7 +137,7 @@ class _HashingFile(io.RawIOBase):
 
 
 def _add_block(tar: tarfile.TarFile, sample: Sample, hashing: _HashingFile) -> IndexedBlock:
-    """Append one sample; returns where it and its members lie."""
+    """Append one sample; return its place and those of its members."""
     ends = np.cumsum([len(tokens) for tokens in sample.tokens], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     contents = {
@@ -161,7 +161,7 @@ def _add_block(tar: tarfile.TarFile, sample: Sample, hashing: _HashingFile) -> I
 
 
 def _add_member(tar: tarfile.TarFile, name: str, data: bytes) -> Member:
-    # A fresh TarInfo has no time, owner or group: the tar's bytes depend on its contents alone.
+    # A new TarInfo has no time, owner or group, so the tar's bytes depend on its contents only.
     info = tarfile.TarInfo(name)
     info.size = len(data)
     offset = tar.offset + tarfile.BLOCKSIZE

@@ -1,4 +1,4 @@
-"""Which repositories, or single files, are held out."""
+"""The split of repositories, or of single files, into train, validation and test."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from data_prep.config import SplitConfig
 from data_prep.corpus import Corpus
+from data_prep.decisions import Decisions
 from data_prep.documents import SPLITS
-from data_prep.fates import Fates
 from data_prep.ordering import keyed_hash
 
-# A repository that would overfill its split by more than this is passed over for a smaller one.
+# A repository that would overfill its split by more than this is skipped for a smaller one.
 _MAX_FILL = 1.10
 MIN_REPOSITORIES = 3
 
 
 def split_repositories(num_bytes_of: Mapping[str, int], config: SplitConfig) -> dict[str, str]:
-    """Name of a repository (or file, if `config.by` says so) to "train", "validation" or "test".
+    """Map the name of each repository (or file, with `config.by`) to "train", "validation" or "test".
 
-    In keyed-hash order they fill test, then validation, up to their share of the bytes; the rest is train.
-    Each split gets at least one. UserError with fewer than three.
+    In keyed-hash order they fill test, then validation, up to their share of the bytes; the rest is train. Each split
+    gets at least one. UserError with fewer than three.
     """
     if len(num_bytes_of) < MIN_REPOSITORIES:
         names = ", ".join(sorted(num_bytes_of))
@@ -45,18 +45,18 @@ def split_repositories(num_bytes_of: Mapping[str, int], config: SplitConfig) -> 
     return split_of
 
 
-def split_corpus(corpus: Corpus, fates: Fates, config: SplitConfig) -> dict[str, NDArray[np.int64]]:
-    """The kept rows of each split, in the corpus's order.
+def split_corpus(corpus: Corpus, decisions: Decisions, config: SplitConfig) -> dict[str, NDArray[np.int64]]:
+    """Return the kept rows of each split, in the corpus's order.
 
-    UserError when nothing was kept, or too few repositories for three splits.
+    UserError when nothing was kept, or there are too few repositories for three splits.
     """
-    kept = fates.kept()
+    kept = decisions.kept()
     if not len(kept):
-        counts = Counter(rule for rule in fates.rule.tolist() if rule is not None).most_common()
-        told = ", ".join(f"{rule} {count}" for rule, count in counts)
+        counts = Counter(rule for rule in decisions.rule.tolist() if rule is not None).most_common()
+        by_rule = ", ".join(f"{rule} {count}" for rule, count in counts)
         raise UserError(
-            f"no usable file: all {len(corpus)} files of the corpus were dropped ({told}); "
-            "loosen the rule that drops most (`prep.filters`, `prep.licences`) or point `prep.source` at another corpus"
+            f"no usable file: all {len(corpus)} files of the corpus were dropped ({by_rule}); "
+            "relax the rule that drops most (`prep.filters`, `prep.licences`) or point `prep.source` at another corpus"
         )
     names = corpus.strings("repository")
     if config.by == "file":
@@ -71,7 +71,7 @@ def split_corpus(corpus: Corpus, fates: Fates, config: SplitConfig) -> dict[str,
 
 
 def _fill(order: list[str], num_bytes_of: Mapping[str, int], target_bytes: float) -> list[str]:
-    """The names that fill `target_bytes`; the smallest one when none fits."""
+    """Return the names that fill `target_bytes`, the smallest one if none fits."""
     chosen: list[str] = []
     filled_bytes = 0
     for name in order:

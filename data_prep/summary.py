@@ -1,4 +1,4 @@
-"""What a finished prep folder holds, in numbers."""
+"""The summary of a finished prep folder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from data_prep.ledger import dropped_by_rule
 from data_prep.manifest import Manifest, Shard
 
-# The report names the largest ones; a crawl has millions.
+# Only the largest repositories are listed; a crawl has millions.
 _MAX_REPOSITORIES = 200
 
 
 def summarise(ledger: Any, manifest: Manifest) -> dict[str, Any]:
-    """The stage's summary. `num_bytes_listed` counts what the sources hold; all other bytes are of kept text."""
+    """Return the stage's summary. `num_bytes_listed` counts bytes in the sources, all other bytes are of kept text."""
     kept = ledger.filter(pc.equal(ledger.column("fate"), "kept"))
     num_bytes_kept = _sum(kept.column("num_text_bytes"))
     splits = {split: _count_shards(shards) for split, shards in manifest.splits.items()}
@@ -59,7 +59,7 @@ def _count_shards(shards: Sequence[Shard]) -> dict[str, int]:
 
 
 def _repositories(kept: Any) -> list[dict[str, Any]]:
-    """The largest ones, by name."""
+    """Return the largest repositories, sorted by name."""
     grouped = pa.TableGroupBy(kept, ["repository", "split"]).aggregate(
         [("num_text_bytes", "sum"), ("num_text_bytes", "count")]
     )
@@ -77,7 +77,7 @@ def _repositories(kept: Any) -> list[dict[str, Any]]:
 
 
 def _by(table: Any, column: str, sums: Sequence[str]) -> dict[str, dict[str, int]]:
-    """By value of the column ("unknown" where there is none): number of files, and the sums as num_bytes and
+    """Return, by value of the column ("unknown" for nulls), the number of files, and the sums as num_bytes and
     num_tokens."""
     named = table.set_column(
         table.schema.get_field_index(column), column, pc.fill_null(table.column(column), "unknown")
@@ -101,14 +101,14 @@ def _bytes_by_rule(ledger: Any) -> dict[str, int]:
 
 
 def _octaves(sizes: Any) -> dict[str, int]:
-    """Number of documents by size: key "4096" counts those of 4096 to 8191 bytes."""
+    """Return the number of documents by size: key "4096" counts those of 4096 to 8191 bytes."""
     numbers = np.maximum(sizes.to_numpy(), 1)
     exponents, counts = np.unique(np.floor(np.log2(numbers)).astype(int), return_counts=True)
     return {str(1 << int(e)): int(count) for e, count in zip(exponents, counts, strict=True)}
 
 
 def _cluster_sizes(ledger: Any) -> dict[str, int]:
-    """Number of near-duplicate clusters by their size."""
+    """Return the number of near-duplicate clusters by their size."""
     clusters = ledger.column("cluster").drop_null()
     sizes = [entry["counts"] for entry in pc.value_counts(clusters).to_pylist()]
     values, counts = np.unique(np.array(sizes, np.int64), return_counts=True)
@@ -124,7 +124,7 @@ def _count_words(column: Any) -> dict[str, int]:
 
 
 def _count_redactions(column: Any) -> dict[str, int]:
-    """By kind, over all kept documents, from texts such as "email:2 key:1"."""
+    """Return the number of redactions by kind, from texts such as "email:2 key:1"."""
     found: dict[str, int] = {}
     for text in column.drop_null().to_pylist():
         for word in text.split():

@@ -1,4 +1,4 @@
-"""Read files between reading and writing shards: one Arrow file per work unit, memory-mapped."""
+"""Storage of files between reading and writing shards: one Arrow file (part) per work unit, memory-mapped."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cluster.storage import atomic_file
 from data_prep.documents import Rejection
 
-# Rows are written when their texts reach this: it bounds a worker's memory, whatever the unit's size.
+# Rows are written when their texts reach this size, which bounds a worker's memory for any unit.
 _BATCH_TEXT_BYTES = 16 << 20
 _BATCH_ROWS = 16_384
 _MAX_OPEN_PARTS = 256
@@ -21,10 +21,10 @@ _MAX_OPEN_PARTS = 256
 
 @dataclass(slots=True)
 class ReadFile:
-    """What reading made of one file of a source; one row of a part, filled in as reading goes on.
+    """The result of reading one file of a source: one row of a part, filled in step by step.
 
-    `text` is UTF-8, redacted, and None where a rule dropped the file. `imports` are what the file's language
-    calls the files it needs. `bands` are its MinHash band keys (uint64 [num_bands] as bytes).
+    `text` is UTF-8, redacted, and None if a rule dropped the file. `imports` are the targets of its imports, as
+    written. `bands` are its MinHash band keys (uint64 [num_bands] as bytes).
     """
 
     repository: str
@@ -48,7 +48,7 @@ class ReadFile:
     text: bytes | None = None
 
     def drop(self, rejection: Rejection) -> "ReadFile":
-        """Note why the file is dropped; its text goes."""
+        """Record why the file is dropped, remove its text and return the row."""
         self.rule, self.value, self.detail = rejection.rule, rejection.value, rejection.detail
         self.text = None
         return self
@@ -80,7 +80,7 @@ _SCHEMA = pa.schema(
 
 
 def write_part(path: Path, files: Iterable[ReadFile]) -> None:
-    """Write one row per file, in the order given; never holds more than a batch of texts."""
+    """Write one row per file, in the order given; at most one batch of texts is in memory."""
     with atomic_file(path) as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         batch: list[ReadFile] = []
         num_bytes = 0
@@ -95,7 +95,7 @@ def write_part(path: Path, files: Iterable[ReadFile]) -> None:
 
 
 class Part:
-    """A written part. Columns are read from the mapped file when they are asked for."""
+    """A written part. Columns are read from the mapped file on demand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,27 +106,26 @@ class Part:
         return int(self._table.num_rows)
 
     def imports(self) -> Any:
-        """The `imports` column."""
+        """Return the `imports` column."""
         return self._table.column("imports")
 
     def bands(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Band keys [len(rows), num_bands]; UserError-free, because every row asked for must have some."""
+        """Return the band keys of rows, all of which must have some, shape [len(rows), num_bands]."""
         if not len(rows):
             return np.empty((0, 0), np.uint64)
         taken = self._table.column("bands").take(pa.array(rows)).to_pylist()
         return np.frombuffer(b"".join(taken), np.uint64).reshape(len(rows), -1)
 
     def text(self, row: int) -> bytes:
-        """The text of a row that has one."""
+        """Return the text of a row that has one."""
         text: bytes = self._table.column("text")[row].as_py()
         return text
 
 
 def read_columns(path: Path) -> Any:
-    """A part's table without texts, imports and bands, and `is_signed`: whether there are bands.
+    """Return a part's table without texts, imports and bands, and with `is_signed`: whether there are bands.
 
-    Copied column by column: a view would keep the whole part mapped, and a process may map some ten thousand
-    files only.
+    It is copied: a view would keep the complete part mapped, and a process can map only some ten thousand files.
     """
     wanted = [number for number, name in enumerate(_SCHEMA.names) if name not in ("imports", "text")]
     with pa.memory_map(str(path)) as source:
@@ -138,13 +137,13 @@ def read_columns(path: Path) -> Any:
 
 
 def count_rows(path: Path) -> tuple[int, int]:
-    """Rows of a part, and those that no rule has dropped."""
+    """Return the number of rows of a part, and of those that no rule has dropped."""
     rules = Part(path)._table.column("rule")
     return len(rules), int(rules.null_count)
 
 
 def read_texts(refs: Iterable[tuple[Path, int]]) -> Iterator[bytes]:
-    """The texts of (part, row), in order; texts of a repository mostly share a part, so few are open at a time."""
+    """Yield the texts of (part, row), in order; at most 256 parts are open at a time."""
     parts: dict[Path, Part] = {}
     for path, row in refs:
         part = parts.get(path)

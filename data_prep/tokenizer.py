@@ -1,4 +1,4 @@
-"""The tokenizer as everybody uses it: load, encode, decode."""
+"""The public interface of the tokenizer: load, encode, decode."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,10 +22,10 @@ _ADVICE = "remove the folder it is in and run prep again"
 
 
 class CodeTokenizer:
-    """Byte-level BPE or SentencePiece. Bytes in, ids out and back, exactly, whatever the bytes are.
+    """Byte-level BPE or SentencePiece. Any bytes can be encoded to ids and decoded again exactly.
 
-    Text that spells a special token ("<eod>") is ordinary text: specials come only from ids. Nothing is
-    normalised. A stretch of bytes that is no UTF-8 becomes one token per byte.
+    Text that looks like a special token ("<eod>") is ordinary text: encoding never gives special ids. Nothing is
+    normalised. Bytes that are not UTF-8 become one token each.
     """
 
     def __init__(self, opened: OpenedTokenizer, fingerprint: str) -> None:
@@ -51,7 +51,7 @@ class CodeTokenizer:
 
     @classmethod
     def of_bytes(cls, data: bytes, path: str, expected_sha256: str | None = None) -> "CodeTokenizer":
-        """As `load`, of a file whose content was read from `path`."""
+        """Load the tokenizer, as `load`, from the content of the file at `path`."""
         digest = sha256_bytes(data)
         if expected_sha256 is not None and digest != expected_sha256:
             raise UserError(
@@ -61,82 +61,85 @@ class CodeTokenizer:
             return cls(open_tokenizer(data, digest), digest)
         except ForeignTokenizer:
             raise UserError(
-                f"tokenizer {path} is none of permcode's (other special tokens), so it reads no text here: "
-                "use a model that was trained on what permcode prep made"
+                f"tokenizer {path} is not one of permcode's (its special tokens differ), so it cannot be used here: "
+                "use a model that was trained on the output of permcode prep"
             ) from None
         except Exception as error:  # the libraries raise bare Exception for every parse error
             raise UserError(f"tokenizer {path} is damaged (cannot be parsed): {_ADVICE}") from error
 
     @property
     def encoder_name(self) -> str:
-        """The library that encodes: "gigatoken", "tokenizers" or "sentencepiece"."""
+        """The library in use: "gigatoken", "tokenizers" or "sentencepiece"."""
         return self._opened.encoder.name
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why the slow encoder is used, in one line; None while the fastest is."""
+        """Why the slow encoder is used, in one line; None while the fastest one is used."""
         return self._opened.fallback_reason
 
     @property
     def pad_id(self) -> int:
-        """Id of `<pad>`."""
+        """The id of `<pad>`."""
         return self.special_id("<pad>")
 
     @property
     def eod_id(self) -> int:
-        """Id of `<eod>`, the last token of every document in a shard."""
+        """The id of `<eod>`, the last token of every document in a shard."""
         return self.special_id("<eod>")
 
     def special_id(self, token: str) -> int:
-        """Id of one of `documents.SPECIAL_TOKENS`."""
+        """Return the id of one of `documents.SPECIAL_TOKENS`."""
         return SPECIAL_TOKENS.index(token)
 
     def encode(self, text: str) -> TokenArray:
-        """Ids of the text, without specials; uint16, or uint32 where the vocabulary needs it."""
+        """Return the ids of the text, without special tokens; uint16, or uint32 if the vocabulary needs it."""
         return self.encode_bytes(text.encode())
 
     def encode_batch(self, texts: Sequence[str]) -> list[TokenArray]:
-        """`encode` of each text."""
+        """Return `encode` of each text."""
         return self.encode_bytes_batch([text.encode() for text in texts])
 
     def encode_bytes(self, data: bytes) -> TokenArray:
-        """Ids of the bytes, as `encode`."""
+        """Return the ids of the bytes, as `encode`."""
         return self.encode_bytes_batch([data])[0]
 
     def encode_bytes_batch(self, data: Sequence[bytes]) -> list[TokenArray]:
-        """`encode_bytes` of each, much faster than one by one. The arrays are views of one array."""
+        """Return `encode_bytes` of each, much faster than one by one. The arrays are views of one array."""
         batch = encode_any(self._opened.encoder, data, self._byte_ids)
         ids: TokenArray = batch.ids.astype(self.dtype)
         ends = batch.ends.tolist()
         return [ids[start:end] for start, end in zip(ends, ends[1:], strict=False)]
 
     def encode_with_offsets(self, text: str) -> tuple[TokenArray, NDArray[np.int64]]:
-        """Ids, and for each the position in the UTF-8 text of its first byte."""
+        """Return the ids, and for each the position of its first byte in the UTF-8 text."""
         ids = self.encode(text)
         num_bytes = self.token_bytes[ids]
         return ids, np.cumsum(num_bytes) - num_bytes
 
     def decode(self, ids: NDArray[np.integer] | Sequence[int]) -> str:
-        """The text of the ids; specials are left out, broken UTF-8 becomes U+FFFD."""
+        """Return the text of the ids without special tokens; invalid UTF-8 becomes U+FFFD."""
         return self.decode_bytes(ids).decode(errors="replace")
 
     def decode_bytes(self, ids: NDArray[np.integer] | Sequence[int]) -> bytes:
-        """The bytes of the ids, exactly those that were encoded; specials are left out."""
+        """Return the bytes of the ids, exactly those that were encoded, without special tokens."""
         return b"".join(map(self._opened.vocabulary.__getitem__, np.asarray(ids, np.int64).tolist()))
 
     @cached_property
     def token_bytes(self) -> NDArray[np.int64]:
-        """Shape [vocab_size]: UTF-8 bytes each token stands for; 0 for specials."""
+        """The number of UTF-8 bytes of each token, 0 for special tokens; int64 [vocab_size]."""
         return token_lengths(self._opened.vocabulary)
 
     def export(self, path: Path) -> Path:
-        """Write the model for use without permcode, next to `path` with the suffix its own library reads:
-        `.json` for Hugging Face tokenizers, `.model` for SentencePiece. Returns where it lies."""
+        """Write the model for use without permcode, and return its path.
+
+        The path is `path` with the suffix of the library: `.json` for Hugging Face tokenizers, `.model` for
+        SentencePiece.
+        """
         target = path.with_suffix(".json" if self.kind == "bpe" else ".model")
         write_bytes(target, self._opened.exported)
         return target
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The smallest of the two types that holds every id."""
+    """Return the smaller of the two types that can represent every id."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32

@@ -1,4 +1,4 @@
-"""What the tokenizer is trained on, and the task that trains it."""
+"""The sample that the tokenizer is trained on, and the task that trains it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ from data_prep.tokenizers.config import TokenizerConfig
 def weighted_sample(
     corpus: Corpus, rows: NDArray[np.int64], weights: Mapping[str, float], max_bytes: int, seed: int
 ) -> NDArray[np.int64]:
-    """About `max_bytes` of text from `rows`, handed back in their own order.
+    """Return a sample of `rows`, in their order, with about `max_bytes` of text.
 
-    Each source gives a share proportional to its weight times its bytes, of documents in keyed-hash order.
+    Each source has a share proportional to its weight times its bytes; its documents are taken in keyed-hash order.
     """
     sources, ids = corpus.strings("source"), corpus.strings("id")
     sizes = corpus.integers("num_text_bytes")
@@ -41,12 +41,12 @@ def weighted_sample(
 
 
 def source_weights(config: SourceConfig) -> dict[str, float]:
-    """Mixture weight by source name, as the sources' work units call them."""
+    """Return the mixture weight by source name, as named in the work units."""
     if isinstance(config, MixtureConfig):
         return {name: part.weight for name, part in config.parts.items()}
     return {config.kind: config.weight}
 
 
 def train_tokenizer_task(texts: Sequence[tuple[str, int]], config: TokenizerConfig, output: Path) -> None:
-    """Train on the texts (part, row), in their order, and write the tokenizer's file to `output`."""
+    """Task: train on the texts (part, row), in their order, and write the tokenizer's file to `output`."""
     write_bytes(output, train_tokenizer(read_texts((Path(part), row) for part, row in texts), config))

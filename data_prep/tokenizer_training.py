@@ -1,4 +1,4 @@
-"""Train the tokenizer on code."""
+"""Training of the tokenizer."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from data_prep.tokenizers.sentencepiece_training import train_sentencepiece
 
 
 def train_tokenizer(texts: Iterable[bytes], config: TokenizerConfig) -> bytes:
-    """The content of `tokenizer.json`: the same for the same texts in the same order, on any machine.
+    """Train a tokenizer and return the content of its `tokenizer.json`.
 
-    `texts` are UTF-8; what is none is left out. The vocabulary is smaller than `config.vocab_size` when the
-    texts have too little to learn from.
+    It is the same for the same texts in the same order, on any machine. `texts` are UTF-8; invalid bytes are ignored.
+    The vocabulary is smaller than `config.vocab_size` if there is too little text.
     """
     decoded = (text.decode(errors="ignore") for text in texts)
     return train_bpe(decoded, config) if config.kind == "bpe" else train_sentencepiece(decoded, config)

@@ -1,4 +1,4 @@
-"""From a token back to the line of the file that it was made from."""
+"""Tracing of a token back to the line of its source file."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from data_prep.prepared import Block, BlockEntry, PreparedCorpus
 
 @dataclass(frozen=True)
 class TextPlace:
-    """A place in a document's text. `line` and `column` count from 1, columns in characters; `text` is the line
-    without its end."""
+    """A place in a document's text.
+
+    `line` and `column` count from 1, columns in characters; `text` is the line without its end.
+    """
 
     line: int
     column: int
@@ -22,10 +24,11 @@ class TextPlace:
 
 @dataclass(frozen=True)
 class TracedTokens:
-    """`num_tokens` consecutive tokens of one document: in the block from `token_in_block` on, in the document from
-    `token_in_document` on. `first` is where the first of them begins, `last` where the last one begins.
+    """Consecutive tokens of one document.
 
-    Lines are those of the stored text: decoding normalises the ends of lines, and redaction replaces within them.
+    There are `num_tokens` from position `token_in_block` of the block and `token_in_document` of the document. `first`
+    is where the first of them begins, `last` where the last one begins. Lines are those of the stored text, in which
+    line ends are normalised and secrets redacted.
     """
 
     block: BlockEntry
@@ -39,7 +42,7 @@ class TracedTokens:
 
 
 def trace_token(corpus: PreparedCorpus, split: str, token: int) -> TracedTokens:
-    """The token at position `token` of a split: of its blocks one after the other, in the order of the tars.
+    """Trace the token at position `token` of a split, whose blocks are counted in the order of the tars.
 
     UserError when there is no such split or position, or the block is damaged.
     """
@@ -62,7 +65,7 @@ def trace_token(corpus: PreparedCorpus, split: str, token: int) -> TracedTokens:
 
 
 def trace_range(corpus: PreparedCorpus, entry: BlockEntry, start: int, num_tokens: int) -> list[TracedTokens]:
-    """Tokens `start` to `start + num_tokens` of a block, document by document. UserError when it is damaged."""
+    """Trace tokens `start` to `start + num_tokens` of a block, document by document. UserError when it is damaged."""
     block = corpus.read_block(entry)
     doc_starts = block.doc_starts.tolist()
     end = start + num_tokens
@@ -72,18 +75,16 @@ def trace_range(corpus: PreparedCorpus, entry: BlockEntry, start: int, num_token
         doc_end = doc_starts[number + 1] if number + 1 < len(doc_starts) else len(block.tokens)
         stop = min(end, doc_end)
         found.append(
-            _traced(
-                corpus, entry, block, number, range(start - doc_starts[number], stop - doc_starts[number])
-            )
+            _trace(corpus, entry, block, number, range(start - doc_starts[number], stop - doc_starts[number]))
         )
         start = stop
     return found
 
 
-def _traced(
+def _trace(
     corpus: PreparedCorpus, entry: BlockEntry, block: Block, number: int, tokens: range
 ) -> TracedTokens:
-    """`tokens` are positions in document `number`."""
+    """Trace `tokens`, which are positions in document `number`."""
     ids = block.document_tokens(number)
     text = corpus.tokenizer.decode_bytes(ids)
     ends = np.concatenate([[0], np.cumsum(corpus.tokenizer.token_bytes[ids])])
@@ -100,7 +101,7 @@ def _traced(
 
 
 def _place(text: bytes, offset: int) -> TextPlace:
-    """Of byte `offset`; one within a character counts as the character's."""
+    """Return the place of byte `offset`; a byte within a character has the place of the character."""
     line_start = text.rfind(b"\n", 0, offset) + 1
     line_end = text.find(b"\n", offset)
     line = text[line_start : line_end if line_end >= 0 else len(text)]

@@ -1,4 +1,4 @@
-"""Check every checksum of a finished prep folder."""
+"""Verification of every checksum of a finished prep folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from data_prep.prepared import open_prepared
 
 @dataclass(frozen=True)
 class Verified:
-    """What was checked and found whole."""
+    """Counts of what was verified without an error."""
 
     num_shards: int
     num_blocks: int
@@ -24,10 +24,10 @@ class Verified:
 
 
 def verify_prepared(folder: Path, on_bytes: Callable[[int], None] = lambda num_bytes: None) -> Verified:
-    """Read the whole folder: the manifest, the tokenizer, the ledger, every index and tar, and in the tars every
-    block and every member. `on_bytes` is told the size of each tar that is done.
+    """Verify the manifest, the tokenizer, the ledger, every index and tar, and in the tars every block and member.
 
-    UserError naming the first thing that is missing or is not what prep wrote, the smallest that can be named.
+    `on_bytes` is called with the size of each tar that is done. UserError for the first file that is missing or
+    damaged, which names the damaged block or member if possible.
     """
     corpus = open_prepared(folder)  # checks the manifest and the indexes
     _ = corpus.tokenizer

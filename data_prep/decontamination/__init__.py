@@ -1,1 +1,1 @@
-"""Evaluation sets kept out of the corpus."""
+"""Decontamination: evaluation sets are kept out of the corpus."""

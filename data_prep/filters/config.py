@@ -1,12 +1,12 @@
-"""What a file must keep to."""
+"""Limits of the filter rules."""
 
 from pydantic import Field, field_validator, model_validator
 
 from cluster.config import Config
 from data_prep.text.languages import all_languages, near_language
 
-# Prose and markup, where a paragraph or a whole page may be one line. StarCoder2 exempts the first nine; the
-# others had their limit removed in The Stack's inspection by eye.
+# Prose and markup, where a paragraph or a complete page may be one line. StarCoder2 exempts the first nine; the limit
+# of the others was removed in The Stack's manual inspection.
 _LONG_LINES = (
     "HTML",
     "JSON",
@@ -38,9 +38,9 @@ _PLAIN_TEXT_NAMES = ("requirement", "readme", "notes", "todo", "description", "c
 
 
 class FiltersConfig(Config):
-    """The rules' limits; defaults are the published ones of The Stack, StarCoder and StarCoder2.
+    """The rules' limits; the defaults are those published for The Stack, StarCoder and StarCoder2.
 
-    None switches a rule off where None is allowed. Languages are named as in `data_prep.text.languages`.
+    None disables a rule where None is allowed. Languages are named as in `data_prep.text.languages`.
     """
 
     min_file_bytes: int = Field(default=64, ge=0)
@@ -51,35 +51,35 @@ class FiltersConfig(Config):
 
     max_line_chars: int = Field(default=1000, gt=0)
     max_mean_line_chars: float = Field(default=100.0, gt=0)
-    # These have no limit on the mean and this one on the longest line.
+    # Languages without a limit on the mean, and with a separate limit on the longest line.
     long_line_languages: tuple[str, ...] = _LONG_LINES
     long_line_max_chars: int = Field(default=100_000, gt=0)
 
     min_alphanumeric_share: float = Field(default=0.25, ge=0, le=1)
-    # Of letters alone; files of numbers pass the rule above.
+    # Of letters only; files of numbers pass the rule above.
     min_letter_share: float = Field(default=0.25, ge=0, le=1)
-    # The same for JSON and YAML. StarCoder took 0.5, which drops every second package.json for its indentation;
-    # StarCoder2 took 0.25 for all.
+    # The same for JSON and YAML. StarCoder used 0.5, which drops every second package.json for its indentation;
+    # StarCoder2 used 0.25 for all.
     min_letter_share_of_data: float = Field(default=0.25, ge=0, le=1)
 
-    # Of control characters; tab, line ends, form feed, backspace and escape are none.
+    # Of control characters; tab, line ends, form feed, backspace and escape do not count as such.
     max_control_share: float = Field(default=0.01, ge=0, le=1)
 
     # Encoded data (base64, hexadecimal bytes, \u escapes): the longest run in characters, and the share of the
-    # file that is in such runs.
+    # file in such runs.
     max_encoded_chars: int | None = Field(default=1024, gt=0)
     max_encoded_share: float = Field(default=0.5, ge=0, le=1)
 
-    # Data languages: how many lines, and for `sized_data_languages` how many characters.
+    # Data languages: the number of lines, and for `sized_data_languages` the number of characters.
     data_languages: tuple[str, ...] = _DATA_LANGUAGES
     max_data_lines: int | None = Field(default=512, gt=0)
     sized_data_languages: tuple[str, ...] = ("JSON", "YAML")
     min_data_chars: int = Field(default=100, ge=0)
     max_data_chars: int = Field(default=5000, gt=0)
-    # Plain text is kept if its name holds the first of these or is one of the others; None keeps all.
+    # Plain text is kept if its name contains the first of these or is one of the others; None keeps all.
     plain_text_names: tuple[str, ...] | None = _PLAIN_TEXT_NAMES
 
-    # HTML must show something.
+    # HTML must have visible text.
     min_html_text_share: float = Field(default=0.2, ge=0, le=1)
     min_html_text_chars: int = Field(default=100, ge=0)
 
@@ -87,7 +87,7 @@ class FiltersConfig(Config):
     drop_minified: bool = True
     drop_generated: bool = True
 
-    # Comments' share of the characters (SantaCoder: 0.01 and 0.8).
+    # The share of comments (SantaCoder: 0.01 and 0.8).
     min_comment_share: float | None = Field(default=None, ge=0, le=1)
     max_comment_share: float | None = Field(default=None, ge=0, le=1)
     # Python must parse with the interpreter that runs the stage: about 8 MB/s per core.
@@ -102,7 +102,7 @@ class FiltersConfig(Config):
             if name not in all_languages():
                 near = near_language(name)
                 hint = f"did you mean {near!r}?" if near else "write it as GitHub does (Python, C++)"
-                raise ValueError(f"{name!r} is no language that a file can have: {hint}")
+                raise ValueError(f"{name!r} is not a known language: {hint}")
         return names
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Share of control characters: binary formats without NULs, terminal recordings."""
+"""Rule on the share of control characters: drops binary formats without NULs, and terminal recordings."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
@@ -6,7 +6,7 @@ from data_prep.text.file import CONTROL, TextFile
 
 
 def control_characters(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The share of control characters when it exceeds `max_control_share`."""
+    """Reject a share of control characters above `max_control_share`."""
     num = file.count(CONTROL)
     if num <= config.max_control_share * file.num_chars:
         return None

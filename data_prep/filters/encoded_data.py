@@ -1,9 +1,9 @@
-"""Encoded data in code: images, keys, fonts and tables as base64, hexadecimal bytes or \\u escapes.
+"""Rule on encoded data in code: images, keys, fonts and tables as base64, hexadecimal bytes or \\u escapes.
 
-The three patterns are StarCoder2's: 64 and more base64 characters (line ends among them), 8 and more hexadecimal
-bytes, 8 and more \\u escapes. Of base64, ours wants one digit in 32 characters: random data has one in 6, paths and
-lists of words have none. Of hexadecimal bytes, ours takes those with a space after the comma too, as in C arrays,
-and lets at most 32 characters of white space stand between two.
+The three patterns are StarCoder2's: 64 or more base64 characters (including line ends), 8 or more hexadecimal bytes,
+8 or more \\u escapes. Unlike it, this rule requires one digit in 32 characters of base64: random data has one in 6,
+paths and lists of words have none. Hexadecimal bytes may also have a space after the comma, as in C arrays, and at
+most 32 characters of white space between two.
 """
 
 import re
@@ -19,9 +19,9 @@ from data_prep.text.file import ALPHANUMERIC, BASE64, HEX_DIGIT, HEX_RUN, LETTER
 _MIN_BASE64_CHARS = 64
 _BASE64_CHARS_PER_DIGIT = 32
 _BLOCK_BYTES = 8
-# Wherever 64 characters in a row begin, they hold seven aligned blocks of 8.
+# Any 64 consecutive characters contain seven aligned blocks of 8.
 _BASE64_BLOCKS = b"\1" * 7
-# Possessive, so that nothing is tried twice whatever the file holds.
+# Possessive, to prevent backtracking whatever the file contains.
 _HEX = re.compile(rb"(?:(?:\b0x|\\x|\b)[0-9a-fA-F]{2}(?:,\s{0,32}+|\b\s{0,32}+)){8,}")
 _MAX_BYTES_PER_HEX = len("0xff,") + 32
 _MIN_HEX_IN_ROW = 8
@@ -37,12 +37,14 @@ class _Runs:
 
 
 def encoded_data(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The longest run in characters when it exceeds `max_encoded_chars`, or the share of the file in runs of
-    one kind when it exceeds `max_encoded_share`; the detail names kind and measure."""
+    """Reject a run longer than `max_encoded_chars`, or a share in runs of one kind above `max_encoded_share`.
+
+    The detail names the kind and the measure.
+    """
     if config.max_encoded_chars is None:
         return None
     max_total_bytes = config.max_encoded_share * len(file.data)
-    # Runs that add up to less than this decide nothing.
+    # Runs that add up to less than this cannot exceed a limit.
     least = min(config.max_encoded_chars, max_total_bytes)
     for runs in (_base64_runs(file), _hex_runs(file, least), _unicode_runs(file, least)):
         if runs is None:
@@ -69,8 +71,8 @@ def _base64_runs(file: TextFile) -> _Runs | None:
 
 
 def _hex_runs(file: TextFile, least_bytes: float) -> _Runs | None:
-    # A run of 8 bytes has 23 characters; of any such run more than half is in whole blocks. Deeply indented code
-    # passes this, so the pattern is tried only where enough of what looks like a byte stands close together.
+    # A run of 8 bytes has 23 characters, of which more than half are in complete blocks. Deeply indented code also has
+    # such blocks, so the pattern is tried only where enough possible bytes are close together.
     if 2 * _BLOCK_BYTES * np.count_nonzero(_full_blocks(file, HEX_RUN)) < least_bytes:
         return None
     places = _hex_places(file)
@@ -80,8 +82,10 @@ def _hex_runs(file: TextFile, least_bytes: float) -> _Runs | None:
 
 
 def _hex_places(file: TextFile) -> list[tuple[int, int]]:
-    """Where runs may be: pairs of hexadecimal digits that no letter or digit follows and none but an x precedes,
-    eight or more of them, each near enough to the next."""
+    """Return where runs may be: eight or more pairs of hexadecimal digits, each close enough to the next.
+
+    No letter or digit follows a pair, and none but an x precedes it.
+    """
     is_digit = (file.classes & np.uint8(HEX_DIGIT)) != 0
     is_word = (file.classes & np.uint8(ALPHANUMERIC)) != 0
     is_x = np.frombuffer(file.data, np.uint8) == ord("x")
@@ -101,7 +105,7 @@ def _hex_places(file: TextFile) -> list[tuple[int, int]]:
 
 
 def _unicode_runs(file: TextFile, least_bytes: float) -> _Runs | None:
-    # Counting one byte is ten times faster than counting two.
+    # Counting one byte is ten times as fast as counting two.
     for part in (b"\\", b"\\u"):
         if _BYTES_PER_ESCAPE * file.data.count(part) < least_bytes:
             return None
@@ -109,7 +113,7 @@ def _unicode_runs(file: TextFile, least_bytes: float) -> _Runs | None:
 
 
 def _full_blocks(file: TextFile, class_bit: int) -> NDArray[np.bool_]:
-    """Which aligned blocks of 8 bytes are of the class throughout; bool [num_bytes // 8]."""
+    """Return which aligned blocks of 8 bytes are completely of the class; bool [num_bytes // 8]."""
     num_blocks = len(file.data) // _BLOCK_BYTES
     words = file.classes[: num_blocks * _BLOCK_BYTES].view(np.uint64)
     mask = np.uint64(class_bit * 0x0101010101010101)

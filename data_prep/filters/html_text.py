@@ -1,4 +1,4 @@
-"""What an HTML page shows: pages of tags and scripts teach little."""
+"""Rule on the visible text of HTML: drops pages that are mostly tags and scripts."""
 
 import re
 
@@ -14,8 +14,10 @@ _TAG_STARTS[np.frombuffer(b"/!?abcdefghijklmnopqrstuvwxyz", np.uint8)] = True
 
 
 def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The share of visible text when it is at most `min_html_text_share` or the text has fewer than
-    `min_html_text_chars`; the detail tells the characters."""
+    """Reject a share of visible text of at most `min_html_text_share`, or fewer characters than `min_html_text_chars`.
+
+    The value is the share; the detail is the number of characters.
+    """
     if file.language != "HTML":
         return None
     num_chars = num_visible_chars(file.data)
@@ -26,8 +28,8 @@ def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
 
 
 def num_visible_chars(html: bytes) -> int:
-    """Characters outside tags, comments, scripts and styles, white space included."""
-    text = np.frombuffer(_without_hidden(html.lower()), np.uint8)
+    """Return the number of characters outside tags, comments, scripts and styles, including white space."""
+    text = np.frombuffer(_remove_hidden(html.lower()), np.uint8)
     # Characters, not bytes: continuation bytes do not count.
     done = np.concatenate(([0], np.cumsum((text & 0xC0) != 0x80, dtype=np.int64)))
     marks = np.flatnonzero((text == ord("<")) | (text == ord(">")))
@@ -40,13 +42,13 @@ def num_visible_chars(html: bytes) -> int:
     marks, is_open = marks[is_mark], is_open[is_mark]
     bounds = np.concatenate((marks, [len(text)]))
     hidden = done[bounds[1:]] - done[bounds[:-1]]
-    # A ">" ends a tag only if one is open; then it is hidden itself.
+    # A ">" ends a tag only if one is open; then it is itself hidden.
     closes = ~is_open & np.concatenate(([False], is_open[:-1]))[: len(is_open)]
     return int(done[-1] - hidden[is_open].sum() - closes.sum())
 
 
-def _without_hidden(html: bytes) -> bytes:
-    """`html`, in lower case, without comments and the contents of scripts and styles."""
+def _remove_hidden(html: bytes) -> bytes:
+    """Return `html`, which is in lower case, without comments and the contents of scripts and styles."""
     kept: list[bytes] = []
     position = 0
     while (found := _HIDING.search(html, position)) is not None:
@@ -55,6 +57,6 @@ def _without_hidden(html: bytes) -> bytes:
         end = html.find(closing, found.end())
         if end < 0:
             return b"".join(kept)
-        # What is left of a closing tag is a tag, and is hidden as one.
+        # The closing tag stays, and is hidden like other tags.
         position = end if found[1] else end + len(closing)
     return b"".join((*kept, html[position:]))

@@ -1,17 +1,19 @@
-"""Share of letters: tables of numbers and other data that call themselves code."""
+"""Rule on the share of letters: drops tables of numbers and other data in files of code."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
 from data_prep.text.file import LETTER, TextFile
 
-# Code of these is mostly numbers and addresses; StarCoder2 spares the two assemblies.
-_SPARED = frozenset({"Motorola 68K Assembly", "WebAssembly", "Assembly", "LLVM", "SVG"})
+# Code of these languages is mostly numbers and addresses; StarCoder2 exempts the two assemblies.
+_EXEMPT = frozenset({"Motorola 68K Assembly", "WebAssembly", "Assembly", "LLVM", "SVG"})
 
 
 def letter_share(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The share of letters among all characters when it is below `min_letter_share` (for JSON and YAML
-    `min_letter_share_of_data`)."""
-    if file.language in _SPARED:
+    """Reject a share of letters among all characters below `min_letter_share`.
+
+    For JSON and YAML the limit is `min_letter_share_of_data`.
+    """
+    if file.language in _EXEMPT:
         return None
     is_data = file.language in ("JSON", "YAML")
     wanted = (config.min_letter_share_of_data if is_data else config.min_letter_share) * file.num_chars

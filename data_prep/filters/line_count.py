@@ -1,4 +1,4 @@
-"""Number of lines: generated code is long."""
+"""Rule on the number of lines: drops long files, which are usually generated."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
@@ -6,7 +6,7 @@ from data_prep.text.file import TextFile
 
 
 def line_count(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The number of lines when it exceeds `max_lines`, or in `data_languages` `max_data_lines`."""
+    """Reject more lines than `max_lines`, or in `data_languages` than `max_data_lines`."""
     limits = [config.max_lines]
     if file.language in config.data_languages:
         limits.append(config.max_data_lines)

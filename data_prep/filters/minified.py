@@ -1,4 +1,4 @@
-"""Code made small for browsers."""
+"""Rule on minified code for browsers."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
@@ -6,15 +6,17 @@ from data_prep.text.file import WHITESPACE, TextFile
 
 _ENDINGS = (".min.js", ".min.mjs", ".min.cjs", ".min.css", "-min.js", "-min.css", ".bundle.js", ".bundle.css")
 _LANGUAGES = frozenset({"JavaScript", "CSS", "TypeScript"})
-# Written code is 15 to 40 % white space; minified code that is wrapped at some column under 3 %.
+# Hand-written code is 15 to 40 % white space; minified code that is wrapped at some column is under 3 %.
 _MIN_WHITESPACE_SHARE = 0.06
-# Short files may well be one dense table or licence line.
+# Short files may be one dense table or licence line.
 _MIN_CHARS = 1000
 
 
 def minified(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Minified by its name (no value), or JavaScript, TypeScript and CSS with hardly any white space (value:
-    its share)."""
+    """Reject files minified by their name (no value), and JavaScript, TypeScript and CSS with little white space.
+
+    For the latter the value is the share of white space.
+    """
     if not config.drop_minified:
         return None
     if file.name.endswith(_ENDINGS):

@@ -1,4 +1,4 @@
-"""Share of a file that its language's grammar cannot make sense of: templates, other dialects, broken files."""
+"""Rule on the share of syntax errors: drops templates, other dialects and broken files."""
 
 from functools import cache
 
@@ -11,8 +11,7 @@ from data_prep.text.file import TextFile
 
 
 def parse_errors(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The share of bytes in error nodes when it exceeds `max_parse_error_share`; languages without a grammar
-    pass."""
+    """Reject a share of bytes in error nodes above `max_parse_error_share`; languages without a grammar pass."""
     if config.max_parse_error_share is None or not file.data:
         return None
     root = syntax_root(file)

@@ -1,4 +1,7 @@
-"""The rules in the order they are tried: cheap ones first, parsing last. A new rule is a file and a line here."""
+"""The rules in the order in which they are tried: cheap ones first, parsing last.
+
+To add a rule, write a module and add its function to `_ORDER`.
+"""
 
 from collections.abc import Callable
 
@@ -24,7 +27,7 @@ from data_prep.filters.plain_text import plain_text
 from data_prep.filters.xml_in_disguise import xml_in_disguise
 from data_prep.text.file import TextFile
 
-# A rule is a pure function of a file; its rejections bear its name.
+# A rule is a pure function of a file; its rejections have its name.
 Rule = Callable[[TextFile, FiltersConfig], Rejection | None]
 
 _ORDER: tuple[Rule, ...] = (
@@ -51,7 +54,7 @@ RULES: dict[str, Rule] = {rule.__name__: rule for rule in _ORDER}
 
 
 def first_rejection(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """The first rule that drops the file; None when the file is kept."""
+    """Return the rejection of the first rule that drops the file; None if the file is kept."""
     for rule in _ORDER:
         rejection = rule(file, config)
         if rejection is not None:

@@ -1,4 +1,4 @@
-"""Syntax trees of files, by tree-sitter; the grammars are in the package, nothing is fetched."""
+"""Syntax trees of files, by tree-sitter; the grammars are in the package, nothing is downloaded."""
 
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ _MAX_OPEN_BRACKETS = 1000
 _BRACKETS = np.zeros(256, np.int8)
 _BRACKETS[np.frombuffer(b"([{", np.uint8)] = 1
 _BRACKETS[np.frombuffer(b")]}", np.uint8)] = -1
-# Our names to the grammars'. Markdown, HTML and other languages in which anything goes have no entry.
+# Our names to the grammars'. Markdown, HTML and other languages in which any text is valid have no entry.
 GRAMMARS = {
     "Ada": "ada",
     "C": "c",
@@ -75,8 +75,10 @@ GRAMMARS = {
 
 
 def syntax_root(file: TextFile) -> Node | None:
-    """The root of the file's syntax tree; None where there is no grammar for its language, and for files with
-    more than 1,000 brackets open at once, over which the parser's error recovery takes minutes."""
+    """Return the root of the file's syntax tree; None if there is no grammar for its language.
+
+    Also None for files with more than 1,000 brackets open at once, for which the parser's error recovery takes minutes.
+    """
     parser = _parser(file.language)
     if parser is None or _num_open_brackets(file) > _MAX_OPEN_BRACKETS:
         return None
@@ -84,13 +86,13 @@ def syntax_root(file: TextFile) -> Node | None:
 
 
 def _num_open_brackets(file: TextFile) -> int:
-    """At most, anywhere in the file, whether in strings or in code."""
+    """Return the largest number of open brackets anywhere in the file, in strings or in code."""
     data = np.frombuffer(file.data, np.uint8)
     return int(np.cumsum(_BRACKETS[data], dtype=np.int64).max(initial=0))
 
 
 def num_captured_bytes(root: Node, query: Query) -> int:
-    """Bytes covered by the nodes that `query` captures, nested ones counted once."""
+    """Return the bytes covered by the nodes that `query` captures, counting nested ones once."""
     spans = sorted(
         (node.start_byte, node.end_byte)
         for nodes in QueryCursor(query).captures(root).values()
@@ -104,8 +106,8 @@ def num_captured_bytes(root: Node, query: Query) -> int:
 
 
 def grammar(language: str) -> Language:
-    """The grammar of a language in `GRAMMARS`."""
-    # Not at the top: a plain run does without the package's 170 grammars.
+    """Return the grammar of a language in `GRAMMARS`."""
+    # Imported here, because a run without these rules does not need the package's 170 grammars.
     from tree_sitter_language_pack import get_language
 
     name: Any = GRAMMARS[language]

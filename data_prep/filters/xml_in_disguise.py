@@ -1,4 +1,4 @@
-"""XML under another language's extension: project files, translations, bindings."""
+"""Rule on XML under another language's extension: project files, translations, bindings."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
@@ -9,7 +9,7 @@ _XML = frozenset({"XML", "SVG", "HTML", "XSLT", "XML Property List", "Web Ontolo
 
 
 def xml_in_disguise(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Files that are not of an XML language, but have an XML declaration in their first 100 bytes."""
+    """Reject files that are not of an XML language, but have an XML declaration in their first 100 bytes."""
     if not config.drop_xml_in_disguise or file.language in _XML:
         return None
     where = file.data.find(b"<?xml version=", 0, _FIRST_BYTES)

@@ -1,1 +1,1 @@
-"""Secrets and personal data."""
+"""Detection and redaction of secrets and personal data."""

@@ -42,7 +42,7 @@ _USER_INFO = re.compile(rb"://[^\s\"'`/]{0,150}\Z")
 
 
 def email_at(text: Text, at: int, _end: int) -> Span | None:
-    """The address whose @ lies at `at`, unless it is an example, a remote (git@host:path) or code (x@y.T)."""
+    """Return the address whose @ is at `at`, unless it is an example, a remote (git@host:path) or code (x@y.T)."""
     data = text.data
     if at == 0 or data[at - 1] not in _LOCAL_BYTES:
         return None
@@ -66,7 +66,7 @@ def email_at(text: Text, at: int, _end: int) -> Span | None:
 
 
 def is_example_domain(domain: bytes) -> bool:
-    """Whether a lower-case domain is reserved for examples, or one that examples are full of."""
+    """Return whether a lower-case domain is reserved for examples or common in examples."""
     return _EXAMPLE_DOMAIN.search(domain) is not None
 
 
@@ -75,7 +75,7 @@ def _is_example(local: bytes, domain: bytes) -> bool:
 
 
 def _is_remote(data: bytes, start: int, local: bytes, end: int) -> bool:
-    """git@host:path, ssh://git@host/path and https://name@host/path name a place, not a person's address."""
+    """Return whether the match is a location and no address: git@host:path, ssh://git@host/path, https://name@host/."""
     if local in (b"git", b"hg", b"svn", b"cvs", b"anonymous", b"anoncvs"):
         return True
     return _USER_INFO.search(data[max(0, start - 160) : start]) is not None or data[end : end + 1] == b"("

@@ -1,4 +1,4 @@
-"""Literals that are assigned to, or compared with, something named like a secret."""
+"""Literals that are assigned to, or compared with, a name like that of a secret."""
 
 import re
 
@@ -6,7 +6,7 @@ from data_prep.secrets.dummies import is_dummy_password, is_path, is_reference
 from data_prep.secrets.randomness import entropy_bits, is_random_base64, is_random_hex
 from data_prep.secrets.text import Span, Text
 
-# All names that count hold one of these.
+# Every relevant name contains one of these.
 ANCHORS = (b"key", b"_pw", b"pass", b"pwd", b"secret", b"token", b"contrase")
 
 _OPERATOR = re.compile(
@@ -45,7 +45,7 @@ _STRONG = re.compile(
     rb"(?:auth|access|api|bot|refresh|bearer|secret|cloudant|softlayer|session|personal|private|"
     rb"(?:^|[^a-z])(?:sl|cl|ibm))[_-]?token"
 )
-# Not a secret but something about one.
+# Names of something about a secret, such as its length.
 _ABOUT = re.compile(
     rb"(?:hash|hashed|ids?|name|names|field|fields|file|files|filename|path|dir|url|uri|type|label|help|prompt|msg|"
     rb"message|error|errors|policy|column|param|params|env|var|length|len|regex|re|pattern|placeholder|title|text|desc|"
@@ -60,7 +60,7 @@ _HASHED = re.compile(
     rb"partition|site[_-]?key|csrf|keyword|keyboard|keypress|keydown|keyup|keycode|::|keys$|next|page|cursor|continuation|"
     rb"cancel|keyid"
 )
-# A word that something is compared with is a choice, not a secret.
+# A word in a comparison is usually an option, not a secret.
 _COMPARISONS = (b"==", b"===", b"!=", b"!==")
 _NAME_BYTES = 48
 _MIN_TOKEN_BYTES = 16
@@ -72,13 +72,15 @@ _HEX_KEY_NAME = re.compile(rb"(?:^|[^a-z])(?:softlayer|sl|cloudant|clou|cl|ibm|c
 
 
 def assigned_at(text: Text, start: int, end: int) -> Span | None:
-    """The literal that belongs to the name whose anchor is `start` to `end`, if it is a secret."""
+    """Return the literal that belongs to the name with the anchor `start` to `end`, if it is a secret."""
     operator = _OPERATOR.match(text.data, end)
     if operator is None:
         return None
     quote = operator["quote"]
     found = (
-        _value(text, start, operator) if quote or operator["operator"] else _adjoined(text, start, operator)
+        _value(text, start, operator)
+        if quote or operator["operator"]
+        else _adjacent_value(text, start, operator)
     )
     if found is None:
         return _compared(text, start, end)
@@ -98,7 +100,7 @@ def _full_name(text: Text, start: int, operator: re.Match[bytes]) -> bytes:
 
 
 def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int] | None:
-    """Where the value lies that the operator gives the name, without its quotes."""
+    """Return the span of the value that the operator assigns to the name, without quotes."""
     data, sign, quote = text.data, operator["operator"].strip(), operator["quote"]
     if quote:
         match = _QUOTED[quote].match(data, operator.end())
@@ -106,7 +108,7 @@ def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int]
             return None
         if b"f" in operator["prefix"].lower() and b"{" in match[1]:
             return None
-        # A template's expression that the value ends in: its own quotes were taken for the value's.
+        # The value ends inside a template's expression, whose quotes were taken for those of the value.
         if _OPEN_EXPRESSION.search(match[1]):
             return None
         return match.span(1)
@@ -116,8 +118,8 @@ def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int]
     return _bare_value(text, start, operator, sign)
 
 
-def _adjoined(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int] | None:
-    """The value in name"value"; where the name itself is not in quotes."""
+def _adjacent_value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int] | None:
+    """Return the span of the value in name"value"; if the name itself is not in quotes."""
     close = operator["close"]
     if close not in (b'"', b"'"):
         return None
@@ -156,7 +158,10 @@ def _is_option(data: bytes, start: int) -> bool:
 
 
 def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) -> tuple[int, int] | None:
-    """An unquoted value: any in configuration, one that is no Go in Go, a long random one elsewhere."""
+    """Return the span of an unquoted value.
+
+    In configuration it may be any value, in Go one that is not valid Go, elsewhere a long random one.
+    """
     at = operator.end("operator")
     in_string = operator["operator"] == b"=" and not operator["close"]
     setting = _SETTING.match(text.data, at) if in_string else None
@@ -192,7 +197,7 @@ def _bare_value(text: Text, start: int, operator: re.Match[bytes], sign: bytes) 
 
 
 def _starts_line(data: bytes, start: int) -> bool:
-    """Whether only the rest of a name, an indent or a list's dash lies between the line's start and `start`."""
+    """Return whether only a part of a name, an indent or a list's dash is between the line's start and `start`."""
     window = max(0, start - _MAX_INDENT_BYTES)
     newline = data.rfind(b"\n", window, start)
     return (newline >= 0 or window == 0) and _LINE_START.fullmatch(
@@ -201,7 +206,7 @@ def _starts_line(data: bytes, start: int) -> bool:
 
 
 def _compared(text: Text, start: int, end: int) -> Span | None:
-    """The literal in "literal" == name, where `start` to `end` is an anchor in the name."""
+    """Return the literal in "literal" == name, where `start` to `end` is an anchor in the name."""
     before = text.data[max(0, start - _NAME_BYTES) : start]
     if b"==" not in before and b"!=" not in before:
         return None
@@ -237,7 +242,7 @@ def _is_secret(name: bytes, value: bytes) -> bool:
 
 
 def _is_token(value: bytes) -> bool:
-    """Whether a value assigned to any key or token looks random."""
+    """Return whether a value assigned to any key or token looks random."""
     if len(value) < _MIN_TOKEN_BYTES or b"EXAMPLE" in value or is_path(value):
         return False
     if not re.fullmatch(rb"[A-Za-z0-9+/_=-]+", value) or entropy_bits(value) < _MIN_TOKEN_BITS:

@@ -1,11 +1,11 @@
-"""What is redacted."""
+"""Settings of redaction."""
 
 from cluster.config import Config
 from data_prep.secrets.kinds import KINDS, Kind
 
 
 class SecretsConfig(Config):
-    """Secrets and personal data in the texts: `kinds` are replaced by placeholders unless not `enabled`."""
+    """Redaction of secrets and personal data: if `enabled`, those of `kinds` are replaced by placeholders."""
 
     enabled: bool = True
     kinds: tuple[Kind, ...] = KINDS

@@ -1,4 +1,4 @@
-"""What stands for a secret without being one: examples, templates, references, type names, messages."""
+"""Values that are not real secrets: examples, templates, references, type names, messages."""
 
 import re
 
@@ -53,7 +53,7 @@ _MIN_DISTINCT_BYTES = 4
 
 
 def is_dummy_password(value: bytes) -> bool:
-    """Whether what is assigned to a password or a secret is plainly none."""
+    """Return whether a value assigned to a password or a secret is clearly not a real one."""
     if len(value) < _MIN_PASSWORD_BYTES or not _LETTER.search(value) or len(set(value)) < _MIN_DISTINCT_BYTES:
         return True
     if _TEMPLATE.search(value) or _MARKERS.search(value) or value.lower() in _WORDS:
@@ -66,17 +66,17 @@ def is_dummy_password(value: bytes) -> bool:
 
 
 def is_dummy_token(value: bytes) -> bool:
-    """Whether a token of a known form is a documentation's."""
+    """Return whether a token of a known form is an example from documentation."""
     return _TOKEN_MARKERS.search(value) is not None or len(set(value[-12:])) < _MIN_DISTINCT_BYTES
 
 
 def is_reference(value: bytes) -> bool:
-    """Whether an unquoted value is a call, a subscript, a variable, an anchor or another word of the syntax."""
+    """Return whether an unquoted value is a call, a subscript, a variable, an anchor or other syntax."""
     return _REFERENCE.match(value) is not None or _CALL.match(value) is not None
 
 
 def is_path(value: bytes) -> bool:
-    """Whether it is a path or a URL: pieces of words between slashes."""
+    """Return whether the value is a path or a URL: words between slashes."""
     if b"://" in value or value.startswith((b"/", b"./", b"../", b"~/", b"\\\\")):
         return True
     return value.count(b"/") > 1 and max(map(len, value.split(b"/"))) < 20 and b"+" not in value

@@ -1,4 +1,4 @@
-"""Random strings in quotes, and as values in configuration files: keys without a known form or name."""
+"""High-entropy strings in quotes or as values in configuration files: keys without a known form or name."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,10 @@ _BARE = re.compile(rb"[:=][ \t]{0,8}([A-Za-z0-9+/_=-]{20,256})[ \t]{0,8}(?=[\r\n
 
 
 def high_entropy_spans(text: Text) -> Iterator[Span]:
-    """Every quoted string of base64 or hexadecimal characters that looks random and not like a checksum."""
+    """Yield quoted strings of base64 or hexadecimal characters that look random and not like a checksum.
+
+    In configuration files, unquoted values count as well.
+    """
     runs, data = text.runs, text.data
     if text.syntax.lock:
         return
@@ -52,7 +55,7 @@ def _bare_spans(text: Text) -> Iterator[Span]:
 
 
 def _run_end(runs: bytes, at: int) -> int:
-    """Where the run of "a" that holds `at` ends; bounded, so that what is longer is only known to be too long."""
+    """Return the end of the run of "a" at `at`; bounded, because longer runs are only known to be too long."""
     piece = runs[at : at + _MAX_BYTES + 1]
     return at + len(piece) - len(piece.lstrip(b"a"))
 
@@ -74,8 +77,10 @@ def _looks_hashed(text: Text, quote: int) -> bool:
 
 
 def _is_checksum(text: Text, quote: int, end: int) -> bool:
-    """Whether words before say so, or it has a checksum's length and no name of its own: in lists of hashes, in
-    arguments, in tables from files to hashes."""
+    """Return whether words before the value mean a checksum, or it has a checksum's length and is not assigned.
+
+    The latter are values in lists of hashes, in arguments, and in tables from files to hashes.
+    """
     before = text.folded[max(0, quote - _CONTEXT_BYTES) : quote]
     if _HASH_WORDS.search(before):
         return True

@@ -9,7 +9,7 @@ _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]\d|\d)"
 _IPV4 = re.compile(rb"(?<![\w.])" + rb"\.".join([rb"(" + _OCTET + rb")"] * 4) + rb"(?!\w|\.\w)")
 _IPV6 = re.compile(rb"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{2,34}(?!\w|\.\w)")
 _MAX_OCTET_DIGITS = 3
-# A version's numbers are small; an address whose four are all is told from it by what stands around.
+# A version's numbers are small; an address with four small numbers is distinguished from it by its context.
 _MAX_VERSION_NUMBER = 25
 _MAX_SECTION_NUMBER = 12
 _CONTEXT_BYTES = 48
@@ -26,7 +26,7 @@ _OIDS = (b"0.", b"1.2.", b"1.3.", b"2.5.", b"2.16.", b"2.23.")
 
 
 def ipv4_at(text: Text, at: int, _end: int) -> Span | None:
-    """The public IPv4 address whose first number's last digit is at `at`; versions are left alone."""
+    """Return the public IPv4 address whose first number's last digit is at `at`; versions are not reported."""
     data = text.data
     start = at
     while start > 0 and at - start < _MAX_OCTET_DIGITS and 48 <= data[start - 1] <= 57:
@@ -45,7 +45,7 @@ def ipv4_at(text: Text, at: int, _end: int) -> Span | None:
 
 
 def ipv6_at(text: Text, start: int, _end: int) -> Span | None:
-    """The public IPv6 address that starts at `start`; all allotted ones start with a 2 or a 3."""
+    """Return the public IPv6 address that starts at `start`; all allocated ones start with a 2 or a 3."""
     match = _IPV6.match(text.data, start)
     if match is None:
         return None
@@ -77,7 +77,7 @@ def _is_public(octets: tuple[int, ...]) -> bool:
 
 
 def _is_network(data: bytes, end: int, octets: tuple[int, ...]) -> bool:
-    """Whether it is a whole network, as in 18.68.0.0/16, or a repeated digit, as in 4.4.4.4."""
+    """Return whether the address is a network, as in 18.68.0.0/16, or a repeated digit, as in 4.4.4.4."""
     if octets[3] == 0 and data[end : end + 1] == b"/":
         return True
     return len(set(octets)) == 1 and octets[0] in (2, 3, 4, 5, 6, 7, 9)

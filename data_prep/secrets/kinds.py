@@ -1,8 +1,8 @@
-"""The kinds of secrets and personal data, and what a redacted one is replaced by."""
+"""The kinds of secrets and personal data, and their placeholders."""
 
 from typing import Literal, get_args
 
-# The names are in ledgers and configs: they stay.
+# The names are in ledgers and configs and must not change.
 Kind = Literal[
     "email", "high_entropy", "ip_address", "password", "private_key", "service_token", "url_password"
 ]
@@ -20,6 +20,6 @@ PLACEHOLDERS: dict[Kind, str] = {
 
 
 def placeholder(kind: Kind, *, angle: bool) -> bytes:
-    """`<EMAIL>`; `[EMAIL]` where `<` would open a tag or a redirection."""
+    """Return a placeholder such as `<EMAIL>`, or `[EMAIL]` where `<` would open a tag or a redirection."""
     name = PLACEHOLDERS[kind]
     return (f"<{name}>" if angle else f"[{name}]").encode()

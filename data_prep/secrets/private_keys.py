@@ -1,4 +1,4 @@
-"""Private keys in PEM, OpenSSH, PGP, SSH2 and PuTTY form, as they are and inside string literals."""
+"""Private keys in PEM, OpenSSH, PGP, SSH2 and PuTTY form, in files of their own and in string literals."""
 
 import re
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from data_prep.secrets.text import Span, Text
 
 _BEGIN = re.compile(rb"BEGIN (?:[A-Z0-9]{2,16} ){0,3}PRIVATE KEY(?: BLOCK)?(?: ?-{2,5})?")
-# A line's end in a file, or as it is written inside a string.
+# A line's end in a file, or its escape in a string.
 _BREAK = rb"(?:\\[rn]|\s)"
-# Lines of base64, as far as only line ends part them. Shorter pieces than 16 between quotes may be code.
+# Lines of base64, separated by line ends only. Pieces shorter than 16 between quotes may be code.
 _MATERIAL = re.compile(
     rb"[A-Za-z0-9+/=]{16,}+(?:" + _BREAK + rb"{1,64}[A-Za-z0-9+/=]{4,}+(?=[\s\\\"'`<\-]|\Z))*"
 )
@@ -19,7 +19,7 @@ _PUTTY_BODY = re.compile(rb"[^\n]{0,128}\n(?![A-Z][A-Za-z-]{2,20}:)([^\n]{4,512}
 
 
 def private_key_spans(text: Text, begins: list[int]) -> Iterator[Span]:
-    """The material of the private keys whose headers' anchors lie at `begins` (ascending); headers stay."""
+    """Yield the material of the private keys whose headers' anchors are at `begins` (ascending), without headers."""
     limits = [*begins[1:], len(text.data)]
     for at, limit in zip(begins, limits, strict=True):
         header = text.data.rfind(b"BEGIN", max(0, at - 64), at)
@@ -39,7 +39,7 @@ def _material(data: bytes, start: int, end: int) -> Iterator[Span]:
 
 
 def putty_at(text: Text, at: int, _end: int) -> Span | None:
-    """The private lines of a PuTTY key file, whatever their encryption."""
+    """Return the private lines of a PuTTY key file, encrypted or not."""
     if _PUTTY.match(text.data, at) is None:
         return None
     private = _PUTTY_PRIVATE.search(text.data, at, at + 8192)

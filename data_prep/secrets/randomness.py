@@ -1,4 +1,4 @@
-"""How random a string looks."""
+"""Measures of how random a string looks."""
 
 import math
 import re
@@ -18,13 +18,13 @@ _CLASSES = bytes(
 
 
 def entropy_bits(value: bytes) -> float:
-    """Shannon entropy per byte, in bits, of the bytes' frequencies."""
+    """Return the Shannon entropy per byte, in bits, of the bytes' frequencies."""
     size = len(value)
     return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
 
 
 def is_random_hex(value: bytes) -> bool:
-    """Whether it is hexadecimal of one case, with digits and letters in no simple order."""
+    """Return whether the value is hexadecimal of one case, with digits and letters in no simple order."""
     if _HEX.fullmatch(value) is None or value.isalpha():
         return False
     if sum(byte > 57 for byte in set(value)) < _MIN_HEX_LETTERS:
@@ -33,11 +33,11 @@ def is_random_hex(value: bytes) -> bool:
 
 
 def is_random_base64(value: bytes, min_bits: float) -> bool:
-    """Whether it has at least `min_bits` per byte and changes class as often as no word, path or name does.
+    """Return whether the value has at least `min_bits` per byte and changes class more often than words or paths do.
 
-    Of random base64 two neighbours in three differ in class (26, 26, 10 and 2 characters of 64).
+    In random base64 two of three pairs of neighbours differ in class (26, 26, 10 and 2 characters of 64).
     """
-    # So few distinct bytes cannot have that many bits each.
+    # The first condition is only a cheap bound on the second.
     if (
         len(set(value)) < 2**min_bits
         or entropy_bits(value) < min_bits
@@ -51,9 +51,9 @@ def is_random_base64(value: bytes, min_bits: float) -> bool:
 
 
 def is_words(value: bytes) -> bool:
-    """Whether mixed case comes from words run together (AmazonQueryEditor): much of it lies in lower-case runs.
+    """Return whether mixed case comes from joined words (AmazonQueryEditor): much of it is in lower-case runs.
 
-    Of random base64 one byte in fifteen lies in such a run.
+    Of random base64 one byte in fifteen is in such a run.
     """
     if value.islower():
         return False
@@ -61,6 +61,6 @@ def is_words(value: bytes) -> bool:
 
 
 def _is_sequence(value: bytes) -> bool:
-    """Whether most bytes follow their left neighbour in the alphabet, as in ABCDEF or 012345."""
+    """Return whether most bytes follow their left neighbour in the alphabet, as in ABCDEF or 012345."""
     steps = sum(right - left in (0, 1) for left, right in zip(value, value[1:], strict=False))
     return steps > len(value) // 2

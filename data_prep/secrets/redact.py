@@ -1,4 +1,4 @@
-"""Replace secrets and personal data in a text by typed placeholders."""
+"""Replacement of secrets and personal data in a text by typed placeholders."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -17,10 +17,10 @@ from data_prep.secrets.token_forms import TOKEN_FORMS
 from data_prep.secrets.tokens import jwt_at, shaped_token_spans, token_finder
 from data_prep.secrets.urls import basic_at, bearer_at, url_password_at
 
-# Gets the text and where the anchor starts and ends.
+# Called with the text and the start and end of the anchor.
 Finder = Callable[[Text, int, int], Span | None]
 
-# What a pass replaces may lay bare something new; after so many, what is left stays.
+# Replacements of one pass may make new secrets visible; after so many passes the rest stays.
 _MAX_PASSES = 8
 _PRIVATE_KEY_ANCHOR = b"private key"
 _HEX_DIGITS = b"0abcdef"
@@ -28,17 +28,17 @@ _HEX_DIGITS = b"0abcdef"
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """The text without its secrets, and how many of each kind there were, by kind."""
+    """The text without its secrets, and the number of secrets of each kind, sorted by kind."""
 
     data: bytes
     counts: tuple[tuple[Kind, int], ...] = ()
 
 
 def redact(data: bytes, path: str = "", kinds: Collection[Kind] = KINDS) -> Redacted:
-    """`data` (UTF-8) with a placeholder for every secret of `kinds`; nothing else is changed.
+    """Return `data` (UTF-8) with a placeholder for every secret of `kinds`; nothing else is changed.
 
-    The path says what syntax the placeholders must not break. The same bytes come out for the same bytes,
-    path and kinds, and redacting them again changes nothing.
+    The path determines the syntax that the placeholders must not break. The result depends on bytes, path and kinds
+    only, and redacting it again changes nothing.
     """
     syntax = syntax_of(path)
     counts: Counter[Kind] = Counter()
@@ -51,7 +51,7 @@ def redact(data: bytes, path: str = "", kinds: Collection[Kind] = KINDS) -> Reda
     return Redacted(data, tuple(sorted(counts.items())))
 
 
-def _anchors() -> dict[bytes, tuple[Finder, ...]]:
+def _build_finders() -> dict[bytes, tuple[Finder, ...]]:
     finders: dict[bytes, tuple[Finder, ...]] = {}
 
     def add(anchors: Iterable[bytes], finder: Finder) -> None:
@@ -75,10 +75,10 @@ def _anchors() -> dict[bytes, tuple[Finder, ...]]:
     return finders
 
 
-_FINDERS = _anchors()
+_FINDERS = _build_finders()
 _FINDERS_BY_ID = tuple(_FINDERS.values())
 _PRIVATE_KEY_ID = tuple(_FINDERS).index(_PRIVATE_KEY_ANCHOR)
-# A DFA: half a gigabyte a second however many anchors there are.
+# A DFA searches half a gigabyte per second for any number of anchors.
 _AUTOMATON = ahocorasick_rs.BytesAhoCorasick(
     list(_FINDERS),
     matchkind=ahocorasick_rs.MatchKind.Standard,
@@ -87,10 +87,10 @@ _AUTOMATON = ahocorasick_rs.BytesAhoCorasick(
 
 
 def _find(text: Text, kinds: Collection[Kind]) -> list[Span]:
-    """The spans to replace, in order and apart; where finders disagree the one that sees more form wins."""
+    """Return the spans to replace, in order and without overlap; where finders disagree, the more specific wins."""
     spans: list[Span] = []
     private_keys: list[int] = []
-    # Anchors inside a span that was found are not looked at: hostile input costs no more than other input.
+    # Anchors inside a found span are skipped, so that malicious input costs no more than other input.
     found_to = 0
     for anchor, start, end in _AUTOMATON.find_matches_as_indexes(text.folded, overlapping=True):
         if anchor == _PRIVATE_KEY_ID:
@@ -106,10 +106,10 @@ def _find(text: Text, kinds: Collection[Kind]) -> list[Span]:
         spans.extend(private_key_spans(text, private_keys))
     spans.extend(shaped_token_spans(text))
     spans.extend(high_entropy_spans(text))
-    return _apart([span for span in spans if span.kind in kinds]) if spans else spans
+    return _merge_overlapping([span for span in spans if span.kind in kinds]) if spans else spans
 
 
-# What wins where spans overlap: forms before names, names before shapes.
+# The priority of overlapping spans: forms before names, names before shapes.
 _STRONGEST_FIRST: tuple[Kind, ...] = (
     "private_key",
     "service_token",
@@ -121,8 +121,8 @@ _STRONGEST_FIRST: tuple[Kind, ...] = (
 )
 
 
-def _apart(spans: list[Span]) -> list[Span]:
-    """Overlapping spans become one that covers them all, of the strongest kind among them."""
+def _merge_overlapping(spans: list[Span]) -> list[Span]:
+    """Merge overlapping spans into one that covers them all, with the strongest of their kinds; sorts `spans`."""
     spans.sort()
     merged = [spans[0]] if spans else []
     for span in spans[1:]:

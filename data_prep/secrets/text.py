@@ -1,4 +1,4 @@
-"""A text to be searched, the forms of it that make searching fast, and what its name says of its syntax."""
+"""A text to be searched, its transformed copies that make searching fast, and its syntax by file name."""
 
 import re
 from bisect import bisect_right
@@ -18,7 +18,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """`bare_values`: values need no quotes. `angle`: `<` is an ordinary character where values stand."""
+    """Properties of a syntax. `bare_values`: values need no quotes. `angle`: `<` is an ordinary character in values."""
 
     bare_values: bool = False
     shell: bool = False
@@ -51,7 +51,7 @@ _PLAIN = Syntax()
 
 
 def syntax_of(path: str) -> Syntax:
-    """What the file's name says; of a name without a suffix the name itself counts (Makefile, .env)."""
+    """Return the syntax by the file's suffix, or by its name if it has no suffix (Makefile, .env)."""
     name = path.rsplit("/", 1)[-1].lower()
     if name in _LOCK_NAMES or name.endswith("-lock.yaml"):
         return Syntax(lock=True)
@@ -68,15 +68,15 @@ def _table(**classes: str) -> bytes:
 
 _LOWER = "abcdefghijklmnopqrstuvwxyz"
 _DIGITS = "0123456789"
-# Lower case, every digit a 0: one literal stands for all the digits and both cases.
+# Lower case, with every digit a 0, so that one literal matches all digits and both cases.
 _FOLD = bytes(48 if 48 <= byte <= 57 else byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
 _RUNS = _table(a=_LOWER + _LOWER.upper() + _DIGITS + "+/=_-", **{'"': "\"'`", ".": "."})
 _CASES = _table(a=_LOWER + _DIGITS, A=_LOWER.upper(), **{"-": "-"})
 
 
 # Comments and string literals of Python. Only single characters are repeated possessively: groups were matched
-# wrongly before Python 3.11.5 (CPython issue 106052). Whatever ends no literal is skipped, so that broken code ends
-# somewhere too.
+# wrongly before Python 3.11.5 (CPython issue 106052). A quote without an end is skipped, so that broken code is
+# handled, too.
 _LITERAL = re.compile(
     rb"#[^\n]*+"
     rb'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""'
@@ -88,7 +88,7 @@ _LITERAL = re.compile(
 
 
 class Text:
-    """The bytes, and forms of them as long as they are in which a class of characters is one character."""
+    """The bytes, and copies of the same length in which each class of characters is mapped to one character."""
 
     __slots__ = ("_literals", "cases", "data", "folded", "runs", "syntax")
 
@@ -103,7 +103,7 @@ class Text:
         self.cases = data.translate(_CASES)
 
     def is_python_code(self, at: int) -> bool:
-        """Whether this is Python and `at` lies neither in a literal nor in a comment."""
+        """Return whether this is Python and `at` is neither in a literal nor in a comment."""
         if not self.syntax.python:
             return False
         if self._literals is None:

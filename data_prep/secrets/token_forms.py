@@ -1,4 +1,4 @@
-"""The forms of services' tokens: what a token starts with is looked for, the pattern then decides."""
+"""The forms of services' tokens: the beginning of a token is searched for, then a pattern decides."""
 
 import re
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TokenForm:
-    """`anchors` are where to look, lower case with every digit 0; `pattern` must match there.
+    """A form: `anchors` are searched for, in lower case with every digit 0; `pattern` must match there.
 
-    Group 1, where the pattern has one, is the secret part. `any_fill` takes tokens filled with one character
-    too, which services' documentation prints and detect-secrets counts.
+    Group 1, if the pattern has one, is the secret part. `any_fill` also accepts tokens filled with one character,
+    which occur in services' documentation and are counted by detect-secrets.
     """
 
     anchors: tuple[bytes, ...]
@@ -21,7 +21,7 @@ def _form(anchors: str, pattern: str, *, any_fill: bool = False) -> TokenForm:
     return TokenForm(tuple(anchors.encode().split()), re.compile(pattern.encode()), any_fill)
 
 
-# Not the middle of a word: so a long run of tokens' beginnings costs one look each.
+# Not in the middle of a word, so that each beginning in a long run of them costs one match attempt.
 _B = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"
 

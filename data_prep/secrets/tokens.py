@@ -1,4 +1,4 @@
-"""Services' tokens, by their forms."""
+"""Finders of services' tokens."""
 
 import base64
 import binascii
@@ -10,10 +10,10 @@ from data_prep.secrets.dummies import is_dummy_token
 from data_prep.secrets.text import Span, Text
 from data_prep.secrets.token_forms import TokenForm
 
-# Three parts of base64; the third, the signature, may be missing. Never from the middle of a word.
+# Three parts of base64, of which the third, the signature, may be missing; not in the middle of a word.
 _JWT = re.compile(rb"(?<![A-Za-z0-9_-])eyJ[\w=-]{8,4096}+\.[\w=-]{4,8192}+(?:\.[\w.+/=-]{0,8192}+)?")
 
-# Tokens that no literal begins: their shape in the form of the text that tells cases apart, and the pattern.
+# Tokens without a fixed beginning: their shape in a transformed copy of the text, and the pattern.
 _TWILIO_SHAPE, _TWILIO = (
     b"AA" + b"a" * 32,
     re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[a-z0-9]{32}(?![A-Za-z0-9])"),
@@ -30,7 +30,7 @@ _CONTEXT_BYTES = 48
 
 
 def token_finder(form: TokenForm) -> Callable[[Text, int, int], Span | None]:
-    """A finder of this form's tokens at an anchor's position."""
+    """Return a finder of this form's tokens at an anchor's position."""
 
     def find(text: Text, at: int, _end: int) -> Span | None:
         match = form.pattern.match(text.data, at)
@@ -46,7 +46,7 @@ def token_finder(form: TokenForm) -> Callable[[Text, int, int], Span | None]:
 
 
 def jwt_at(text: Text, at: int, _end: int) -> Span | None:
-    """A JSON web token: its header and its claims are JSON."""
+    """Return a JSON web token, whose header and claims must be JSON."""
     match = _JWT.match(text.data, at)
     if match is None:
         return None
@@ -57,10 +57,10 @@ def jwt_at(text: Text, at: int, _end: int) -> Span | None:
 
 
 def shaped_token_spans(text: Text) -> Iterator[Span]:
-    """Tokens of Twilio, Mailchimp, Discord and Artifactory, which have a shape but hardly a beginning."""
-    yield from _shaped(text, text.cases, _TWILIO_SHAPE, _TWILIO, 0)
-    yield from _shaped(text, text.cases, _MAILCHIMP_SHAPE, _MAILCHIMP, 0)
-    yield from _shaped(text, text.runs, _DISCORD_SHAPE, _DISCORD, _MAX_DISCORD_ID_BYTES)
+    """Yield tokens of Twilio, Mailchimp, Discord and Artifactory, which have a shape but no fixed beginning."""
+    yield from _find_shape(text, text.cases, _TWILIO_SHAPE, _TWILIO, 0)
+    yield from _find_shape(text, text.cases, _MAILCHIMP_SHAPE, _MAILCHIMP, 0)
+    yield from _find_shape(text, text.runs, _DISCORD_SHAPE, _DISCORD, _MAX_DISCORD_ID_BYTES)
     for match in _ARTIFACTORY.finditer(text.data):
         before = text.data[max(0, match.start() - _CONTEXT_BYTES) : match.start()]
         if before[-1:] not in (b"", b" ", b"=", b":", b'"', b"'", b"\n", b"\t", b"\r"):
@@ -69,7 +69,9 @@ def shaped_token_spans(text: Text) -> Iterator[Span]:
             yield Span(match.start(), match.end(), "service_token")
 
 
-def _shaped(text: Text, form: bytes, shape: bytes, pattern: re.Pattern[bytes], back: int) -> Iterator[Span]:
+def _find_shape(
+    text: Text, form: bytes, shape: bytes, pattern: re.Pattern[bytes], back: int
+) -> Iterator[Span]:
     at = form.find(shape)
     while at >= 0:
         match = (

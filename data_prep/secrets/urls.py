@@ -17,7 +17,7 @@ _BEARER = re.compile(rb"bearer[ :=]{1,3}([A-Za-z0-9._~+/-]{20,2048}={0,2})", re.
 
 
 def url_password_at(text: Text, at: int, _end: int) -> Span | None:
-    """The password in scheme://user:password@host; not where host or both words are plainly examples."""
+    """Return the password in scheme://user:password@host, unless the host or user and password are examples."""
     match = _USER.match(text.data, at)
     if match is None:
         return None
@@ -30,7 +30,7 @@ def url_password_at(text: Text, at: int, _end: int) -> Span | None:
 
 
 def basic_at(text: Text, at: int, _end: int) -> Span | None:
-    """Base64 of user:password after the word Basic."""
+    """Return the base64 of user:password after the word Basic."""
     match = _BASIC.match(text.data, at)
     if match is None:
         return None
@@ -45,7 +45,7 @@ def basic_at(text: Text, at: int, _end: int) -> Span | None:
 
 
 def bearer_at(text: Text, at: int, _end: int) -> Span | None:
-    """A token after the word Bearer: with digits and letters, not a sentence's next word."""
+    """Return the token after the word Bearer; it has digits and letters, unlike the next word of a sentence."""
     match = _BEARER.match(text.data, at)
     if match is None:
         return None

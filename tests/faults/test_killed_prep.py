@@ -114,7 +114,7 @@ def kill_a_busy_worker(driver: int) -> int:
             name = " ".join(child.cmdline())
         except psutil.Error:
             continue
-        if name.startswith("ray::run_summed"):
+        if name.startswith("ray::run_with_checksum"):
             child.kill()
             return 1
     return 0

@@ -47,4 +47,4 @@ def test_only_parts_that_are_damaged_or_not_known_to_be_whole_are_made_again(wor
     assert made[3:] == ["one", "two"]
     assert [task.output.read_text() for task in tasks] == ["all of one", "all of two", "all of three"]
     assert isinstance(work.reporter, RecordingReporter)
-    assert any("1 of 3 parts are already there (2 others are damaged" in line for line in work.reporter.lines)
+    assert any("1 of 3 parts are done (2 damaged parts" in line for line in work.reporter.lines)

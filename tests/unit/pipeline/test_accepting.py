@@ -173,8 +173,8 @@ def test_sets_that_need_not_be_there_give_no_folder_another_name(
     for place in ("with", "without"):
         monkeypatch.chdir(tmp_path / place)
         names.append(stage_folders(build_stages(settings), out))
-        told = [line for line in dry_run_lines(settings, out, ["prep"]) if "goes on without" in line]
-        expected = f"{'':<11} goes on without evaluation set mine: no file at {path}: correct its path"
+        told = [line for line in dry_run_lines(settings, out, ["prep"]) if "continuing without" in line]
+        expected = f"{'':<11} continuing without evaluation set mine: no file at {path}: correct its path"
         assert told == ([expected] if place == "without" else [])
     assert names[0] == names[1]
 

@@ -250,7 +250,7 @@ def test_another_kind_of_tokenizer_keeps_the_recipes_other_settings() -> None:
 
 
 def test_licences_that_spdx_does_not_know_are_refused() -> None:
-    with pytest.raises(UserError, match=r"prep\.licences\.allow.*'GPL-9\.0' is no SPDX identifier"):
+    with pytest.raises(UserError, match=r"prep\.licences\.allow.*'GPL-9\.0' is not an SPDX identifier"):
         load_run_config("smoke", ["prep.licences.allow=[MIT, GPL-9.0]"])
 
 

@@ -44,7 +44,7 @@ def test_a_set_that_is_not_required_may_be_missing_but_not_broken(
     chosen = choose_sets(config, tmp_path / "prep")
     assert list(chosen.config.sets) == ["must", "there"]
     assert chosen.lines == (
-        f"goes on without evaluation set absent: no file at {tmp_path}/absent.txt: correct its path",
+        f"continuing without evaluation set absent: no file at {tmp_path}/absent.txt: correct its path",
     )
     (tmp_path / "absent.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="cannot be read"):
@@ -67,16 +67,18 @@ def test_what_is_there_later_is_not_used_and_what_is_gone_is_told(
     later = begin(config, folder)
     assert (later.config, later.digests) == (first.config, first.digests)
     assert later.lines == (
-        f"goes on without evaluation set absent: it was not there when prep was begun in {folder}; remove that folder "
-        "to begin anew with it",
+        f"continuing without evaluation set absent: it did not exist when prep began in {folder}; remove that folder "
+        "to start again with it",
     )
     there = tmp_path / "there.txt"
     there.write_text(f"changed {TEXT}")
-    with pytest.raises(UserError, match=r"^evaluation set there \(.*there\.txt\) has other texts than when"):
+    with pytest.raises(
+        UserError, match=r"^evaluation set there \(.*there\.txt\) has changed since prep began"
+    ):
         begin(config, folder)
     there.unlink()
     with pytest.raises(
-        UserError, match=r"set there .* is gone, it was there when prep was begun in .*prep: bring"
+        UserError, match=r"set there .* is missing, but existed when prep began in .*prep: restore"
     ):
         begin(config, folder)
     assert list(choose_sets(config, tmp_path / "other").config.sets) == ["must", "absent"]

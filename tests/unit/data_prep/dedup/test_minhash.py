@@ -50,7 +50,7 @@ def test_pairs_meet_in_a_band_as_often_as_theory_says(similarity: float, size: i
 
 def test_minhash_values_agree_as_often_as_the_sets_are_similar() -> None:
     sets = random_pairs(0.6, 400, 300)
-    values = minhash._dense(minhash._bin_minima(shingles_of(sets), 252))
+    values = minhash._fill_empty_bins(minhash._bin_minima(shingles_of(sets), 252))
     assert abs((values[0::2] == values[1::2]).mean() - 0.6) < 0.01
 
 
@@ -64,12 +64,12 @@ def test_borrowing_probe_by_probe_equals_borrowing_by_rank(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minima = minhash._bin_minima(shingles_of(random_pairs(0.5, size, 10)), 252)
-    by_probe_then_rank = minhash._dense(minima)
+    by_probe_then_rank = minhash._fill_empty_bins(minima)
     assert not np.any(by_probe_then_rank == minhash._EMPTY)
     monkeypatch.setattr(minhash, "_NUM_PROBES", 252)
-    assert np.array_equal(minhash._dense(minima), by_probe_then_rank)
+    assert np.array_equal(minhash._fill_empty_bins(minima), by_probe_then_rank)
     monkeypatch.setattr(minhash, "_NUM_PROBES", 0)
-    assert np.array_equal(minhash._dense(minima), by_probe_then_rank)
+    assert np.array_equal(minhash._fill_empty_bins(minima), by_probe_then_rank)
 
 
 def test_keys_depend_neither_on_neighbours_in_the_batch_nor_on_order_or_repeats_of_ngrams() -> None:

@@ -70,8 +70,8 @@ def test_tars_without_matches_keep_every_byte_and_their_names(prep: Path) -> Non
 def test_no_byte_of_a_forgotten_text_is_left(prep: Path, layout: Layout) -> None:
     """Its tokens stand in no tar, in no alignment."""
     corpus = open_prepared(prep)
-    doomed = [d for tar in layout["train"] for block in tar for d in block if d.repository == "alpha"]
-    needles = [corpus.tokenizer.encode(d.text).tobytes() for d in doomed]
+    removed = [d for tar in layout["train"] for block in tar for d in block if d.repository == "alpha"]
+    needles = [corpus.tokenizer.encode(d.text).tobytes() for d in removed]
     stored = b"".join(data for name, data in contents(prep).items() if name.endswith(".tar"))
     assert all(needle in stored for needle in needles)
     forget(prep, ALPHA)
@@ -97,8 +97,8 @@ def test_the_ledger_says_what_was_forgotten_and_why(prep: Path) -> None:
     assert list(before) == list(after)
     for id_, row in before.items():
         if row["repository"] == "alpha" and row["fate"] == "kept":
-            gone = {"fate": "dropped", "rule": "forgotten", "detail": "repository alpha"}
-            assert after[id_] == row | gone | {"split": None, "block": None, "num_tokens": None}
+            change = {"fate": "dropped", "rule": "forgotten", "detail": "repository alpha"}
+            assert after[id_] == row | change | {"split": None, "block": None, "num_tokens": None}
         else:
             assert after[id_] == row
 
@@ -206,11 +206,11 @@ def test_a_ledger_that_disagrees_with_the_shards_stops_before_the_manifest(
     stay_all = data_prep.forget._Revision._samples
 
     def samples(self: data_prep.forget._Revision, *arguments: object) -> object:
-        self._doomed_ids = set()
+        self._removed_ids = set()
         return stay_all(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(data_prep.forget._Revision, "_samples", samples)
-    with pytest.raises(UserError, match="the ledger names 3 documents to forget, the shards hold 0"):
+    with pytest.raises(UserError, match="the ledger names 3 documents to forget, but the shards contain 0"):
         forget(prep, ALPHA)
     assert (prep / "manifest.json").read_bytes() == before
 

@@ -43,7 +43,7 @@ def test_a_sample_is_of_different_documents_and_the_same_each_time(prep: Path, l
 
 def test_ids_without_text_are_bad_input(prep: Path) -> None:
     corpus = open_prepared(prep)
-    with pytest.raises(UserError, match="knows no document 0123"):
+    with pytest.raises(UserError, match="has no document 0123"):
         read_document(corpus, "0123")
     ledger = corpus.ledger().to_pylist()
     dropped = next(row["id"] for row in ledger if row["fate"] == "dropped")

@@ -178,7 +178,9 @@ def test_truncated_and_damaged_files_are_rows_or_an_error_that_names_the_source(
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
     (tmp_path / "text.parquet").write_text("no Parquet")
     for name in ("cut.parquet", "text.parquet"):
-        with pytest.raises(UserError, match=f"source parquet: none of its Parquet files can be read .{name}: "):
+        with pytest.raises(
+            UserError, match=f"source parquet: none of its Parquet files can be read .{name}: "
+        ):
             plan_units(_config(tmp_path / name))
     files = read_all(_config(tmp_path / "*.parquet"))
     assert sorted(file.location for file in files if rule_of(file) == "truncated") == [

@@ -11,11 +11,11 @@ def die_at(output: Path, killers: set[int], run_id: str = "run", num_items: int 
     guard.__enter__()
     passed_over = []
     for item in range(num_items):
-        if not guard.enter(item):
+        if not guard.begin(item):
             passed_over.append(item)
         elif item in killers:
             return None
-        guard.leave()
+        guard.end()
     return passed_over
 
 
@@ -48,7 +48,7 @@ def test_deaths_of_other_runs_do_not_count(tmp_path: Path) -> None:
 
 def test_a_finished_task_leaves_no_note(tmp_path: Path) -> None:
     with CrashGuard(tmp_path / "read.arrow", "run") as guard:
-        assert guard.enter(0)
+        assert guard.begin(0)
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
 
@@ -56,4 +56,4 @@ def test_a_finished_task_leaves_no_note(tmp_path: Path) -> None:
 def test_a_damaged_note_counts_nothing(tmp_path: Path) -> None:
     (tmp_path / ".read.arrow.at").write_bytes(b"\xff\x00 half")
     with CrashGuard(tmp_path / "read.arrow", "run") as guard:
-        assert guard.enter(0)
+        assert guard.begin(0)

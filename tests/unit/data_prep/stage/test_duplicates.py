@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from data_prep.corpus import Corpus, load_corpus
+from data_prep.decisions import decisions_after_reading
 from data_prep.duplicates import drop_exact, drop_near, preference
-from data_prep.fates import fates_after_reading
 from data_prep.text_store import ReadFile, read_columns, write_part
 
 
@@ -45,23 +45,23 @@ def test_rows_stand_in_the_ledgers_order_and_know_their_place(corpus: Corpus) ->
 
 
 def test_of_equal_texts_the_one_with_most_stars_stays_then_the_first(corpus: Corpus) -> None:
-    fates = fates_after_reading(corpus)
-    drop_exact(corpus, fates, preference(corpus))
+    decisions = decisions_after_reading(corpus)
+    drop_exact(corpus, decisions, preference(corpus))
     ids = corpus.strings("id")
-    assert ids[fates.kept()].tolist() == ["a/1.py", "b/1.py", "c/3.py"]
-    repeated = {ids[row]: ids[kept] for row, kept in enumerate(fates.duplicate_of) if kept >= 0}
+    assert ids[decisions.kept()].tolist() == ["a/1.py", "b/1.py", "c/3.py"]
+    repeated = {ids[row]: ids[kept] for row, kept in enumerate(decisions.duplicate_of) if kept >= 0}
     assert repeated == {"a/2.py": "b/1.py", "b/2.py": "b/1.py", "d/1.py": "a/1.py"}
-    assert fates.rule[0] == "line_length"
+    assert decisions.rule[0] == "line_length"
 
 
 def test_one_of_each_near_duplicate_cluster_stays(corpus: Corpus) -> None:
-    fates = fates_after_reading(corpus)
+    decisions = decisions_after_reading(corpus)
     rows = np.array([1, 2, 3, 4, 5])
-    drop_near(fates, rows, np.array([0, 1, 0, 0, 4]), preference(corpus))
-    assert fates.kept().tolist() == [2, 3, 5, 6]
-    assert fates.duplicate_of.tolist() == [-1, 3, -1, -1, 3, -1, -1]
-    assert fates.cluster.tolist() == [-1, 3, -1, 3, 3, -1, -1]
-    assert fates.value[[1, 4]].tolist() == [3.0, 3.0]
+    drop_near(decisions, rows, np.array([0, 1, 0, 0, 4]), preference(corpus))
+    assert decisions.kept().tolist() == [2, 3, 5, 6]
+    assert decisions.duplicate_of.tolist() == [-1, 3, -1, -1, 3, -1, -1]
+    assert decisions.cluster.tolist() == [-1, 3, -1, 3, 3, -1, -1]
+    assert decisions.value[[1, 4]].tolist() == [3.0, 3.0]
 
 
 def test_what_the_driver_holds_of_a_part_is_no_view_of_it(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_what_holds_an_evaluation_item_is_dropped_and_named(
     watched = config.model_copy(update={"decontamination": DecontaminationConfig(sets=sets)})
     reporter = RecordingReporter()
     summary = run_prep(watched, 0, tmp_path / "prep", reporter)
-    assert [line for line in reporter.lines if "goes on without" in line] == [
-        f"prep: goes on without evaluation set theirs: no file at {tmp_path}/none.jsonl: correct its path"
+    assert [line for line in reporter.lines if "continuing without" in line] == [
+        f"prep: continuing without evaluation set theirs: no file at {tmp_path}/none.jsonl: correct its path"
     ]
     row = rows_by_path(tmp_path / "prep")["package2/leaked.py"]
     assert (row["rule"], row["detail"]) == ("contaminated", "mine/fox/1")
@@ -112,13 +112,13 @@ def test_a_set_that_need_not_be_there_is_as_it_was_when_prep_began(
     later.write_text(late_text, encoding="utf-8")
     (tmp_path / "first.txt").rename(tmp_path / "aside")
     assert input_signature(config) == before
-    with pytest.raises(UserError, match="evaluation set first .* is gone"):
+    with pytest.raises(UserError, match="evaluation set first .* is missing"):
         run_prep(config, 0, folder, Reporter())
     (tmp_path / "aside").rename(tmp_path / "first.txt")
     reporter = RecordingReporter()
     summary = run_prep(config, 0, folder, reporter)
-    assert "prep: read and filter: going on, 1 of 1 parts are already there" in reporter.lines
-    assert any("without evaluation set later: it was not there when" in line for line in reporter.lines)
+    assert "prep: read and filter: resuming, 1 of 1 parts are done" in reporter.lines
+    assert any("without evaluation set later: it did not exist when" in line for line in reporter.lines)
     assert summary["evaluation_sets"] == {"kept_out": ["first"], "missing": ["later"]}
     rows = rows_by_path(folder)
     assert rows["package2/first.py"]["rule"] == "contaminated"

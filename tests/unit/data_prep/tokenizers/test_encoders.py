@@ -112,7 +112,7 @@ def test_an_encoder_that_loses_bytes_later_is_given_up(plain: PlainEncoder, leng
 def test_forgetting_changes_nothing(
     plain: PlainEncoder, content: str, code: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bpe_encoders, "_FORGET_AFTER_BYTES", 1)
+    monkeypatch.setattr(bpe_encoders, "_RESET_AFTER_BYTES", 1)
     fast = FastEncoder(content)
     before = fast._encoder
     for text in code[:3]:

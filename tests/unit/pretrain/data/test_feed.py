@@ -130,7 +130,7 @@ def test_forgetting_under_a_running_reader_is_told_from_damage(folder: Path) -> 
     write_manifest(folder, read_manifest(folder).model_copy(update={"revision": 2}))
     (folder / "shards" / f"{block.shard}.tar").unlink()
     with pytest.raises(
-        UserError, match="documents were forgotten since it was opened: start the reader again"
+        UserError, match="documents were forgotten after it was opened: start the reader again"
     ):
         reader.batch(0, range(LANES))
 

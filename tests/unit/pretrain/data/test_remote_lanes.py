@@ -164,7 +164,7 @@ def test_what_the_server_has_lost_is_named(server: WebServer) -> None:
 def test_a_server_without_ranges_is_refused(files: dict[str, bytes]) -> None:
     with web_server(files, serves_ranges=False) as server:
         reader = LaneReader(open_prepared(f"{server.url}/prep"), "train", LANES, SEGMENT, seed=0)
-        with pytest.raises(UserError, match="its server sends whole files only"):
+        with pytest.raises(UserError, match="its server sends complete files only"):
             reader.segment(0, 0)
 
 

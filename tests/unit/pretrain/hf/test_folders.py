@@ -108,7 +108,7 @@ def test_a_foreign_tokenizer_is_kept_and_goes_back(exported: Path, tmp_path: Pat
     (exported / "config.json").write_text(json.dumps(config | {"pad_token_id": 5, "bos_token_id": 3}))
     imported = import_from_hf(exported, tmp_path / "model-2")
     assert not imported.reads_text
-    with pytest.raises(UserError, match="is none of permcode's"):
+    with pytest.raises(UserError, match="is not one of permcode's"):
         CodeTokenizer.load(tmp_path / "model-2" / "tokenizer.json")
     export_to_hf(tmp_path / "model-2", tmp_path / "hf-2")
     for name in ("tokenizer.json", "spiece.model", "tokenizer_config.json", "model.safetensors"):

@@ -1,4 +1,4 @@
-"""What becomes of every row of the corpus while the driver decides."""
+"""The decision on every row of the corpus, while the driver applies its rules."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,12 @@ from data_prep.forget_requests import FORGOTTEN_RULE, ForgetRequests
 
 
 @dataclass(frozen=True)
-class Fates:
-    """Per row of the corpus: the rule that drops it (None: kept so far), its value (NaN: none) and detail, the
-    row it repeats and the kept row of its near-duplicate cluster (-1: none)."""
+class Decisions:
+    """The decision on every row of the corpus.
+
+    For each row: the rule that drops it (None: kept so far), its value (NaN: none) and detail, the row that it
+    duplicates and the kept row of its near-duplicate cluster (-1: none).
+    """
 
     rule: NDArray[np.object_]
     value: NDArray[np.float64]
@@ -22,7 +25,7 @@ class Fates:
     cluster: NDArray[np.int64]
 
     def kept(self) -> NDArray[np.int64]:
-        """The rows that nothing has dropped, in order."""
+        """Return the rows that no rule has dropped, in order."""
         return np.array([row for row, rule in enumerate(self.rule) if rule is None], np.int64)
 
     def drop(self, row: int, rejection: Rejection) -> None:
@@ -32,15 +35,15 @@ class Fates:
         self.detail[row] = rejection.detail
 
     def drop_duplicates(self, rows: NDArray[np.int64], kept: NDArray[np.int64], rule: str) -> None:
-        """Drop each of `rows` as a repetition of the row at the same place of `kept`."""
+        """Drop each of `rows` as a duplicate of the row at the same position in `kept`."""
         self.rule[rows] = rule
         self.duplicate_of[rows] = kept
 
 
-def fates_after_reading(corpus: Corpus) -> Fates:
-    """What the rules that see one file at a time decided."""
+def decisions_after_reading(corpus: Corpus) -> Decisions:
+    """Return the decisions of the rules that were applied to single files in reading."""
     num_rows = len(corpus)
-    return Fates(
+    return Decisions(
         rule=corpus.strings("rule"),
         value=corpus.table.column("value").to_numpy().astype(np.float64),
         detail=corpus.strings("detail"),
@@ -49,11 +52,11 @@ def fates_after_reading(corpus: Corpus) -> Fates:
     )
 
 
-def drop_forgotten(corpus: Corpus, fates: Fates, requests: ForgetRequests) -> None:
-    """Drop the kept rows that an owner has asked to be forgotten, before any other rule looks at other rows."""
+def drop_forgotten(corpus: Corpus, decisions: Decisions, requests: ForgetRequests) -> None:
+    """Drop the kept rows that owners have asked to forget, before the rules that compare rows."""
     if not requests.requests:
         return
     reasons = requests.match(corpus.strings("repository"), corpus.strings("path"))
-    for row in fates.kept().tolist():
+    for row in decisions.kept().tolist():
         if reasons[row] is not None:
-            fates.drop(row, Rejection(FORGOTTEN_RULE, detail=reasons[row]))
+            decisions.drop(row, Rejection(FORGOTTEN_RULE, detail=reasons[row]))
