@@ -1,4 +1,4 @@
-"""What an interrupted preparation finds again is compared with its checksum first."""
+"""Existing files of an interrupted preparation are verified by their checksums."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ def tasks_of(work: Work) -> list[FileTask]:
     return [FileTask(name, work.path("part", name, "bin"), (name,)) for name in ("one", "two", "three")]
 
 
-def test_only_parts_that_are_damaged_or_not_known_to_be_whole_are_made_again(work: Work) -> None:
+def test_only_parts_that_are_damaged_or_without_checksum_are_made_again(work: Work) -> None:
     tasks = tasks_of(work)
     work.run("read", make, tasks, [1, 1, 1])
     work.run("read", make, tasks, [1, 1, 1])

@@ -1,4 +1,4 @@
-"""Sets that are not required: looked up when prep begins in a folder, and then as it was then."""
+"""Optional sets: which of them exist is determined when prep begins in a folder."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ TEXT = "one two three four five six seven eight nine ten\n"
 
 @pytest.fixture
 def config(tmp_path: Path) -> DecontaminationConfig:
-    """A set that must be there, and two that need not: one of them is there."""
+    """Return a config with a required set and two optional sets, of which one exists."""
     for name in ("must", "there"):
         (tmp_path / f"{name}.txt").write_text(f"{name} {TEXT}")
     sets = {
@@ -38,9 +38,7 @@ def begin(config: DecontaminationConfig, folder: Path) -> ChosenSets:
     return chosen
 
 
-def test_a_set_that_is_not_required_may_be_missing_but_not_broken(
-    config: DecontaminationConfig, tmp_path: Path
-) -> None:
+def test_an_optional_set_may_be_missing_but_not_broken(config: DecontaminationConfig, tmp_path: Path) -> None:
     chosen = choose_sets(config, tmp_path / "prep")
     assert list(chosen.config.sets) == ["must", "there"]
     assert chosen.lines == (
@@ -57,7 +55,7 @@ def test_a_set_that_is_not_required_may_be_missing_but_not_broken(
         build_index(required_sets(config))
 
 
-def test_what_is_there_later_is_not_used_and_what_is_gone_is_told(
+def test_a_set_added_later_is_not_used_and_a_missing_one_is_an_error(
     config: DecontaminationConfig, tmp_path: Path
 ) -> None:
     folder = tmp_path / "prep"
@@ -84,7 +82,7 @@ def test_what_is_there_later_is_not_used_and_what_is_gone_is_told(
     assert list(choose_sets(config, tmp_path / "other").config.sets) == ["must", "absent"]
 
 
-def test_other_sets_are_chosen_anew(config: DecontaminationConfig, tmp_path: Path) -> None:
+def test_a_changed_config_chooses_again(config: DecontaminationConfig, tmp_path: Path) -> None:
     begin(config, tmp_path / "prep")
     (tmp_path / "absent.txt").write_text(TEXT)
     sets = {name: one for name, one in config.sets.items() if name != "there"}
@@ -103,16 +101,16 @@ def test_the_summary_names_the_sets_and_nothing_is_written_where_all_are_require
     assert sets_in_summary(required, folder) == {"evaluation_sets": {"kept_out": ["must"], "missing": []}}
     assert sets_in_summary(DecontaminationConfig(), folder) == {}
     begin(config, folder)
-    told = {"evaluation_sets": {"kept_out": ["must", "there"], "missing": ["absent"]}}
-    assert sets_in_summary(config, folder) == told
+    expected = {"evaluation_sets": {"kept_out": ["must", "there"], "missing": ["absent"]}}
+    assert sets_in_summary(config, folder) == expected
     (tmp_path / "there.txt").unlink()
-    assert sets_in_summary(config, folder) == told
+    assert sets_in_summary(config, folder) == expected
 
 
 @pytest.mark.parametrize(
     "pattern", ["set.txt", "*.txt", "deep/set.txt", "../*/set.txt", "../**/s*.txt", "../**"]
 )
-def test_what_lies_in_a_folder_that_may_not_be_looked_into_is_not_missing(
+def test_a_set_in_an_unreadable_folder_is_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
     closed = tmp_path / "closed"
@@ -124,7 +122,7 @@ def test_what_lies_in_a_folder_that_may_not_be_looked_into_is_not_missing(
         assert choose_sets(config, tmp_path / "prep").digests == {"mine": None}
 
     def refusing(original):  # type: ignore[no-untyped-def]
-        """Tests run as root, too, whom no mode keeps out."""
+        """Refuse access explicitly, because file modes do not restrict root."""
 
         def look(path=".", *arguments, **options):  # type: ignore[no-untyped-def]
             name = os.path.normpath(os.fspath(path)) if not isinstance(path, int) else ""

@@ -1,4 +1,4 @@
-"""What counts as a document that contains an evaluation text."""
+"""The definition of a document that contains an evaluation text."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def match(index: ContaminationIndex, *texts: str) -> list[Rejection | None]:
     return index.match(hash_words([text.encode() for text in texts]))
 
 
-def test_a_document_with_the_whole_text_in_other_layout_is_out(tmp_path: Path) -> None:
+def test_a_document_with_the_complete_text_in_another_layout_is_dropped(tmp_path: Path) -> None:
     index = index_of(tmp_path, [words("a", 30), words("b", 30)])
     document = words("x", 100) + "\n" + words("b", 30).replace(" ", " (\n\t") + words(" y", 100)
     assert match(index, document, words("x", 200)) == [Rejection("contaminated", 1.0, "eval/2"), None]
@@ -58,7 +58,7 @@ def test_of_a_long_text_300_ngrams_are_enough_and_a_shared_licence_header_is_not
     assert long_copy.value == pytest.approx(300 / 2211)
 
 
-def test_what_more_than_ten_texts_share_is_not_counted(tmp_path: Path) -> None:
+def test_ngrams_shared_by_more_than_ten_texts_are_not_counted(tmp_path: Path) -> None:
     boilerplate = words("common", 40)
     index = index_of(tmp_path, [f"{boilerplate} {words(f'own{number}_', 20)}" for number in range(11)])
     document = boilerplate + words(" x", 50)
@@ -71,13 +71,13 @@ def test_what_more_than_ten_texts_share_is_not_counted(tmp_path: Path) -> None:
     assert match(few, document) != [None]
 
 
-def test_a_text_of_nothing_but_shared_ngrams_keeps_them(tmp_path: Path) -> None:
+def test_a_text_of_only_shared_ngrams_keeps_them(tmp_path: Path) -> None:
     index = index_of(tmp_path, [words("common", 40), *(words("common", 40) + f" z{n}" for n in range(20))])
     [rejection] = match(index, words("common", 40))
     assert rejection == Rejection("contaminated", 1.0, "eval/1")
 
 
-def test_short_texts_match_whole_or_not_at_all_and_very_short_ones_never(tmp_path: Path) -> None:
+def test_short_texts_match_completely_or_not_at_all_and_very_short_ones_never(tmp_path: Path) -> None:
     index = index_of(tmp_path, [words("a", 9), words("b", 8), words("c", 7)])
     documents = [words("a", 9), words("a", 8), words("x", 3) + " " + words("b", 8), words("c", 7)]
     found = [rejection and rejection.detail for rejection in match(index, *documents)]
@@ -90,13 +90,13 @@ def test_a_text_that_runs_over_two_documents_is_in_neither(tmp_path: Path) -> No
     assert match(index, " ".join(both[:6]), " ".join(both[6:])) == [None, None]
 
 
-def test_the_fullest_text_is_named_and_then_the_first(tmp_path: Path) -> None:
+def test_the_text_with_the_largest_share_is_named_and_then_the_first(tmp_path: Path) -> None:
     index = index_of(tmp_path, [words("a", 60), words("b", 20), words("c", 20)])
     documents = [f"{words('a', 50)} {words('b', 20)}", f"{words('c', 20)} {words('b', 20)}"]
     assert [rejection and rejection.detail for rejection in match(index, *documents)] == ["eval/2", "eval/2"]
 
 
-def test_an_index_of_nothing_matches_nothing(tmp_path: Path) -> None:
+def test_an_empty_index_matches_nothing(tmp_path: Path) -> None:
     (tmp_path / "none").write_bytes(build_index(DecontaminationConfig()))
     assert match(load_index(tmp_path / "none"), words("a", 100)) == [None]
 
@@ -109,8 +109,8 @@ def test_a_set_whose_texts_are_all_too_short_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("min_text_words", [1, 10, 20])
 def test_any_length_of_short_texts_can_be_set(tmp_path: Path, min_text_words: int) -> None:
     index = index_of(tmp_path, [words("a", 30), "tiny"], min_text_words=min_text_words)
-    whole, tiny = match(index, words("a", 30), "x tiny y")
-    assert whole is not None
+    complete, tiny = match(index, words("a", 30), "x tiny y")
+    assert complete is not None
     assert (tiny is not None) == (min_text_words == 1)
 
 
@@ -134,7 +134,7 @@ def test_the_same_sets_give_the_same_bytes_and_human_eval_finds_itself(tmp_path:
 
 
 def plain_match(items: list[str], document: str, ngram_words: int) -> set[int]:
-    """Items of which the document holds half, one n-gram at a time."""
+    """Return items of which the document has half, one n-gram at a time."""
 
     def ngrams(text: str) -> set[tuple[str, ...]]:
         found = re.findall(r"\w+", text)

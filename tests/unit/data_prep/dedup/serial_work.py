@@ -9,7 +9,7 @@ from data_prep.work import Work
 
 
 class SerialWork(Work):
-    """Runs tasks last to first when `backwards`: their order must not matter."""
+    """Runs tasks from last to first when `backwards`, because their order must not matter."""
 
     backwards: bool
 

@@ -1,4 +1,4 @@
-"""Clusters over parts: against brute force, and the same however the work is cut."""
+"""Clusters over parts agree with brute force, and do not depend on the division into tasks."""
 
 import random
 import re
@@ -23,7 +23,7 @@ CONFIG = NearDuplicatesConfig()
 
 
 def corpus(num_documents: int, seed: int = 3) -> list[bytes]:
-    """Random programs, half of them edited copies (and copies of copies) of earlier ones."""
+    """Return random programs, half of them edited copies (and copies of copies) of earlier ones."""
     rng = random.Random(seed)
     documents: list[list[str]] = []
     for _ in range(num_documents):
@@ -38,7 +38,7 @@ def corpus(num_documents: int, seed: int = 3) -> list[bytes]:
 
 
 def parts_of(texts: list[bytes], folder: Path, num_parts: int) -> list[DedupPart]:
-    """Every part also has a row that takes no part in the comparison, in front."""
+    """Write parts, each of which begins with a row that is not compared."""
     parts = []
     for number, chunk in enumerate(np.array_split(np.arange(len(texts)), num_parts)):
         path = folder / f"part-{number}.arrow"
@@ -75,11 +75,13 @@ def test_clusters_are_those_of_brute_force(tmp_path: Path) -> None:
     assert all(expected[label] == expected[document] for document, label in enumerate(labels))
 
 
-def test_labels_depend_neither_on_the_cut_into_tasks_nor_on_their_order(
+def test_labels_depend_neither_on_the_division_into_tasks_nor_on_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = corpus(200)
-    whole = near_duplicate_clusters(parts_of(texts, tmp_path, 1), CONFIG, SerialWork(tmp_path / "whole"))
+    expected = near_duplicate_clusters(
+        parts_of(texts, tmp_path, 1), CONFIG, SerialWork(tmp_path / "complete")
+    )
     monkeypatch.setattr(candidates, "_KEYS_PER_TASK", 500)
     monkeypatch.setattr(candidates, "_KEYS_PER_STEP", 11)
     monkeypatch.setattr(verification, "_PAIRS_PER_TASK", 7)
@@ -90,8 +92,8 @@ def test_labels_depend_neither_on_the_cut_into_tasks_nor_on_their_order(
     parts = parts_of(texts, tmp_path, 6)
     forwards = near_duplicate_clusters(parts, CONFIG, SerialWork(tmp_path / "forwards"))
     backwards = near_duplicate_clusters(parts, CONFIG, SerialWork(tmp_path / "backwards", backwards=True))
-    assert np.array_equal(forwards, whole)
-    assert np.array_equal(backwards, whole)
+    assert np.array_equal(forwards, expected)
+    assert np.array_equal(backwards, expected)
     made = [
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
         for name in ("forwards", "backwards")
@@ -106,7 +108,7 @@ def test_no_task_runs_twice_and_other_rows_make_other_files(tmp_path: Path) -> N
     made = _times(work.folder)
     near_duplicate_clusters(parts, CONFIG, work)
     again = _times(work.folder)
-    # The driver writes the documents' rows anew, as no task's checksum stands for them.
+    # The driver writes the documents' rows again, as they have no task's checksum.
     assert [path.name.split("-")[1] for path in made if again[path] != made[path]] in ([], ["rows"])
     assert made.keys() == again.keys()
     fewer = [DedupPart(part.path, part.rows[1:]) for part in parts]

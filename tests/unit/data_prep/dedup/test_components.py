@@ -1,4 +1,4 @@
-"""Components by rounds against one walk over the whole graph."""
+"""Components by rounds agree with one traversal of the graph."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_labels_are_the_smallest_nodes_of_the_components(
 
 @pytest.mark.parametrize("edges_per_task", [60, 400, 10_000])
 @pytest.mark.parametrize("shape", ["path", "shuffled path", "star", "clique"])
-def test_hard_shapes_come_to_rest(tmp_path: Path, shape: str, edges_per_task: int) -> None:
+def test_hard_shapes_converge(tmp_path: Path, shape: str, edges_per_task: int) -> None:
     num_nodes = 1000 if "path" in shape else 50
     order = np.arange(num_nodes)
     if shape == "shuffled path":

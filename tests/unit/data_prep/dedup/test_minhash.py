@@ -1,4 +1,4 @@
-"""Band keys: what they depend on, and that they meet as often as the theory says."""
+"""Band keys depend on the n-gram set only, and agree as often as the theory says."""
 
 import hashlib
 
@@ -23,7 +23,7 @@ def shingles_of(sets: list[NDArray[np.uint64]]) -> Shingles:
 
 
 def random_pairs(similarity: float, size: int, num_pairs: int) -> list[NDArray[np.uint64]]:
-    """Sets 2i and 2i + 1 have the Jaccard similarity."""
+    """Return sets of which 2i and 2i + 1 have the Jaccard similarity."""
     rng = np.random.default_rng(RNG_SEED)
     num_common = round(2 * size * similarity / (1 + similarity))
     num_own = size - num_common
@@ -36,7 +36,7 @@ def random_pairs(similarity: float, size: int, num_pairs: int) -> list[NDArray[n
 
 @pytest.mark.parametrize("size", [30, 200, 3000])
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.8])
-def test_pairs_meet_in_a_band_as_often_as_theory_says(similarity: float, size: int) -> None:
+def test_pairs_share_a_band_as_often_as_theory_says(similarity: float, size: int) -> None:
     num_pairs = 1500 if size < 3000 else 500
     sets = random_pairs(similarity, size, num_pairs)
     keys = band_keys(shingles_of(sets), CONFIG)
@@ -91,7 +91,7 @@ def test_documents_below_five_words_have_no_bands() -> None:
     assert len(some.bands) == 8 * CONFIG.num_bands
 
 
-def test_signatures_are_the_same_bytes_as_ever() -> None:
+def test_signatures_have_fixed_bytes() -> None:
     # Keys lie in prep folders: another value here means raising the format's version.
     text = b"def add(first, second):\n    return first + second  # both are numbers\n"
     made = signatures([text, text * 50], CONFIG, None)

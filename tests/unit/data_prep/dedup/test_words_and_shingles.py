@@ -1,4 +1,4 @@
-"""Array code against plain Python that does one word at a time."""
+"""The vectorized code agrees with plain Python that processes one word at a time."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the vectorised rules should say, written down plainly on str and with patterns: slow."""
+"""Slow reference implementations of the vectorized rules, on str and with patterns."""
 
 import re
 from html.parser import HTMLParser
@@ -9,18 +9,18 @@ _UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4}){8,}")
 
 
 def lines(text: str) -> list[str]:
-    """The text's lines without their ends."""
+    """Return the text's lines without their ends."""
     found = text.split("\n")
     return found[:-1] if found[-1] == "" else found
 
 
 def longest_line(text: str) -> int:
-    """In characters; 0 for an empty text."""
+    """Return the length in characters; 0 for an empty text."""
     return max(map(len, lines(text)), default=0)
 
 
 def mean_line(text: str) -> float:
-    """In characters; 0 for an empty text."""
+    """Return the length in characters; 0 for an empty text."""
     found = lines(text)
     return sum(map(len, found)) / len(found) if found else 0.0
 
@@ -42,7 +42,7 @@ def control_share(text: str) -> float:
 
 
 def is_encoded(text: str, max_chars: int, max_share: float) -> bool:
-    """For texts in ASCII."""
+    """Return whether an ASCII text has encoded data beyond the limits."""
     for pattern in (_BASE64, _HEX, _UNICODE):
         runs = [found[0] for found in pattern.finditer(text)]
         if pattern is _BASE64:
@@ -79,7 +79,7 @@ class _Visible(HTMLParser):
 
 
 def num_visible_chars(html: str) -> int:
-    """As the standard library's parser sees it; references count as they are written."""
+    """Return the visible text by the standard library's parser; references count as they are written."""
     parser = _Visible()
     parser.feed(html)
     parser.close()

@@ -1,4 +1,4 @@
-"""Each rule drops what it is for, tells its name and its measure, and keeps ordinary code."""
+"""Each rule drops its files with its name and value, and keeps ordinary code."""
 
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_rule_keeps_at_its_limit_and_outside_its_scope(rule: str, file: TextFile
         ("comment_share", file_of("x = 1"), {"min_comment_share": None}),
     ],
 )
-def test_rule_can_be_switched_off(rule: str, file: TextFile, change: dict[str, Any]) -> None:
+def test_rule_can_be_disabled(rule: str, file: TextFile, change: dict[str, Any]) -> None:
     assert RULES[rule](file, EVERYTHING) is not None
     assert RULES[rule](file, EVERYTHING.model_copy(update=change)) is None
 
@@ -170,17 +170,17 @@ def test_languages_can_be_chosen() -> None:
         ("languages", "qqqqqq", "write it as GitHub does"),
     ],
 )
-def test_a_name_that_no_language_has_is_refused(key: str, name: str, hint: str) -> None:
-    with pytest.raises(ValidationError, match=f"{key}\n.*'{name}' is no language.* {hint}"):
+def test_an_unknown_language_is_refused(key: str, name: str, hint: str) -> None:
+    with pytest.raises(ValidationError, match=f"{key}\n.*'{name}' is not a known language.* {hint}"):
         FiltersConfig.model_validate({key: ("Python", name)})
 
 
-def test_every_language_by_default_is_one() -> None:
+def test_every_default_language_is_known() -> None:
     defaults = FiltersConfig().model_dump()
     assert FiltersConfig.model_validate(defaults) == FiltersConfig()
 
 
-def test_rare_languages_and_those_told_by_content_can_be_chosen() -> None:
+def test_rare_languages_and_those_found_by_content_can_be_chosen() -> None:
     config = FiltersConfig.model_validate({"languages": ("Mosel", "PromQL", "MATLAB", "VBA", "C#", "Diff")})
     assert RULES["language"](file_of(ORDINARY, "a.mos", "Mosel"), config) is None
 
@@ -193,7 +193,7 @@ def test_rare_languages_and_those_told_by_content_can_be_chosen() -> None:
         ({"min_comment_share": 0.5}, {"max_comment_share": 0.25}),
     ],
 )
-def test_limits_that_no_file_keeps_are_refused(least: dict[str, Any], most: dict[str, Any]) -> None:
+def test_contradictory_limits_are_refused(least: dict[str, Any], most: dict[str, Any]) -> None:
     (low, low_value), (high, high_value) = *least.items(), *most.items()
     with pytest.raises(ValidationError, match=f"{low}={low_value} must not exceed {high}={high_value}"):
         FiltersConfig.model_validate({**least, **most})
@@ -201,7 +201,7 @@ def test_limits_that_no_file_keeps_are_refused(least: dict[str, Any], most: dict
     FiltersConfig.model_validate(least if low == "min_comment_share" else {low: low_value, high: low_value})
 
 
-def test_size_can_be_asked_before_reading() -> None:
+def test_the_size_can_be_checked_before_reading() -> None:
     assert size_rejection(10, FiltersConfig()) == Rejection("file_size", 10.0)
     assert size_rejection(1000, FiltersConfig()) is None
 

@@ -1,4 +1,4 @@
-"""The rules over bytes say what their plain references say, on made-up texts and on real files."""
+"""The vectorized rules agree with their references, on generated texts and on real files."""
 
 import sysconfig
 import time
@@ -147,7 +147,7 @@ def test_visible_text_is_what_an_html_parser_shows(html: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=80))
 @settings(max_examples=50)
-def test_escaped_text_is_visible_whole(text: str) -> None:
+def test_escaped_text_is_completely_visible(text: str) -> None:
     page = f"<html><title>{escape(text)}</title></html>"
     assert num_visible_chars(page.encode()) == len(escape(text))
 
@@ -155,7 +155,7 @@ def test_escaped_text_is_visible_whole(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["<script", "<", "<!--", "<p", "</script>", ">", "<style>x", "<script></script>"]
 )
-def test_hostile_html_is_counted_in_one_pass(piece: str) -> None:
+def test_adversarial_html_is_counted_in_one_pass(piece: str) -> None:
     page = (piece * 50_000).encode()
     start = time.process_time()
     assert 0 <= num_visible_chars(page) <= len(page)
@@ -163,7 +163,7 @@ def test_hostile_html_is_counted_in_one_pass(piece: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["41 ", "41" + " " * 33, "0x41,", "\\u0041\\", "\\x4", " ", "\n", "A", "4"])
-def test_hostile_encoded_data_is_measured_in_one_pass(piece: str) -> None:
+def test_adversarial_encoded_data_is_measured_in_one_pass(piece: str) -> None:
     file = file_of(piece * (400_000 // len(piece)))
     start = time.process_time()
     encoded_data(file, FiltersConfig())

@@ -1,4 +1,4 @@
-"""Forgetting takes out what was asked for and nothing else, also when it is killed."""
+"""Forgetting removes what was requested and nothing else, even when it is killed."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def kept_texts(folder: Path) -> dict[str, list[tuple[str, str, str]]]:
-    """By split (repository, path, text) of what a reader finds, in order."""
+    """Return (repository, path, text) of every document that a reader finds, in order, by split."""
     corpus = open_prepared(folder)
     return {
         split: [
@@ -47,7 +47,7 @@ def expected_texts(layout: Layout, is_gone: str) -> dict[str, list[tuple[str, st
 
 
 @pytest.mark.parametrize(("requests", "gone"), [(ALPHA, "alpha"), (C_FILES, ".c")])
-def test_what_was_asked_for_is_gone_and_the_rest_stays_in_order(
+def test_requested_documents_are_removed_and_the_rest_stays_in_order(
     prep: Path, layout: Layout, requests: tuple[ForgetRequest, ...], gone: str
 ) -> None:
     forget(prep, requests)
@@ -68,7 +68,7 @@ def test_tars_without_matches_keep_every_byte_and_their_names(prep: Path) -> Non
 
 
 def test_no_byte_of_a_forgotten_text_is_left(prep: Path, layout: Layout) -> None:
-    """Its tokens stand in no tar, in no alignment."""
+    """Its tokens are in no tar, at no alignment."""
     corpus = open_prepared(prep)
     removed = [d for tar in layout["train"] for block in tar for d in block if d.repository == "alpha"]
     needles = [corpus.tokenizer.encode(d.text).tobytes() for d in removed]
@@ -103,7 +103,7 @@ def test_the_ledger_says_what_was_forgotten_and_why(prep: Path) -> None:
             assert after[id_] == row
 
 
-def test_the_manifest_moves_on_by_one_and_counts_what_is_left(prep: Path) -> None:
+def test_the_revision_increases_and_the_manifest_counts_what_is_left(prep: Path) -> None:
     before = open_prepared(prep).manifest
     done = forget(prep, ALPHA)
     after = open_prepared(prep).manifest
@@ -122,7 +122,7 @@ def test_a_second_call_changes_nothing(prep: Path) -> None:
     assert contents(prep) == before
 
 
-def test_forgetting_again_moves_on_from_the_last_revision(prep: Path, layout: Layout) -> None:
+def test_forgetting_again_continues_from_the_last_revision(prep: Path, layout: Layout) -> None:
     forget(prep, ALPHA)
     forget(prep, (*ALPHA, ForgetRequest(repository="beta")))
     names = {path.name for path in (prep / "shards").glob("train-*.tar")}
@@ -133,7 +133,7 @@ def test_forgetting_again_moves_on_from_the_last_revision(prep: Path, layout: La
     verify_prepared(prep)
 
 
-def test_a_tar_and_a_split_of_which_nothing_is_left_are_gone(prep: Path) -> None:
+def test_an_empty_tar_is_removed_and_a_split_may_be_empty(prep: Path) -> None:
     done = forget(prep, (ForgetRequest(repository="epsilon"), ForgetRequest(path="zeta/src/l.py")))
     manifest = open_prepared(prep).manifest
     assert manifest.splits["validation"] == ()
@@ -143,7 +143,7 @@ def test_a_tar_and_a_split_of_which_nothing_is_left_are_gone(prep: Path) -> None
     verify_prepared(prep)
 
 
-def test_splits_of_which_nothing_is_left_are_told_before_and_after(prep: Path) -> None:
+def test_empty_splits_are_reported_before_and_after(prep: Path) -> None:
     epsilon = (ForgetRequest(repository="epsilon"),)
     assert plan_forgetting(prep, ALPHA).empty_splits == ()
     assert plan_forgetting(prep, epsilon).empty_splits == ("validation",)
@@ -154,7 +154,7 @@ def test_splits_of_which_nothing_is_left_are_told_before_and_after(prep: Path) -
     assert plan_forgetting(prep, requests[1:]).empty_splits == ("test", "validation")
 
 
-def test_a_plan_changes_nothing_and_tells_what_forgetting_does(prep: Path) -> None:
+def test_a_plan_changes_nothing_and_reports_what_forgetting_does(prep: Path) -> None:
     before = contents(prep)
     planned = plan_forgetting(prep, ALPHA)
     assert contents(prep) == before
@@ -162,7 +162,7 @@ def test_a_plan_changes_nothing_and_tells_what_forgetting_does(prep: Path) -> No
     assert (planned.num_documents, planned.repositories, planned.num_shards) == (3, ("alpha",), 6)
 
 
-def test_what_a_killed_call_left_half_written_is_removed(prep: Path) -> None:
+def test_partial_files_of_a_killed_call_are_removed(prep: Path) -> None:
     for name in (
         ".ledger-r2.parquet.0011223344556677.tmp",
         "shards/.train-00000-r2.tar.0011223344556677.tmp",
@@ -175,7 +175,7 @@ def test_what_a_killed_call_left_half_written_is_removed(prep: Path) -> None:
 def test_killed_before_any_write_readers_see_old_or_new_and_repeating_finishes(
     prep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that changes the folder is once the one that never comes."""
+    """Kill the process before each of the calls that change the folder."""
     old = kept_texts(prep)
     wanted = shutil.copytree(prep, tmp_path / "wanted")
     forget(wanted, ALPHA)
@@ -241,6 +241,6 @@ def test_requests_are_recorded_once_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"repository": "a", "path": "b"}, {"repository": ""}, {"path": ""}])
-def test_a_request_names_one_thing(values: dict[str, str]) -> None:
+def test_a_request_has_exactly_one_criterion(values: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="give either a repository or a path pattern"):
         ForgetRequest(**values)

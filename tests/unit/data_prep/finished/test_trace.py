@@ -1,4 +1,4 @@
-"""From every token back to its line, checked against the text itself."""
+"""Every token is traced back to its line, checked against the text."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_every_token_of_a_split_leads_to_its_line_and_column(prep: Path, layout:
     assert position == corpus.manifest.num_tokens("train")
 
 
-def test_a_range_is_told_document_by_document(prep: Path, layout: Layout) -> None:
+def test_a_range_is_traced_document_by_document(prep: Path, layout: Layout) -> None:
     corpus = open_prepared(prep)
     entry = corpus.blocks("train")[0]
     starts = corpus.read_block(entry).doc_starts

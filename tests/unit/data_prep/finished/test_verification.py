@@ -1,4 +1,4 @@
-"""Whatever byte changes anywhere in a prep folder, it is found and named."""
+"""A changed byte anywhere in a prep folder is found and its file named."""
 
 import shutil
 from pathlib import Path
@@ -9,12 +9,12 @@ from cluster.errors import UserError
 from data_prep.verification import verify_prepared
 
 
-def test_a_whole_folder_is_found_whole(prep: Path) -> None:
-    told: list[int] = []
-    verified = verify_prepared(prep, told.append)
+def test_an_undamaged_folder_is_verified(prep: Path) -> None:
+    reported: list[int] = []
+    verified = verify_prepared(prep, reported.append)
     tars = list((prep / "shards").glob("*.tar"))
     assert (verified.num_shards, verified.num_blocks, verified.num_members) == (len(tars), 9, 27)
-    assert verified.num_bytes == sum(told) == sum(tar.stat().st_size for tar in tars)
+    assert verified.num_bytes == sum(reported) == sum(tar.stat().st_size for tar in tars)
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def test_a_whole_folder_is_found_whole(prep: Path) -> None:
 )
 def test_a_flipped_bit_anywhere_is_found_and_its_file_named(prep: Path, name: str) -> None:
     path = prep / name
-    whole = path.read_bytes()
-    for position in range(0, len(whole), max(1, len(whole) // 23)):
-        damaged = bytearray(whole)
+    original = path.read_bytes()
+    for position in range(0, len(original), max(1, len(original) // 23)):
+        damaged = bytearray(original)
         damaged[position] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=name.rpartition("/")[2]):
             verify_prepared(prep)
-    path.write_bytes(whole)
+    path.write_bytes(original)
     verify_prepared(prep)
 
 

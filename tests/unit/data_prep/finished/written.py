@@ -1,4 +1,4 @@
-"""Finished prep folders written without a corpus: known documents in known blocks and tars."""
+"""Finished prep folders that are written without a corpus: known documents in known blocks and tars."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

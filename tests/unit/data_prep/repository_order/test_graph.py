@@ -32,7 +32,7 @@ def reachable(needs: Sequence[Sequence[int]], start: int) -> set[int]:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs())
-def test_what_a_node_needs_comes_first_unless_it_needs_the_node_back(needs: list[list[int]]) -> None:
+def test_needed_nodes_come_first_unless_there_is_a_cycle(needs: list[list[int]]) -> None:
     order = dependencies_first(needs)
     assert sorted(order) == list(range(len(needs)))
     place = {node: i for i, node in enumerate(order)}
@@ -45,7 +45,7 @@ def test_what_a_node_needs_comes_first_unless_it_needs_the_node_back(needs: list
 
 @settings(max_examples=100, deadline=None)
 @given(graphs())
-def test_nodes_in_a_circle_stand_together(needs: list[list[int]]) -> None:
+def test_nodes_of_a_cycle_are_consecutive(needs: list[list[int]]) -> None:
     order = dependencies_first(needs)
     reach = [reachable(needs, node) for node in range(len(needs))]
     for node in range(len(needs)):
@@ -58,11 +58,11 @@ def test_nodes_without_needs_keep_their_order() -> None:
     assert dependencies_first([[] for _ in range(50)]) == list(range(50))
 
 
-def test_a_needed_node_stands_right_before_its_first_user() -> None:
+def test_a_needed_node_is_right_before_its_first_user() -> None:
     assert dependencies_first([[], [3], [], [], [3]]) == [0, 3, 1, 2, 4]
 
 
-def test_a_circle_is_entered_where_fewest_of_its_members_are_missing() -> None:
+def test_a_cycle_starts_at_the_node_with_fewest_needs() -> None:
     # 0 needs 1 and 2; 1 needs 0 and 2; 2 needs 0 alone: 2 waits for the fewest, then 0 and 1 for one each.
     assert dependencies_first([[1, 2], [0, 2], [0]]) == [2, 0, 1]
 
@@ -75,7 +75,7 @@ def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds_and_no_recursion() ->
     assert time.process_time() - start_s < _SECONDS
 
 
-def test_one_circle_of_a_hundred_thousand_nodes_takes_seconds() -> None:
+def test_one_cycle_of_a_hundred_thousand_nodes_takes_seconds() -> None:
     size = 100_000
     start_s = time.process_time()
     order = dependencies_first([[(i + 1) % size, (i + 7) % size] for i in range(size)])

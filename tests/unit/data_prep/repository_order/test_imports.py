@@ -96,14 +96,14 @@ def test_targets_are_bounded_in_number_and_length() -> None:
     assert imports_of("python", b"import " + b"a" * (MAX_TARGET_BYTES + 1)) == ()
 
 
-def test_targets_that_are_no_text_are_left_out() -> None:
+def test_targets_that_are_not_text_are_left_out() -> None:
     assert imports_of("c", b'#include "a\xff.h"\n#include "b\x07.h"\n#include "\xc3\xa4.h"\n') == (
         "\u00e4.h",
     )
 
 
 def test_python_imports_are_those_of_the_syntax_tree_on_the_standard_library() -> None:
-    """But for the few that stand on one line with other statements, or in strings."""
+    """Except for the few on one line with other statements, or in strings."""
     num_wanted = num_found = num_extra = 0
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         data = path.read_bytes()
@@ -157,7 +157,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_bytes_cost_no_more_than_a_second_per_four_megabytes(name: str) -> None:
+def test_adversarial_bytes_take_no_more_than_a_second_per_four_megabytes(name: str) -> None:
     data = HOSTILE[name] * (4_000_000 // len(HOSTILE[name]))
     start_s = time.process_time()
     for language in ("python", "javascript", "java", "c", "go"):

@@ -10,7 +10,7 @@ from data_prep.repository_order.order import RepositoryFile, dependency_order
 
 
 def ordered(language: str, files: dict[str, tuple[str, ...]]) -> list[str]:
-    """Paths in dependency order; the files are given in reverse."""
+    """Return paths in dependency order; the files are passed in reverse."""
     listed = [RepositoryFile(path, language, imports) for path, imports in reversed(files.items())]
     return [listed[i].path for i in dependency_order(listed)]
 
@@ -97,11 +97,11 @@ def test_include_is_resolved(importer: str, target: str, imported: str) -> None:
     assert _is_resolved("c++", importer, target, imported)
 
 
-def test_a_system_header_is_not_its_namesake_elsewhere() -> None:
+def test_a_system_header_is_not_a_repository_file_of_that_name() -> None:
     assert not _is_resolved("c", "src/a.c", "<string.h>", "compat/string.h")
 
 
-def test_the_nearest_of_several_headers_of_a_name_is_meant() -> None:
+def test_the_nearest_of_several_headers_of_a_name_is_used() -> None:
     files = {"one/src/a.c": ("z.h",), "one/inc/z.h": (), "two/inc/z.h": ()}
     assert ordered("c", files) == ["one/inc/z.h", "one/src/a.c", "two/inc/z.h"]
 
@@ -117,7 +117,7 @@ def test_go_import_is_resolved(importer: str, target: str, imported: str) -> Non
     assert _is_resolved("go", importer, target, imported)
 
 
-def test_go_packages_come_whole_but_for_their_tests() -> None:
+def test_go_packages_need_all_their_files_except_tests() -> None:
     files = {
         "a.go": ("corp.com/mod/one", "corp.com/mod/two", "errors"),
         "errors/e.go": (),
@@ -136,27 +136,27 @@ def test_go_packages_come_whole_but_for_their_tests() -> None:
     ]
 
 
-def test_a_go_folder_named_like_the_end_of_a_foreign_import_is_not_meant() -> None:
+def test_a_go_folder_named_like_the_end_of_an_external_import_is_not_used() -> None:
     assert not _is_resolved("go", "a.go", "github.com/pkg/errors", "errors/z.go")
 
 
-def test_a_repository_that_is_itself_a_package_is_told_by_its_imports() -> None:
+def test_the_name_of_a_repository_that_is_a_package_is_inferred_from_imports() -> None:
     files = {"__init__.py": (), "a.py": ("pkg.z.f", "pkg.y", "os.path"), "y.py": (), "z.py": ()}
     assert ordered("python", files) == ["__init__.py", "y.py", "z.py", "a.py"]
 
 
-def test_files_in_a_circle_are_cut_where_fewest_imports_are_missing() -> None:
+def test_a_cycle_of_files_starts_where_fewest_imports_are_missing() -> None:
     files = {"a.py": ("b", "c"), "b.py": ("a", "c"), "c.py": ("a",), "d.py": ("a",)}
     assert ordered("python", files) == ["c.py", "a.py", "b.py", "d.py"]
 
 
-def test_files_without_imports_stand_in_path_order() -> None:
+def test_files_without_imports_are_in_path_order() -> None:
     assert ordered("markdown", {"b.md": (), "a/z.md": (), "a/b.md": ()}) == ["a/b.md", "a/z.md", "b.md"]
 
 
 @st.composite
 def acyclic_repositories(draw: st.DrawFn) -> tuple[list[RepositoryFile], list[tuple[str, str]]]:
-    """Python files, each importing some of those before it in a drawn order, and these edges as paths."""
+    """Draw Python files, each importing some of those before it, and return these edges as paths."""
     size = draw(st.integers(1, 12))
     names = draw(st.permutations([f"m{i}" for i in range(size)]))
     folders = draw(
@@ -236,7 +236,7 @@ def test_any_paths_and_imports_give_a_permutation_that_depends_on_the_set_alone(
 
 @pytest.mark.parametrize("language", ["python", "typescript", "java", "c", "go"])
 def test_ten_thousand_files_take_seconds(language: str) -> None:
-    """One second at most on a quiet machine; five here, because tests run beside others."""
+    """It takes at most one second on an idle machine; the limit is five, because tests run in parallel."""
     rng = random.Random(0)
     ending = {"python": "py", "typescript": "ts", "java": "java", "c": "h", "go": "go"}[language]
     names = [f"src/p{i % 40}/q{i % 400}/utils{i // 400}.{ending}" for i in range(10_000)]
@@ -258,7 +258,7 @@ def test_ten_thousand_files_take_seconds(language: str) -> None:
 
 
 def _is_resolved(language: str, importer: str, target: str, imported: str) -> bool:
-    """Whether the import of `target` makes `importer` need `imported`, itself or in a package."""
+    """Return whether the import of `target` makes `importer` need `imported`, directly or through a package."""
     packages = {"pkg/__init__.py", "pkg/sub/__init__.py"} if importer.startswith("pkg/") else set()
     paths = [importer, imported, *sorted(packages - {imported})]
     needs = needs_of_files(paths, [language] * len(paths), [(target,), *[()] * (len(paths) - 1)])

@@ -1,4 +1,4 @@
-"""What must stay: examples, dummies, checksums, code."""
+"""Text that must not be redacted: examples, dummies, checksums, code."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from data_prep.secrets.redact import redact
         "icon@2x.png foo@1.2.3 @types/node",
     ],
 )
-def test_no_address_is_seen_in(text: str) -> None:
+def test_text_without_an_address_stays(text: str) -> None:
     assert redact(text.encode(), "a.py").counts == ()
 
 
@@ -29,7 +29,7 @@ def test_no_address_is_seen_in(text: str) -> None:
     "224.0.0.251 239.255.255.250 255.255.255.0 0.0.0.0 100.64.0.1 198.18.0.1 256.256.256.256 1.2.3 1.2.3.4.5.6 "
     "1.2.3.04 ::1 fe80::1 2001:db8::1 ff02::fb fd00::1 18.68.0.0/16".split(),
 )
-def test_an_address_that_is_no_ones_stays(address: str) -> None:
+def test_an_example_address_stays(address: str) -> None:
     assert redact(f"HOST = '{address}'\n".encode()).counts == ()
 
 
@@ -92,7 +92,7 @@ def test_versions_and_times_are_not_ip_addresses(text: str) -> None:
         "<KEY>",
     ],
 )
-def test_a_dummy_given_to_a_password_stays(value: str) -> None:
+def test_a_dummy_password_stays(value: str) -> None:
     for text in (f'password = "{value}"', f"api_key: '{value}'", f'{{"secret": "{value}"}}'):
         assert redact(text.encode(), "a.py").data == text.encode()
 
@@ -165,7 +165,7 @@ _SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         "'2602129298404963083833853479113577253105939995688e2'",
     ],
 )
-def test_checksums_alphabets_and_names_are_no_keys(text: str) -> None:
+def test_checksums_alphabets_and_names_are_not_keys(text: str) -> None:
     assert redact(text.encode(), "a.py").data == text.encode()
 
 

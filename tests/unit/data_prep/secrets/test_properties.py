@@ -73,13 +73,13 @@ def test_redacting_twice_changes_nothing(scraps: list[str], path: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(_PATHS))
-def test_any_bytes_are_taken(data: bytes, path: str) -> None:
+def test_any_bytes_are_accepted(data: bytes, path: str) -> None:
     redacted = redact(data, path)
     assert redact(redacted.data, path).data == redacted.data
     assert bool(redacted.counts) == (redacted.data != data)
 
 
-def test_every_process_makes_the_same() -> None:
+def test_every_process_gives_the_same() -> None:
     program = (
         "import sys; from data_prep.secrets.redact import redact; "
         "r = redact(sys.stdin.buffer.read(), 'a.py'); print(r.counts, r.data)"
@@ -158,7 +158,7 @@ _NOISE_S = 0.01
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.yaml"])
-def test_hostile_input_takes_time_in_proportion_to_its_size(path: str) -> None:
+def test_adversarial_input_takes_time_in_proportion_to_its_size(path: str) -> None:
     def seconds(piece: bytes, num_bytes: int) -> float:
         data = (piece * (num_bytes // len(piece) + 1))[:num_bytes]
         start = time.process_time()

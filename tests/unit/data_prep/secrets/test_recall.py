@@ -1,4 +1,4 @@
-"""What must be found: every documented form, and the forms that detect-secrets' own tests hold."""
+"""Secrets that must be found: every documented form, and the forms in detect-secrets' own tests."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_every_generated_secret_of_the_family_is_replaced(family: str) -> None:
     assert _missed([vector for vector in _VECTORS if vector.family == family]) == []
 
 
-def test_nearly_all_passwords_given_to_names_are_replaced() -> None:
+def test_nearly_all_assigned_passwords_are_replaced() -> None:
     vectors = [vector for vector in _VECTORS if vector.family == "keyword"]
     assert len(_missed(vectors)) <= (1 - _MIN_KEYWORD_RECALL) * len(vectors)
 
@@ -93,7 +93,7 @@ def test_counts_are_by_kind_and_sorted() -> None:
     assert redact(text).counts == (("email", 2), ("ip_address", 1))
 
 
-def test_only_the_kinds_asked_for_are_replaced() -> None:
+def test_only_the_configured_kinds_are_replaced() -> None:
     token = b"ghp_" + b"aB3dE6gH9kL2" * 3
     text = b'password = "' + token + b'"  # jane@physics.edu'
     assert redact(text, kinds=("service_token",)).data == b'password = "<KEY>"  # jane@physics.edu'

@@ -1,4 +1,4 @@
-"""Random secrets of every documented form, in the places where they are found."""
+"""Random secrets of every documented form, in typical contexts."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ _HEX = "0123456789abcdef"
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """`secret` must be gone from `text`, which lies in a file called `path`."""
+    """A case: `secret` must be removed from `text`, the content of a file named `path`."""
 
     family: str
     path: str
@@ -37,7 +37,7 @@ def _jwt(rng: random.Random) -> str:
 
 
 def token(rng: random.Random, family: str) -> str:
-    """A token of a service, by its documented form."""
+    """Return a token of a service, by its documented form."""
     some = rng.choice
     forms = {
         "anthropic": lambda: "sk-ant-api03-" + _some(rng, _URL_SAFE, 93) + "AA",
@@ -84,7 +84,7 @@ TOKEN_FAMILIES = (
 
 
 def _secret_part(family: str, value: str) -> str:
-    """Of forms that say whose they are in front of the secret, the secret alone."""
+    """Return the secret part of forms with a prefix that names the service."""
     if family == "telegram":
         return value.split(":")[1]
     if family == "slack_webhook":
@@ -95,7 +95,7 @@ def _secret_part(family: str, value: str) -> str:
 
 
 def token_vectors(rng: random.Random, family: str) -> list[Vector]:
-    """The same form in Python, JSON, YAML, a shell script and a comment."""
+    """Return the same form in Python, JSON, YAML, a shell script and a comment."""
     places = (
         ("a.py", "client = connect('{}')\n"),
         ("a.json", '{{"credential": "{}"}}\n'),
@@ -111,7 +111,7 @@ def token_vectors(rng: random.Random, family: str) -> list[Vector]:
 
 
 def _password(rng: random.Random) -> str:
-    """Letters, digits and signs, at least one of each."""
+    """Return letters, digits and signs, at least one of each."""
     characters = [rng.choice(string.ascii_letters), rng.choice(string.digits), rng.choice("!#%^&*+=?@-")]
     characters += [rng.choice(_ALNUM + "!#^*+?@-") for _ in range(rng.randrange(7, 20))]
     rng.shuffle(characters)
@@ -126,7 +126,7 @@ _NAMES = (
 
 
 def keyword_vectors(rng: random.Random) -> list[Vector]:
-    """Passwords given to names, in the syntaxes of several languages."""
+    """Return passwords assigned to names, in the syntax of several languages."""
     vectors = []
     for name in _NAMES:
         plain = name.replace("-", "_")
@@ -154,7 +154,7 @@ def keyword_vectors(rng: random.Random) -> list[Vector]:
 
 
 def entropy_vectors(rng: random.Random, num: int) -> list[Vector]:
-    """Random keys without a form of their own."""
+    """Return random keys without a known form."""
     vectors = []
     for number in range(num):
         for family, value in (
@@ -168,7 +168,7 @@ def entropy_vectors(rng: random.Random, num: int) -> list[Vector]:
 
 
 def url_vectors(rng: random.Random, num: int) -> list[Vector]:
-    """Passwords in URLs and in Authorization headers."""
+    """Return passwords in URLs and in Authorization headers."""
     vectors = []
     for number in range(num):
         value = _some(rng, _ALNUM, rng.randrange(8, 24))
@@ -181,7 +181,7 @@ def url_vectors(rng: random.Random, num: int) -> list[Vector]:
 
 
 def special_vectors(rng: random.Random) -> list[Vector]:
-    """Forms of IBM, SoftLayer, Cloudant, AWS and npm that need the name beside the value."""
+    """Return forms of IBM, SoftLayer, Cloudant, AWS and npm that need a name beside the value."""
     lower_hex, iam = _some(rng, _HEX, 64), _some(rng, _URL_SAFE, 43) + "x"
     cos, key24, aws = _some(rng, _HEX, 48), _some(rng, string.ascii_lowercase, 24), _some(rng, _BASE64, 40)
     uuid = "-".join(_some(rng, _HEX, length) for length in (8, 4, 4, 4, 12))
@@ -213,7 +213,7 @@ def _pem(rng: random.Random, kind: str) -> tuple[str, str]:
 
 
 def private_key_vectors(rng: random.Random) -> list[Vector]:
-    """Private keys as files and inside literals."""
+    """Return private keys in files and in literals."""
     vectors = []
     for kind in (
         "RSA PRIVATE KEY",
@@ -240,7 +240,7 @@ def private_key_vectors(rng: random.Random) -> list[Vector]:
 
 
 def address_vectors(rng: random.Random, num: int) -> list[Vector]:
-    """E-mail addresses and public IP addresses."""
+    """Return e-mail addresses and public IP addresses."""
     vectors = []
     for _ in range(num):
         local = _some(rng, string.ascii_lowercase, 6) + rng.choice([".", "_", "-", "+", ""])
@@ -260,7 +260,7 @@ def address_vectors(rng: random.Random, num: int) -> list[Vector]:
 
 
 def all_vectors(seed: int, rounds: int = 20) -> list[Vector]:
-    """Every family, `rounds` times; the same for the same seed."""
+    """Return every family, `rounds` times; the same for the same seed."""
     rng = random.Random(seed)
     vectors = []
     for _ in range(rounds):

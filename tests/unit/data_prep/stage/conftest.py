@@ -1,4 +1,4 @@
-"""A small corpus, and prep on it without Ray where Ray is not the point."""
+"""A small corpus, and prep of it without Ray."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ FILES_PER_REPOSITORY = 6
 
 
 def source_text(repository: int, number: int) -> str:
-    """A few dozen lines of Python that no other (repository, number) has."""
+    """Return a few dozen lines of Python that are unique to (repository, number)."""
     lines = [f'"""Module {number} of package {repository}."""', "", "import os", ""]
     for k in range(12):
         lines += [
@@ -37,7 +37,7 @@ def source_text(repository: int, number: int) -> str:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Eight packages of six modules, and one file for each rule to drop."""
+    """Write eight packages of six modules, and one file for each rule to drop."""
     root = tmp_path / "corpus"
     for repository in range(NUM_REPOSITORIES):
         folder = root / f"package{repository}" / "src"
@@ -74,7 +74,7 @@ def config(corpus: Path) -> PrepConfig:
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks run one after the other in this process, skipping those whose output is there."""
+    """Run tasks one after the other in this process, except those whose output exists."""
 
     def run(
         function: Callable[..., None],

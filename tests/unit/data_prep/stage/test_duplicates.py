@@ -1,4 +1,4 @@
-"""Which copy stays."""
+"""The preferred copy of a file is kept."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ def file(path: str, sha256: str, stars: int | None = None, rule: str | None = No
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
-    """Two parts whose rows are not in the ledger's order."""
+    """Return a corpus of two parts whose rows are not in the ledger's order."""
     first = [file("b/2.py", "x"), file("b/1.py", "x", stars=7), file("a/1.py", "y"), file("c/3.py", "z")]
     second = [file("a/2.py", "x"), file("a/0.py", "y", rule="line_length"), file("d/1.py", "y")]
     write_part(tmp_path / "1.arrow", first)
@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return load_corpus([("s", tmp_path / "1.arrow"), ("s", tmp_path / "2.arrow")])
 
 
-def test_rows_stand_in_the_ledgers_order_and_know_their_place(corpus: Corpus) -> None:
+def test_rows_are_in_the_ledgers_order_with_their_place(corpus: Corpus) -> None:
     assert corpus.strings("id").tolist() == [
         "a/0.py",
         "a/1.py",
@@ -44,7 +44,7 @@ def test_rows_stand_in_the_ledgers_order_and_know_their_place(corpus: Corpus) ->
     assert corpus.row.tolist() == [1, 2, 0, 1, 0, 3, 2]
 
 
-def test_of_equal_texts_the_one_with_most_stars_stays_then_the_first(corpus: Corpus) -> None:
+def test_of_equal_texts_the_one_with_most_stars_is_kept_then_the_first(corpus: Corpus) -> None:
     decisions = decisions_after_reading(corpus)
     drop_exact(corpus, decisions, preference(corpus))
     ids = corpus.strings("id")
@@ -54,7 +54,7 @@ def test_of_equal_texts_the_one_with_most_stars_stays_then_the_first(corpus: Cor
     assert decisions.rule[0] == "line_length"
 
 
-def test_one_of_each_near_duplicate_cluster_stays(corpus: Corpus) -> None:
+def test_one_of_each_near_duplicate_cluster_is_kept(corpus: Corpus) -> None:
     decisions = decisions_after_reading(corpus)
     rows = np.array([1, 2, 3, 4, 5])
     drop_near(decisions, rows, np.array([0, 1, 0, 0, 4]), preference(corpus))
@@ -64,7 +64,7 @@ def test_one_of_each_near_duplicate_cluster_stays(corpus: Corpus) -> None:
     assert decisions.value[[1, 4]].tolist() == [3.0, 3.0]
 
 
-def test_what_the_driver_holds_of_a_part_is_no_view_of_it(tmp_path: Path) -> None:
+def test_the_columns_of_a_part_are_copies(tmp_path: Path) -> None:
     path = tmp_path / "large.arrow"
     write_part(path, [ReadFile("r", f"{i}.py", "", 1, "Python", text=b"x" * 100_000) for i in range(100)])
     allocated = pa.total_allocated_bytes()

@@ -1,4 +1,4 @@
-"""Whatever a crawl holds: the run ends well, and every file has its row."""
+"""On a malicious corpus the run succeeds, and every file has its row."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> PrepConfig:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_every_hostile_file_stands_in_the_ledger_with_its_reason(config: PrepConfig, tmp_path: Path) -> None:
+def test_every_malicious_file_is_in_the_ledger_with_its_reason(config: PrepConfig, tmp_path: Path) -> None:
     expected = write_hostile_tree(tmp_path / "crawl")
     before = sorted(path.name for path in tmp_path.iterdir())
     run_prep(config, 0, tmp_path / "prep", Reporter())
@@ -50,7 +50,7 @@ def test_every_hostile_file_stands_in_the_ledger_with_its_reason(config: PrepCon
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_broken_line_in_the_middle_costs_one_row(config: PrepConfig, tmp_path: Path) -> None:
+def test_a_broken_line_affects_one_row(config: PrepConfig, tmp_path: Path) -> None:
     write_hostile_tree(tmp_path / "crawl")
     text = "\n".join(f"name_{number} = {number}" for number in range(9))
     lines = [json.dumps({"content": f"value_{i} = compute({i})\n{text}"}) for i in range(GOOD_LINES)]

@@ -1,4 +1,4 @@
-"""Reading a prep folder: what was written comes back, damage is found."""
+"""A prep folder is read as it was written, and damage is found."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ def flip_bit(path: Path, position: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_every_kept_document_comes_back(prepared: Prepared) -> None:
+def test_every_kept_document_can_be_read(prepared: Prepared) -> None:
     folder, _ = prepared
     corpus = open_prepared(folder)
     rows = [SimpleNamespace(**row) for row in read_ledger(folder / "ledger.parquet").to_pylist()]
@@ -50,7 +50,7 @@ def test_every_kept_document_comes_back(prepared: Prepared) -> None:
     assert corpus.manifest.num_tokens("train") == sum(e.num_tokens for e in corpus.blocks("train"))
 
 
-def test_repositories_stand_together_in_path_order(prepared: Prepared) -> None:
+def test_files_of_a_repository_are_consecutive_in_path_order(prepared: Prepared) -> None:
     corpus = open_prepared(prepared[0])
     metas = [meta for entry in corpus.blocks("train") for meta in corpus.read_block(entry).docs]
     names = [meta.repository for meta in metas]

@@ -1,4 +1,4 @@
-"""Cuts are where they should be, and nothing is lost between them."""
+"""Cuts are near their targets and cover everything."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The tars are read by plain webdataset, with nothing of ours."""
+"""Plain webdataset can read the tars."""
 
 import gc
 from pathlib import Path

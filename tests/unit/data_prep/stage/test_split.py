@@ -1,4 +1,4 @@
-"""Held-out repositories: whole, balanced by bytes, the same every time."""
+"""Held-out repositories are complete, balanced by bytes, and always the same."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ SIZES = st.dictionaries(st.text("abcdefgh", min_size=1), st.integers(1, 10**9), 
 
 
 @given(SIZES, st.floats(0.01, 0.25), st.floats(0.01, 0.25), st.integers(0, 5))
-def test_every_split_has_a_repository_and_holds_its_share(
+def test_every_split_has_a_repository_and_its_share(
     sizes: dict[str, int], validation: float, test: float, seed: int
 ) -> None:
     config = SplitConfig(validation_share=validation, test_share=test, seed=seed)

@@ -1,4 +1,4 @@
-"""The whole stage on a small corpus."""
+"""The complete stage on a small corpus."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
-def test_every_file_has_a_fate(prepared: Prepared) -> None:
+def test_every_file_has_a_decision(prepared: Prepared) -> None:
     folder, summary = prepared
     rows = ledger_rows(folder)
     assert {f"{r.repository}:{r.path}": r.rule for r in rows if r.fate == "dropped"} == DROPPED
@@ -111,8 +111,8 @@ def test_twice_gives_the_same_bytes_and_leaves_no_work(
 def test_stopped_at_any_write_and_repeated_gives_the_same_bytes(
     config: PrepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
-    whole = tmp_path / "whole"
-    run_prep(config, 0, whole, Reporter())
+    complete = tmp_path / "complete"
+    run_prep(config, 0, complete, Reporter())
     stopped = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         _fail_at_rename(patch, stop_after, KeyboardInterrupt())
@@ -121,13 +121,13 @@ def test_stopped_at_any_write_and_repeated_gives_the_same_bytes(
     assert not (stopped / "manifest.json").exists()
     before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*.tar")}
     run_prep(config, 0, stopped, Reporter())
-    assert digests(stopped) == digests(whole)
+    assert digests(stopped) == digests(complete)
     # Only the tar whose note was being written can have been made again.
     assert sum(path.stat().st_mtime_ns != time_ns for path, time_ns in before.items()) <= 1
 
 
 @pytest.mark.usefixtures("in_process")
-def test_half_written_files_of_a_killed_run_are_removed(
+def test_partial_files_of_a_killed_run_are_removed(
     prepared: Prepared, config: PrepConfig, tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
@@ -157,7 +157,7 @@ def test_a_finished_folder_is_not_made_again(
     assert run_prep(config, 0, folder, Reporter()) == summary
 
 
-def test_a_changed_corpus_is_prepared_anew(prepared: Prepared, config: PrepConfig, corpus: Path) -> None:
+def test_a_changed_corpus_is_prepared_again(prepared: Prepared, config: PrepConfig, corpus: Path) -> None:
     folder, summary = prepared
     shutil.rmtree(corpus / "package3")
     changed = run_prep(config, 0, folder, Reporter())
@@ -167,7 +167,7 @@ def test_a_changed_corpus_is_prepared_anew(prepared: Prepared, config: PrepConfi
     assert tars == {shard.name for shards in manifest.splits.values() for shard in shards}
 
 
-def test_an_edit_that_keeps_the_size_is_prepared_anew(
+def test_an_edit_that_keeps_the_size_is_prepared_again(
     prepared: Prepared, config: PrepConfig, corpus: Path
 ) -> None:
     folder, _ = prepared
@@ -191,16 +191,16 @@ def test_corpus_path_relative_to_the_drivers_folder(
 
 
 def _planned_then_elsewhere(config: SourceConfig) -> list[WorkUnit]:
-    """Tasks run in this process, in another working directory, as they do on a worker."""
+    """Run tasks in this process, in another working directory, as on a worker."""
     units = plan_units(config)
     os.chdir("/")
     return units
 
 
-def test_files_that_come_and_go_do_not_stop_the_cleaning(
+def test_concurrent_changes_do_not_stop_the_removal_of_work(
     config: PrepConfig, in_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that outlives its killed driver removes its own file, and makes `work` again."""
+    """A task that outlives its killed driver removes its own file and creates `work` again."""
     folder = tmp_path / "prep"
     (folder / "shards").mkdir(parents=True)
     (folder / "shards" / ".train-00000.tar.12.tmp").write_bytes(b"half")
@@ -254,7 +254,7 @@ def test_full_disk(config: PrepConfig, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("in_process")
-def test_budget_shows_in_the_ledger(config: PrepConfig, corpus: Path, tmp_path: Path) -> None:
+def test_the_budget_is_in_the_ledger(config: PrepConfig, corpus: Path, tmp_path: Path) -> None:
     sizes = [sum(f.stat().st_size for f in d.rglob("*.py")) for d in corpus.iterdir()]
     source = DirectoryConfig(path=str(corpus), max_total_bytes=max(sizes) * 4)
     summary = run_prep(config.model_copy(update={"source": source}), 0, tmp_path / "prep", Reporter())
@@ -266,7 +266,7 @@ def test_budget_shows_in_the_ledger(config: PrepConfig, corpus: Path, tmp_path: 
 
 
 @pytest.mark.usefixtures("in_process")
-def test_nothing_usable_names_the_counts(config: PrepConfig, tmp_path: Path) -> None:
+def test_the_error_without_usable_files_names_the_counts(config: PrepConfig, tmp_path: Path) -> None:
     strict = config.model_copy(update={"filters": FiltersConfig(min_file_bytes=100_000)})
     with pytest.raises(UserError, match=r"all 55 files of the corpus were dropped \(file_size 55\)"):
         run_prep(strict, 0, tmp_path / "prep", Reporter())
@@ -283,12 +283,12 @@ def test_blocks_larger_than_shards_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_tar_that_another_corpus_has_replaced_is_written_anew(
+def test_a_tar_that_another_corpus_has_replaced_is_rewritten(
     config: PrepConfig, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Corpus A stopped before its end, then B, then A to its end, all in one folder."""
-    whole, folder = tmp_path / "whole", tmp_path / "prep"
-    run_prep(config, 0, whole, Reporter())
+    """Stop corpus A before its end, then prepare B, then A to its end, all in one folder."""
+    complete, folder = tmp_path / "complete", tmp_path / "prep"
+    run_prep(config, 0, complete, Reporter())
     only_some = DirectoryConfig(path=str(corpus), exclude=("package6",))
     other = config.model_copy(update={"source": only_some})
     for stopped in (config, other):
@@ -297,29 +297,29 @@ def test_a_tar_that_another_corpus_has_replaced_is_written_anew(
             with pytest.raises(KeyboardInterrupt):
                 run_prep(stopped, 0, folder, Reporter())
     run_prep(config, 0, folder, Reporter())
-    assert digests(folder) == digests(whole)
+    assert digests(folder) == digests(complete)
 
 
 @pytest.mark.usefixtures("in_process")
-def test_tars_that_were_removed_meanwhile_are_written_anew(
+def test_removed_tars_are_written_again(
     config: PrepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "prep"
-    run_prep(config, 0, whole, Reporter())
+    complete, folder = tmp_path / "complete", tmp_path / "prep"
+    run_prep(config, 0, complete, Reporter())
     with monkeypatch.context() as patch:
         patch.setattr("data_prep.stage.finish", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_prep(config, 0, folder, Reporter())
     shutil.rmtree(folder / "shards")
     run_prep(config, 0, folder, Reporter())
-    assert digests(folder) == digests(whole)
+    assert digests(folder) == digests(complete)
 
 
 def _interrupted(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_dropped_copy_can_be_asked_for_and_the_text_that_stays_is_named(prepared: Prepared) -> None:
+def test_forgetting_a_dropped_copy_names_the_kept_text(prepared: Prepared) -> None:
     folder, _ = prepared
     plan = plan_forgetting(folder, (ForgetRequest(path="*zz_copy.py"),))
     assert (plan.num_rows, plan.num_documents) == (1, 0)

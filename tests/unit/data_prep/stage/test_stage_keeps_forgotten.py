@@ -1,4 +1,4 @@
-"""What was forgotten does not come back, however prep runs again."""
+"""Forgotten files stay out however prep runs again."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ REQUEST = ForgetRequest(repository="package0")
 Prepared = tuple[Path, dict[str, Any]]
 
 
-def fates(folder: Path) -> dict[tuple[str, str], tuple[str, str | None]]:
+def decisions(folder: Path) -> dict[tuple[str, str], tuple[str, str | None]]:
     rows = open_prepared(folder).ledger().to_pylist()
     return {(row["repository"], row["path"]): (row["fate"], row["rule"]) for row in rows}
 
@@ -26,7 +26,9 @@ def stored_repositories(folder: Path) -> set[str]:
     return {meta.repository for block in blocks for meta in block.docs}
 
 
-def test_a_finished_folder_is_rewritten_and_not_prepared_anew(config: PrepConfig, prepared: Prepared) -> None:
+def test_a_finished_folder_is_rewritten_and_not_prepared_again(
+    config: PrepConfig, prepared: Prepared
+) -> None:
     folder, before = prepared
     tokenizer = (folder / "tokenizer.json").stat()
     after = run_prep(config, 0, folder, Reporter(), [REQUEST])
@@ -36,26 +38,26 @@ def test_a_finished_folder_is_rewritten_and_not_prepared_anew(config: PrepConfig
     assert "package0" not in {entry["name"] for entry in after["repositories"]}
     assert after["dropped_by_rule"]["forgotten"] == before["num_files_kept"] - after["num_files_kept"] > 0
     verify_prepared(folder)
-    # Without being told again it stays as it is.
+    # Without the request it stays as it is.
     assert run_prep(config, 0, folder, Reporter()) == after
     assert "package0" not in stored_repositories(folder)
 
 
-def test_a_new_preparation_drops_them_and_the_rule_stands_in_the_ledger(
+def test_a_new_preparation_drops_them_and_the_rule_is_in_the_ledger(
     config: PrepConfig, prepared: Prepared, tmp_path: Path
 ) -> None:
-    run_prep(config, 0, tmp_path / "anew", Reporter(), [REQUEST])
-    before, after = fates(prepared[0]), fates(tmp_path / "anew")
+    run_prep(config, 0, tmp_path / "again", Reporter(), [REQUEST])
+    before, after = decisions(prepared[0]), decisions(tmp_path / "again")
     assert before.keys() == after.keys()
-    for (repository, path), (fate, rule) in before.items():
+    for (repository, path), (decision, rule) in before.items():
         if repository == "package0" and rule in (None, "exact_duplicate"):
             assert after[repository, path] == ("dropped", "forgotten")
         elif rule != "exact_duplicate":
-            assert after[repository, path] == (fate, rule)
-    assert "package0" not in stored_repositories(tmp_path / "anew")
+            assert after[repository, path] == (decision, rule)
+    assert "package0" not in stored_repositories(tmp_path / "again")
 
 
-def test_a_request_recorded_in_a_folder_outlives_what_is_prepared_in_it(
+def test_a_request_recorded_in_a_folder_applies_to_later_preparations(
     config: PrepConfig, prepared: Prepared
 ) -> None:
     folder, _ = prepared

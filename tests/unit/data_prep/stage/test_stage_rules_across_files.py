@@ -1,4 +1,4 @@
-"""Rules that need more than one file to decide, through the whole stage."""
+"""Rules that compare files, tested with the complete stage."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ PROSE = (
 
 
 def story(first: int, num_words: int = 400) -> str:
-    """Words in an order of its own: no two stories of different `first` share many runs of words."""
+    """Return words in a random order, so that stories with different `first` share few runs of words."""
     words = [
         PROSE[(first * 7 + i * (first + 3) + i * i) % len(PROSE)] + str((i * first) % 97)
         for i in range(num_words)
@@ -40,7 +40,7 @@ def rows_by_path(folder: Path) -> dict[str, dict[str, Any]]:
     return {f"{row['repository']}/{row['path']}": row for row in rows}
 
 
-def test_of_near_copies_in_several_repositories_one_stays(
+def test_of_near_copies_in_several_repositories_one_is_kept(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     for number in range(4):
@@ -60,7 +60,7 @@ def test_of_near_copies_in_several_repositories_one_stays(
         assert copy["cluster"] == stays["cluster"] == stays["id"]
 
 
-def test_what_holds_an_evaluation_item_is_dropped_and_named(
+def test_a_file_with_an_evaluation_item_is_dropped_and_named(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     items = tmp_path / "items.jsonl"
@@ -86,7 +86,7 @@ def test_what_holds_an_evaluation_item_is_dropped_and_named(
     assert input_signature(watched) != before
 
 
-def test_a_set_that_need_not_be_there_is_as_it_was_when_prep_began(
+def test_an_optional_set_is_used_as_it_was_when_prep_began(
     corpus: Path, config: PrepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sets = {}
@@ -140,7 +140,7 @@ def test_vendored_files_are_rows_of_the_ledger_and_counted(
     assert row["num_bytes"] == (corpus / "package1/node_modules/deep/b.py").stat().st_size
 
 
-def test_a_repositorys_licence_file_speaks_for_its_files(
+def test_a_repositorys_licence_file_applies_to_its_files(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     (corpus / "package3" / "COPYING").write_text(
@@ -166,7 +166,7 @@ def test_a_repositorys_licence_file_speaks_for_its_files(
     assert {row["licence"] for row in rows.values() if row["fate"] == "kept"} == {"MIT"}
 
 
-def test_the_nearest_licence_file_above_a_file_speaks_for_it(
+def test_the_nearest_licence_file_above_a_file_applies_to_it(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     tag = "SPDX-License-Identifier: "
@@ -204,15 +204,15 @@ def test_the_nearest_licence_file_above_a_file_speaks_for_it(
     assert rows["package1/parts/g/deep/g.py"]["rule"] == "licence"
 
 
-def test_a_licence_that_is_told_and_not_known_is_not_the_repositorys(
+def test_a_declared_unknown_licence_is_not_replaced_by_the_repositorys(
     config: PrepConfig, tmp_path: Path
 ) -> None:
-    told = {"MIT": "MIT", "Proprietary": None, "NOASSERTION": "Zlib", None: "Zlib"}
+    declared = {"MIT": "MIT", "Proprietary": None, "NOASSERTION": "Zlib", None: "Zlib"}
     records = [
         {"content": "SPDX-License-Identifier: Zlib\n", "path": "LICENSE", "repository": "r"},
         *(
             {"content": story(30 + n), "path": f"{n}.py", "repository": "r", "licence": name}
-            for n, name in enumerate(told)
+            for n, name in enumerate(declared)
         ),
     ]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
@@ -221,10 +221,10 @@ def test_a_licence_that_is_told_and_not_known_is_not_the_repositorys(
     split = config.split.model_copy(update={"by": "file"})
     run_prep(config.model_copy(update={"source": source, "split": split}), 0, tmp_path / "prep", Reporter())
     rows = rows_by_path(tmp_path / "prep")
-    assert [rows[f"r/{n}.py"]["licence"] for n in range(len(told))] == list(told.values())
+    assert [rows[f"r/{n}.py"]["licence"] for n in range(len(declared))] == list(declared.values())
 
 
-def test_what_leaves_a_licence_file_out_leaves_its_licence_in(
+def test_the_licence_of_a_dropped_licence_file_still_applies(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     name = "SPDX-License-Identifier: GPL-3.0-only\n"
@@ -246,14 +246,14 @@ def test_what_leaves_a_licence_file_out_leaves_its_licence_in(
 
 
 def _more(corpus: Path, tmp_path: Path) -> tuple[Path, Reporter]:
-    """Two more licensed files, so that there are three to split."""
+    """Write two more licensed files, so that there are three to split."""
     for number in (20, 21):
         text = "# SPDX-License-Identifier: MIT\n" + story(number)
         (corpus / "package1" / f"free{number}.py").write_text(text, encoding="utf-8")
     return tmp_path / "careful", Reporter()
 
 
-def test_imported_files_stand_before_those_that_import_them(
+def test_imported_files_come_before_those_that_import_them(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     package = corpus / "package5" / "src"
@@ -274,7 +274,7 @@ def test_imported_files_stand_before_those_that_import_them(
         assert [name for name in names if name in expected] == expected
 
 
-def test_secrets_are_gone_from_the_shards_and_counted_in_the_ledger(
+def test_secrets_are_removed_from_the_shards_and_counted_in_the_ledger(
     corpus: Path, config: PrepConfig, tmp_path: Path
 ) -> None:
     secret = "ghp_" + "k3Jf9sLq0Zx7Vb2Nm5Tc8Rw1Yd4Hg6Pa0QeU"

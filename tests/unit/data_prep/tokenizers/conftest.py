@@ -1,4 +1,4 @@
-"""One small tokenizer of every kind."""
+"""A small tokenizer of every kind."""
 
 import tarfile
 from pathlib import Path
@@ -13,7 +13,7 @@ KINDS: tuple[TokenizerKind, ...] = ("bpe", "sentencepiece_unigram", "sentencepie
 
 
 def code_texts() -> list[bytes]:
-    """Some 400 KB of the standard library, and C with tabs."""
+    """Return some 400 KB of the standard library, and C with tabs."""
     folder = Path(tarfile.__file__).parent
     names = ("tarfile", "argparse", "inspect", "typing", "locale", "html/entities")
     texts = [(folder / f"{name}.py").read_bytes() for name in names]

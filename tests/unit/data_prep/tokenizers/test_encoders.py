@@ -1,4 +1,4 @@
-"""The fast encoder is used only where it gives what the plain one gives."""
+"""The fast encoder is used only if it agrees with the plain one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_fast_and_plain_agree_on_code(plain: PlainEncoder, content: str, code: l
 
 
 class Wrong:
-    """An encoder that alters what another gives."""
+    """An encoder that alters the result of another."""
 
     name = "wrong"
 
@@ -74,7 +74,7 @@ class WrongOnBattery(Wrong):
         return EncodedBatch(ids, batch.ends)
 
 
-def test_the_fast_encoder_is_chosen_where_it_is_right(
+def test_the_fast_encoder_is_chosen_if_it_agrees(
     plain: PlainEncoder, content: str, lengths: np.ndarray
 ) -> None:
     chosen = VerifiedEncoder(plain, lambda: FastEncoder(content), lengths)
@@ -101,7 +101,7 @@ def test_an_encoder_that_cannot_be_made_is_not_used(
     assert chosen.fallback_reason == f"the fast encoder failed: {str(error).splitlines()[0]}"
 
 
-def test_an_encoder_that_loses_bytes_later_is_given_up(plain: PlainEncoder, lengths: np.ndarray) -> None:
+def test_an_encoder_that_loses_bytes_later_is_replaced(plain: PlainEncoder, lengths: np.ndarray) -> None:
     text = b"def later(): pass"
     chosen = VerifiedEncoder(plain, lambda: Wrong(plain, text, [100]), lengths)
     assert chosen.name == "wrong"
@@ -109,7 +109,7 @@ def test_an_encoder_that_loses_bytes_later_is_given_up(plain: PlainEncoder, leng
     assert (chosen.name, chosen.fallback_reason) == ("tokenizers", "the fast encoder lost bytes of a text")
 
 
-def test_forgetting_changes_nothing(
+def test_resetting_the_cache_changes_nothing(
     plain: PlainEncoder, content: str, code: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bpe_encoders, "_RESET_AFTER_BYTES", 1)

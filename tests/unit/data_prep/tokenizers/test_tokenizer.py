@@ -1,4 +1,4 @@
-"""Any bytes come back exactly, from a tokenizer of any kind."""
+"""Tokenizers of any kind encode and decode any bytes exactly."""
 
 import time
 from pathlib import Path
@@ -55,7 +55,7 @@ BYTES = st.lists(
 
 @settings(deadline=None, max_examples=100)
 @given(data=BYTES)
-def test_any_bytes_come_back_exactly(tokenizer: CodeTokenizer, data: bytes) -> None:
+def test_any_bytes_are_decoded_exactly(tokenizer: CodeTokenizer, data: bytes) -> None:
     ids = tokenizer.encode_bytes(data)
     assert tokenizer.decode_bytes(ids) == data
     assert int(tokenizer.token_bytes[ids].sum()) == len(data)
@@ -86,7 +86,7 @@ def test_the_spelling_of_every_special_token_is_ordinary_text(tokenizer: CodeTok
 
 @settings(deadline=None, max_examples=40)
 @given(documents=st.lists(BYTES, max_size=6))
-def test_a_batch_gives_what_one_by_one_gives(tokenizer: CodeTokenizer, documents: list[bytes]) -> None:
+def test_a_batch_gives_the_same_as_one_by_one(tokenizer: CodeTokenizer, documents: list[bytes]) -> None:
     batch = tokenizer.encode_bytes_batch(documents)
     assert len(batch) == len(documents)
     for ids, data in zip(batch, documents, strict=True):
@@ -138,7 +138,7 @@ def test_a_flipped_bit_is_found(kind: str, code: list[bytes], tmp_path: Path) ->
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"permcode_tokenizer": "sentencepiece_bpe", "model": "AAAA"}', "\0"]
 )
-def test_a_file_that_is_no_tokenizer_is_told(content: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_tokenizer_is_an_error(content: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(UserError, match="is missing"):
         CodeTokenizer.load(path)
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_tokenizer_is_told(content: str, tmp_path: Path) -> No
         CodeTokenizer.load(path)
 
 
-def test_a_tokenizer_with_other_special_tokens_is_told(code: list[bytes], tmp_path: Path) -> None:
+def test_a_tokenizer_with_other_special_tokens_is_an_error(code: list[bytes], tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     content = train_tokenizer(code, TokenizerConfig(vocab_size=500))
     path.write_bytes(content.replace(b'"<eod>"', b'"<end>"'))
@@ -155,7 +155,7 @@ def test_a_tokenizer_with_other_special_tokens_is_told(code: list[bytes], tmp_pa
         CodeTokenizer.load(path)
 
 
-def test_the_exported_model_is_what_its_library_reads(tokenizer: CodeTokenizer, tmp_path: Path) -> None:
+def test_the_exported_model_can_be_read_by_its_library(tokenizer: CodeTokenizer, tmp_path: Path) -> None:
     path = tokenizer.export(tmp_path / "exported")
     text = "def f(self):\n    return [1, 2]\n"
     if tokenizer.kind == "bpe":

@@ -1,4 +1,4 @@
-"""Training keeps the rules of its configuration and gives the same file every time."""
+"""Training observes the rules of its configuration and always gives the same file."""
 
 import os
 import re
@@ -27,7 +27,7 @@ NUMBERS = b"port = 8080\nyear = 2024\nx = 31415926\n" * 50
 
 
 def learned(content: bytes, folder: Path) -> list[str]:
-    """The tokens that are valid UTF-8 by themselves."""
+    """Return the tokens that are valid UTF-8."""
     path = folder / "tokenizer.json"
     path.write_bytes(content)
     tokenizer = CodeTokenizer.load(path)
@@ -36,7 +36,7 @@ def learned(content: bytes, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("config", RULES, ids=lambda one: f"{one.kind}-{one.digits}")
-def test_learned_tokens_keep_the_rules(config: TokenizerConfig, code: list[bytes], tmp_path: Path) -> None:
+def test_learned_tokens_observe_the_rules(config: TokenizerConfig, code: list[bytes], tmp_path: Path) -> None:
     tokens = learned(train_tokenizer([*code, NUMBERS], config), tmp_path)
     longest_number = max(len(run) for token in tokens for run in re.findall(r"\d+", token))
     assert longest_number == (1 if config.digits == "single" else 3)
@@ -50,7 +50,7 @@ def test_learned_tokens_keep_the_rules(config: TokenizerConfig, code: list[bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_short_limit_on_token_bytes_holds_outside_ascii(kind: str, tmp_path: Path) -> None:
+def test_a_short_limit_on_token_bytes_applies_outside_ascii(kind: str, tmp_path: Path) -> None:
     texts = ["日本語の文字列 значение переменной = 12\n".encode() * 40]
     config = TokenizerConfig(kind=kind, vocab_size=600, max_token_bytes=8)  # type: ignore[arg-type]
     tokens = learned(train_tokenizer(texts, config), tmp_path)
@@ -84,7 +84,7 @@ def test_the_file_is_the_same_whatever_the_process_and_its_threads() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [[b"x = 1\n"], [b"\xff\xfe\t\0"], ["日本語" * 3, "a\n"], []], ids=range(4))
-def test_hardly_any_text_gives_a_small_tokenizer_that_works(
+def test_very_little_text_gives_a_small_working_tokenizer(
     kind: str, texts: list[bytes | str], tmp_path: Path
 ) -> None:
     path = tmp_path / "tokenizer.json"
