@@ -25,7 +25,6 @@ from data_prep.duplicates import drop_exact, drop_near, preference
 from data_prep.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
 from data_prep.forget import forget
 from data_prep.forget_requests import ForgetRequest, ForgetRequests, read_requests
-from data_prep.funnel import funnel_lines
 from data_prep.inputs import Inputs
 from data_prep.ledger_table import ledger_table
 from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, SIGNATURE_NAME
@@ -36,6 +35,7 @@ from data_prep.shard_plan import PlanWriter, ShardPlan, plan_corpus
 from data_prep.shards import WrittenShard, remove_stale_records, write_shard_task
 from data_prep.sources.units import WorkUnit, refuse_unreadable
 from data_prep.split import split_corpus
+from data_prep.summary import funnel_lines
 from data_prep.text_store import count_rows
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_sample import source_weights, train_tokenizer_task, weighted_sample

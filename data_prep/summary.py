@@ -1,6 +1,6 @@
-"""The summary of a finished prep folder."""
+"""The summary of a finished prep folder, and its table of dropped files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from data_prep.ledger import dropped_by_rule
 from data_prep.manifest import Manifest, Shard
 
+_MB = 1_000_000
 # Only the largest repositories are listed; a crawl has millions.
 _MAX_REPOSITORIES = 200
 
@@ -42,6 +43,27 @@ def summarise(ledger: Any, manifest: Manifest) -> dict[str, Any]:
         "vocab_size": manifest.vocab_size,
         "bytes_per_token": num_bytes_kept / num_tokens if num_tokens else 0.0,
     }
+
+
+def funnel_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return a summary's table of files listed, dropped by each rule, and kept.
+
+    Megabytes are those in the sources; for kept files, those of their text.
+    """
+    rows = [("listed", summary["num_files_listed"], summary["num_bytes_listed"])]
+    sizes = summary["bytes_dropped_by_rule"]
+    rows += [(f"- {rule}", count, sizes.get(rule, 0)) for rule, count in summary["dropped_by_rule"].items()]
+    rows.append(("kept", summary["num_files_kept"], summary["num_bytes_kept"]))
+    width = max(len(name) for name, _, _ in rows)
+    header = f"{'':{width}}  {'files':>12}  {'MB':>12}  {'of all files':>12}"
+    total = max(1, summary["num_files_listed"])
+    return [
+        header,
+        *(
+            f"{name:{width}}  {count:>12,}  {size / _MB:>12,.1f}  {count / total:>12.1%}"
+            for name, count, size in rows
+        ),
+    ]
 
 
 def _sum(column: Any) -> int:

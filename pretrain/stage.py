@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.follow import followed
+from cluster.follow import follow_journal
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_document, write_document
@@ -67,7 +67,7 @@ def _shown(journal: Path, config: PretrainConfig, reporter: Reporter) -> Iterato
     """Follow the journal on the terminal until the block ends; what an earlier attempt wrote has been shown."""
     with (
         reporter.bar("pretrain", config.num_steps * config.tokens_per_step, "tokens") as bar,
-        followed(journal, lambda record: _show(record, config, bar, reporter), skip_existing=True),
+        follow_journal(journal, lambda record: _show(record, config, bar, reporter), skip_existing=True),
     ):
         yield
 
