@@ -69,7 +69,7 @@ def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
         folder=best,
         metric=summary["headline"],
         headline=read_document(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
-        data=judged_fingerprint(config.task.model_dump(mode="json"), best.parent / PREDICTIONS_NAME),
+        data=judged_fingerprint(config.task.test_settings(), best.parent / PREDICTIONS_NAME),
     )
 
 

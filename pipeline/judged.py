@@ -11,16 +11,13 @@ _WHAT_WAS_ASKED = ("key", "source", "suffix", "references", "query", "relevant",
 """Of a row of predictions: all but what the system made of it."""
 _ALSO_ASKED = ("texts", "candidates")
 """Where a row has them."""
-_ABOUT_LEARNING = {
-    "folder", "train", "valid", "test", "max_train", "max_valid", "max_test", "bugs", "train_splits", "literals",
-    "base", "codes", "items", "answers", "workers",
-}  # fmt: skip
-"""Keys of tasks that the asked items show themselves, or that do not change what is asked."""
 
 
-def judged_fingerprint(task: Mapping[str, Any], predictions: Path) -> str:
-    """Equal where the task's settings and the items of the test split are, whatever was learnt, by whom, from which
-    base model. `task` is the task's config; `predictions` any system's `predictions.jsonl`.
+def judged_fingerprint(test_settings: Mapping[str, Any], predictions: Path) -> str:
+    """Return a fingerprint that is equal where the task's test settings and the items of the test split are equal.
+
+    What was learnt, by which system and from which base model has no part in it. `test_settings` are those of the
+    task's config, `predictions` any system's `predictions.jsonl`.
     """
     asked = []
     with predictions.open(encoding="utf-8") as lines:
@@ -28,5 +25,4 @@ def judged_fingerprint(task: Mapping[str, Any], predictions: Path) -> str:
             row = json.loads(line)
             also = [row[name] for name in _ALSO_ASKED if name in row]
             asked.append([row.get(name) for name in _WHAT_WAS_ASKED] + also)
-    settings = {name: value for name, value in task.items() if name not in _ABOUT_LEARNING}
-    return fingerprint({"settings": settings, "asked": asked})
+    return fingerprint({"settings": dict(test_settings), "asked": asked})

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,15 @@ class TaskConfigBase(Config):
     """The settings of a task. A subclass has a `kind`, its name in recipes."""
 
     asks: ClassVar[Asks]
+    not_of_the_test: ClassVar[frozenset[str]] = frozenset(
+        {"folder", "train", "valid", "test", "max_train", "max_valid", "max_test"}
+    )
+    """Settings that only training depends on, or that show in the test items themselves."""
+
+    def test_settings(self) -> dict[str, Any]:
+        """The other settings: with the test items they decide what a result means."""
+        dumped = self.model_dump(mode="json")
+        return {name: value for name, value in dumped.items() if name not in self.not_of_the_test}
 
     @abstractmethod
     def build(self) -> "Task":

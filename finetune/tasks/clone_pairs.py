@@ -40,6 +40,7 @@ class ClonePairsConfig(PairFiles, TaskConfigBase):
     """By default made of CodeXGLUE's translation files; with `codes`, BigCloneBench's: files of pairs by number."""
 
     asks: ClassVar[Asks] = "label"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"codes"}
 
     kind: Literal["clone_pairs"] = "clone_pairs"
     train: str | None = "train.java-cs.txt.{side}"

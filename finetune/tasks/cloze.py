@@ -33,6 +33,7 @@ class ClozeConfig(TaskConfigBase):
     """Items of the corpus, or, with `items`, of a file."""
 
     asks: ClassVar[Asks] = "label"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"items", "answers"}
 
     kind: Literal["cloze"] = "cloze"
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)

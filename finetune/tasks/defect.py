@@ -36,6 +36,7 @@ class DefectConfig(TaskConfigBase):
     """By default the names of CodeXGLUE's files."""
 
     asks: ClassVar[Asks] = "label"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"train_splits"}
 
     kind: Literal["defect"] = "defect"
     folder: LocalPath | None = None

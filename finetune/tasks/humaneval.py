@@ -34,6 +34,7 @@ class HumanEvalConfig(PairSource, TaskConfigBase):
     """Problems times samples are the test items; systems must draw tokens for more than one sample to make sense."""
 
     asks: ClassVar[Asks] = "write"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers"}
 
     kind: Literal["humaneval"] = "humaneval"
     test: Literal["HumanEval"] = "HumanEval"

@@ -39,6 +39,7 @@ class LineCompletionConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files, if there is a folder."""
 
     asks: ClassVar[Asks] = "write"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"literals"}
 
     kind: Literal["line_completion"] = "line_completion"
     train: str | None = None

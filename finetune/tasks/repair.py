@@ -46,6 +46,7 @@ class RepairConfig(PairFiles, TaskConfigBase):
     """By default the files of CodeXGLUE's code-refinement."""
 
     asks: ClassVar[Asks] = "write"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"bugs"}
 
     kind: Literal["repair"] = "repair"
     train: str | None = "train.buggy-fixed.{side}"

@@ -42,6 +42,7 @@ class TextSearchConfig(TaskConfigBase):
     """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
 
     asks: ClassVar[Asks] = "rank"
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"base", "train_splits"}
 
     kind: Literal["text_search"] = "text_search"
     folder: LocalPath | None = None

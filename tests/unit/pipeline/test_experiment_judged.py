@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import TypeAdapter
 
+from finetune.experiment.choices import TaskConfig
+from finetune.tasks.base import TaskConfigBase
 from pipeline.judged import judged_fingerprint
 from pipeline.leaderboard import entries_in
 from pipeline.stage_record import StageRecord, write_record
@@ -23,13 +26,22 @@ _ROWS: list[dict[str, Any]] = [
 def judged(folder: Path, task: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     path = folder / "predictions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return judged_fingerprint(task, path)
+    config: Any = TypeAdapter(TaskConfig).validate_python(task)
+    return judged_fingerprint(config.test_settings(), path)
 
 
 def test_what_a_system_wrote_and_learnt_from_plays_no_part(tmp_path: Path) -> None:
     one = judged(tmp_path, _TASK, _ROWS)
     others = [row | {"written": "other"} for row in _ROWS]
     assert judged(tmp_path, _TASK | {"folder": "/elsewhere", "max_train": 10}, others) == one
+
+
+@pytest.mark.parametrize("config", get_args(get_args(TaskConfig)[0]))
+def test_no_task_compares_where_its_files_are_or_how_much_is_learnt(config: Any) -> None:
+    about_training = {"folder", "train", "valid", "max_train", "max_valid", "train_splits", "bugs"}
+    assert about_training & config.model_fields.keys() <= config.not_of_the_test
+    own = config.not_of_the_test - TaskConfigBase.not_of_the_test
+    assert own <= config.model_fields.keys(), "a setting that the task does not have"
 
 
 @pytest.mark.parametrize(
