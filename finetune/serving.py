@@ -15,9 +15,9 @@ class FinetunedSystem(PythonModel):  # type: ignore[misc]
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the system from the model's artifacts."""
-        from finetune.experiment.usable import UsableSystem
+        from finetune.experiment.loaded import LoadedSystem
 
-        self._system = UsableSystem.load(Path(context.artifacts["system"]))
+        self._system = LoadedSystem.load(Path(context.artifacts["system"]))
 
     # MLflow takes type hints of this method for a schema; ours is the signature it was logged with.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]

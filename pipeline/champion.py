@@ -9,7 +9,7 @@ from cluster.storage import read_document, sha256_file, write_document
 from data_prep.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
-from finetune.experiment.usable import columns_of
+from finetune.experiment.loaded import columns_of
 from pipeline.finetuned import best_system
 from pipeline.graph import Step
 from pipeline.judged import judged_fingerprint

@@ -6,11 +6,11 @@ from typing import Any
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from finetune.experiment.exams import Row
 from finetune.experiment.files import write_rows
+from finetune.experiment.loaded import LoadedSystem
 from finetune.experiment.results import graded, summary_of
 from finetune.experiment.stage import read_summary
-from finetune.experiment.usable import UsableSystem
+from finetune.modalities.base import Row
 from finetune.systems.saved import read_saved
 from pipeline.experiment_table import summary_lines
 from pipeline.finetuned import Judge, decoding_in, model_folder, source_of, training_of
@@ -54,7 +54,7 @@ def evaluate_all(
         of_training = {key: found[key] for key in _OF_TRAINING}
         for seed in found["seeds"]:
             folder = model_folder(experiment, name, seed)
-            usable = UsableSystem.load(folder, decoding=decoding_of[name], training=training)
+            usable = LoadedSystem.load(folder, decoding=decoding_of[name], training=training)
             if judge is None:
                 judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
                 if output is not None:

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import read_document
-from finetune.experiment.choices import TaskConfig
-from finetune.experiment.exams import Answers, exam_of
+from finetune.experiment.choices import MODALITIES, TaskConfig
 from finetune.experiment.files import RESULT_NAME, write_rows
+from finetune.experiment.loaded import LoadedSystem, TrainingData, columns_of
 from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts
-from finetune.experiment.usable import TrainingData, UsableSystem, columns_of
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
+from finetune.modalities.base import Answers
 from finetune.systems.saved import SYSTEM_NAME
 from finetune.tasks.base import Source, Task
 from pipeline.config import RunConfig
@@ -86,7 +86,7 @@ def predict(
     if others:
         raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
     folder = find_system(system, task)
-    usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
+    usable = LoadedSystem.load(folder, decoding=decoding, training=training_of(folder))
     columns = columns_of(usable.task_config)
     rows = read_records(given, columns.needed, keeps_others=True)
     with reporter.bar("predict", len(rows), "rows") as bar:
@@ -118,7 +118,7 @@ def evaluate(
         check_output(output, "--output")
     folder = find_system(system, task)
     decoding, of_task = decoding_in(overrides)
-    usable = UsableSystem.load(folder, decoding=decoding, training=training_of(folder))
+    usable = LoadedSystem.load(folder, decoding=decoding, training=training_of(folder))
     judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
     if output is not None:
         check_output(output, "--output", *judge.task.files())
@@ -146,12 +146,14 @@ class Judge:
         task = (_overridden(task_config, overrides)).build()
         return cls(task, task.load(source))
 
-    def answers(self, usable: UsableSystem, label: str, reporter: Reporter) -> Answers:
+    def answers(self, usable: LoadedSystem, label: str, reporter: Reporter) -> Answers:
         """What a system makes of the test split."""
-        exam = exam_of(usable.asks, self.task, self.data, valid_items=1, threshold=usable.threshold)
-        with reporter.bar(label, exam.num_test_items, "items") as bar:
-            answers = exam.test(usable.system, bar.update)
-            bar.update(exam.num_test_items)
+        evaluation = MODALITIES[usable.asks].evaluation(
+            self.task, self.data, valid_items=1, threshold=usable.threshold
+        )
+        with reporter.bar(label, evaluation.num_test_items, "items") as bar:
+            answers = evaluation.test(usable.system, bar.update)
+            bar.update(evaluation.num_test_items)
         return answers
 
 

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from finetune.experiment.usable import Columns
+from finetune.modalities.base import Columns
 from finetune.systems.base import Asks
 
 CHAMPION = "champion"

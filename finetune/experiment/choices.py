@@ -4,6 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from finetune.modalities.base import Modality
+from finetune.modalities.labelling import Labelling
+from finetune.modalities.predicting import Predicting
+from finetune.modalities.ranking import Ranking
+from finetune.modalities.writing import Writing
+from finetune.systems.base import Asks
 from finetune.systems.labellers import classifier, zero_shot_cloze
 from finetune.systems.labellers import lexical as lexical_labeller
 from finetune.systems.predictors import left_to_right, ngram
@@ -62,3 +68,10 @@ SystemConfig = Annotated[
     | lexical_writer.NgramConfig,
     Field(discriminator="kind"),
 ]
+
+MODALITIES: dict[Asks, Modality] = {
+    "write": Writing(),
+    "rank": Ranking(),
+    "label": Labelling(),
+    "predict": Predicting(),
+}

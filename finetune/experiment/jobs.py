@@ -19,8 +19,8 @@ from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.tokenizer import CodeTokenizer
+from finetune.experiment.choices import MODALITIES
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.exams import Answers, Exam, exam_of
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.overlap import on_unseen
@@ -28,6 +28,7 @@ from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import BOOTSTRAP_SEED, graded
 from finetune.experiment.robustness import robustness_of
+from finetune.modalities.base import Answers, Evaluation
 from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.tasks.base import Source
@@ -66,7 +67,7 @@ class Workplace:
     config: ExperimentConfig
     base: Base
     data: Any
-    exam: Exam
+    evaluation: Evaluation
     overlapping: frozenset[int] = frozenset()
     """The test items that stand in what the base was pretrained on: the headline is also told without them."""
 
@@ -95,8 +96,8 @@ class Workplace:
         """Load the data. Raises UserError for what cannot be used."""
         task = config.task.build()
         data = task.load(Source(prep, config.seed))
-        exam = exam_of(config.task.asks, task, data, config.training.valid_items)
-        return cls(config, base, data, exam, overlapping)
+        evaluation = MODALITIES[config.task.asks].evaluation(task, data, config.training.valid_items)
+        return cls(config, base, data, evaluation, overlapping)
 
     def build(self, job: Job) -> System:
         """The job's system before training. Raises UserError for one that cannot be made, or has nothing to learn."""
@@ -159,7 +160,7 @@ def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopReques
     assert system.learner is not None
     with _journal(folder) as journal:
         return fit(
-            system.learner, config, job.seed, folder, lambda: place.exam.validate(system), journal, stop
+            system.learner, config, job.seed, folder, lambda: place.evaluation.validate(system), journal, stop
         )
 
 
@@ -181,16 +182,16 @@ def _is_judged(
     def watch(what: str, num_items: int) -> Watch:
         return Watch(what, num_items, journal, stop)
 
-    exam = place.exam
+    evaluation = place.evaluation
     try:
-        answers = exam.test(system, watch("the test split", exam.num_test_items))
+        answers = evaluation.test(system, watch("the test split", evaluation.num_test_items))
         robustness = robustness_of(
-            place.config.robustness, exam, system, BOOTSTRAP_SEED, answers.threshold, watch
+            place.config.robustness, evaluation, system, BOOTSTRAP_SEED, answers.threshold, watch
         )
     except Stopped:
         return False
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
-    draw_pictures(system, place.exam, job.folder / PICTURES_NAME)
+    draw_pictures(system, place.evaluation, job.folder / PICTURES_NAME)
     _save(job, place, system, answers.threshold)
     told = {"robustness": robustness, _PREDICTIONS_KEY: sha256_file(job.folder / PREDICTIONS_NAME)}
     write_document(job.result, _result(job, place, system, answers, trained) | told)
@@ -217,7 +218,7 @@ def _result(
 ) -> dict[str, Any]:
     module, end = module_of(system), trained.end if trained else None
     num_parameters, num_trained = count_parameters(module) if module else (0, 0)
-    unseen = on_unseen(answers.measured[0], place.overlapping, place.exam.num_test_items)
+    unseen = on_unseen(answers.measured[0], place.overlapping, place.evaluation.num_test_items)
     return {
         "system": job.system,
         "seed": job.seed,
@@ -228,7 +229,7 @@ def _result(
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,
         "valid": end.best.metric if end and end.best else None,
-        "num_valid_items": place.exam.num_valid_items,
+        "num_valid_items": place.evaluation.num_valid_items,
         **(trained.told() if trained else {}),
         "cut": answers.cut,
         "facts": dict(place.data.facts),

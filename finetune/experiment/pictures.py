@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from finetune.experiment.exams import Exam, WritingExam
+from finetune.modalities.base import Evaluation
+from finetune.modalities.writing import WritingEvaluation
 from finetune.systems.base import System
 from finetune.systems.writers.alignment import Aligns, draw_alignment
 
@@ -13,12 +14,12 @@ _NUM_PICTURES = 8
 _MAX_KEY_CHARS = 100
 
 
-def draw_pictures(system: System, exam: Exam, folder: Path) -> None:
+def draw_pictures(system: System, evaluation: Evaluation, folder: Path) -> None:
     """How the written text of the first test items is aligned with its source, where the system aligns at all."""
-    if not isinstance(system, Aligns) or not isinstance(exam, WritingExam):
+    if not isinstance(system, Aligns) or not isinstance(evaluation, WritingEvaluation):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for number, item in enumerate(exam.test_items[:_NUM_PICTURES], start=1):
+    for number, item in enumerate(evaluation.test_items[:_NUM_PICTURES], start=1):
         # Keys are as they come: paths of a corpus, or anything that stands in a file.
         key = re.sub(r"[^\w.-]+", "_", item.key)[-_MAX_KEY_CHARS:]
         draw_alignment(system.alignment(item.source), folder / f"{number}-{key}.svg")

@@ -11,8 +11,8 @@ from data_prep.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.exams import LabellingExam
 from finetune.experiment.jobs import Job, Workplace, run_job
+from finetune.modalities.labelling import LabellingEvaluation
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from pretrain.health.stop import StopRequest
 from tests.unit.finetune.systems.toys import toy_base
@@ -55,7 +55,7 @@ def test_texts_that_a_threshold_was_chosen_by_are_not_among_them(corpus: Prepare
     system = config.systems["one"].build(toy_base(corpus.tokenizer), data, seed=0)
     assert system.learner is not None
     system.learner.module.eval()
-    exam = LabellingExam(config.task.build(), data, valid_items=10)
-    answers = [exam.test(system, lambda done: None) for _ in range(2)]
+    evaluation = LabellingEvaluation(config.task.build(), data, valid_items=10)
+    answers = [evaluation.test(system, lambda done: None) for _ in range(2)]
     assert answers[0].threshold is not None
     assert [one.cut["texts"] for one in answers] == [3, 3]

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finetune.examples import Match, Pair, Pool, RankingData, WritingData
-from finetune.experiment.exams import RankingExam, WritingExam
 from finetune.experiment.pictures import draw_pictures
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
+from finetune.modalities.ranking import RankingEvaluation
+from finetune.modalities.writing import WritingEvaluation
 from finetune.systems.base import OnProgress
 from finetune.systems.writers.alignment import Alignment
 from finetune.tasks.translation import Translation, TranslationConfig
@@ -59,9 +60,9 @@ def test_ranks_give_every_metric_again_ties_included(
     pool = Pool(
         keys, keys, candidates, [tuple(one) for one in relevant], [0] * len(keys) if excludes else None
     )
-    exam = RankingExam(_Task(), RankingData([Match("a", "b", "c")], pool, pool), 10)  # type: ignore[arg-type]
+    evaluation = RankingEvaluation(_Task(), RankingData([Match("a", "b", "c")], pool, pool), 10)  # type: ignore[arg-type]
     score_QC = np.array(scores, dtype=np.float64).reshape(3, -1)[: len(keys)]
-    answers = exam.test(_Scorer(score_QC), lambda done: None)
+    answers = evaluation.test(_Scorer(score_QC), lambda done: None)
     rank_lists = [row["ranks"] for row in answers.rows]
     again = [
         [1 / ranks[0] for ranks in rank_lists],
@@ -77,7 +78,7 @@ def test_ranks_give_every_metric_again_ties_included(
 def test_items_that_leaked_are_marked() -> None:
     items = [Pair("a", "x", ("x",), leaked=True), Pair("b", "y", ("z",))]
     task = Translation(TranslationConfig(folder="nowhere"))  # type: ignore[arg-type]
-    answers = WritingExam(task, WritingData([], items, items), 10).test(_Echo(), lambda done: None)
+    answers = WritingEvaluation(task, WritingData([], items, items), 10).test(_Echo(), lambda done: None)
     assert [row.get("leaked", False) for row in answers.rows] == [True, False]
 
 
@@ -86,7 +87,7 @@ def test_pictures_stay_in_their_folder_whatever_items_are_called(tmp_path: Path)
     items = [Pair(key, "x", ("x",)) for key in keys]
     task = Translation(TranslationConfig(folder="nowhere"))  # type: ignore[arg-type]
     draw_pictures(
-        _Echo(), WritingExam(task, WritingData([], items, items), 10), tmp_path / "job" / "pictures"
+        _Echo(), WritingEvaluation(task, WritingData([], items, items), 10), tmp_path / "job" / "pictures"
     )
     found = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert len(found) == len(keys)

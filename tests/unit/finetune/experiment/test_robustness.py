@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from finetune.examples import Match, Pair, Pool, PredictingData, RankingData, WritingData
-from finetune.experiment.exams import PredictingExam, RankingExam, WritingExam
 from finetune.experiment.judging import Stopped
 from finetune.experiment.robustness import RobustnessConfig, robustness_of
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
+from finetune.modalities.predicting import PredictingEvaluation
+from finetune.modalities.ranking import RankingEvaluation
+from finetune.modalities.writing import WritingEvaluation
 from finetune.systems.base import OnProgress
 from finetune.systems.predictors.ngram import NgramPredictorConfig
 from finetune.systems.rankers.lexical import LexicalRankerConfig
@@ -29,16 +31,16 @@ class Task:
         return [mrr(pool, score_QC)]
 
 
-def ranking_exam() -> RankingExam:
+def ranking_evaluation() -> RankingEvaluation:
     pool = Pool(list(_TOPICS), [f"count {topic}" for topic in _TOPICS], _FUNCTIONS, [(n,) for n in range(6)])
-    return RankingExam(Task(), RankingData([Match("a", "b", "c")], pool, pool), 10)  # type: ignore[arg-type]
+    return RankingEvaluation(Task(), RankingData([Match("a", "b", "c")], pool, pool), 10)  # type: ignore[arg-type]
 
 
 def test_renaming_takes_from_a_counter_of_words_what_it_went_by_and_dead_code_little() -> None:
-    exam = ranking_exam()
-    system = LexicalRankerConfig().build(None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    evaluation = ranking_evaluation()
+    system = LexicalRankerConfig().build(None, RankingData([], evaluation.test_pool, evaluation.test_pool), 0)
     config = RobustnessConfig(transforms=("rename", "swap_branches"), language="python")
-    found = robustness_of(config, exam, system, seed=0)
+    found = robustness_of(config, evaluation, system, seed=0)
     assert set(found) == {"rename"}, "no function has branches to swap"
     renamed = found["rename"]
     assert renamed["num_items"] == 6
@@ -57,8 +59,8 @@ def test_a_writer_is_judged_on_the_same_items_before_and_after() -> None:
 
     items = [Pair(str(n), text, (text.upper(),)) for n, text in enumerate([*_FUNCTIONS, "not python ("])]
     task = Translation(TranslationConfig(folder="nowhere"))  # type: ignore[arg-type]
-    exam = WritingExam(task, WritingData([], items, items), 10)
-    found = robustness_of(RobustnessConfig(transforms=("for_to_while",)), exam, Shouter(), seed=0)[
+    evaluation = WritingEvaluation(task, WritingData([], items, items), 10)
+    found = robustness_of(RobustnessConfig(transforms=("for_to_while",)), evaluation, Shouter(), seed=0)[
         "for_to_while"
     ]  # type: ignore[arg-type]
     assert found["num_items"] == 6
@@ -70,18 +72,18 @@ def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
     task = TokenCompletion(TokenCompletionConfig())
     items = [task.code(str(n), text) for n, text in enumerate([*_FUNCTIONS, "count = 1\n"])]
     system = NgramPredictorConfig(order=2).build(None, PredictingData(items, [], []), 0)  # type: ignore[arg-type]
-    exam = PredictingExam(task, PredictingData(items, items, items), 10)
-    found = robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0)["rename"]
+    evaluation = PredictingEvaluation(task, PredictingData(items, items, items), 10)
+    found = robustness_of(RobustnessConfig(transforms=("rename",)), evaluation, system, seed=0)["rename"]
     assert found["num_items"] == 6
     assert found["before"] > found["after"] > 0, "the new names were never counted, the rest was"
     spaced = TokenCompletion(TokenCompletionConfig(folder="f", test="t.txt"))  # type: ignore[arg-type]
-    exam = PredictingExam(spaced, PredictingData(items, items, items), 10)
-    assert robustness_of(RobustnessConfig(transforms=("rename",)), exam, system, seed=0) == {}
+    evaluation = PredictingEvaluation(spaced, PredictingData(items, items, items), 10)
+    assert robustness_of(RobustnessConfig(transforms=("rename",)), evaluation, system, seed=0) == {}
 
 
 def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
-    exam = ranking_exam()
-    system = LexicalRankerConfig().build(None, RankingData([], exam.test_pool, exam.test_pool), 0)
+    evaluation = ranking_evaluation()
+    system = LexicalRankerConfig().build(None, RankingData([], evaluation.test_pool, evaluation.test_pool), 0)
     told: list[tuple[str, int]] = []
 
     def watch(what: str, num_items: int) -> OnProgress:
@@ -91,5 +93,7 @@ def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
         return lambda _: None
 
     with pytest.raises(Stopped):
-        robustness_of(RobustnessConfig(transforms=("rename", "dead_code")), exam, system, 0, watch=watch)
+        robustness_of(
+            RobustnessConfig(transforms=("rename", "dead_code")), evaluation, system, 0, watch=watch
+        )
     assert told == [("before rename", 6), ("after rename", 6)]

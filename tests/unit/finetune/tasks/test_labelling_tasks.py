@@ -13,7 +13,6 @@ from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.bugs.generator import make_bugs
 from finetune.examples import Labelled, LabellingData
-from finetune.experiment.exams import Answers, LabellingExam
 from finetune.formats.labelled import (
     read_answers,
     read_clone_pairs,
@@ -22,6 +21,8 @@ from finetune.formats.labelled import (
     read_labelled_texts,
 )
 from finetune.held_out import HeldOutDocument
+from finetune.modalities.base import Answers
+from finetune.modalities.labelling import LabellingEvaluation
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.tasks.base import Source
 from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
@@ -192,7 +193,7 @@ def test_the_threshold_of_a_clone_is_chosen_on_the_validation_split_and_kept_whe
 
     def found(valid: list[Labelled], threshold: float | None = None) -> tuple[Answers, dict[str, float]]:
         data = LabellingData([], valid, test, {}, 2, 2)
-        answers = LabellingExam(task, data, 1, threshold).test(Careful(), lambda _: None)
+        answers = LabellingEvaluation(task, data, 1, threshold).test(Careful(), lambda _: None)
         return answers, {one.name: one.value for one in answers.measured}
 
     answers, metrics = found(valid)

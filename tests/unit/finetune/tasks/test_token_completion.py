@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from cluster.errors import UserError
 from data_prep.prepared import PreparedCorpus
 from finetune.examples import Code
-from finetune.experiment.exams import PredictingExam
 from finetune.lexing import LexemeClass, python_lexemes
+from finetune.modalities.predicting import PredictingEvaluation
 from finetune.systems.predictors.ngram import NgramPredictorConfig
 from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
@@ -161,8 +161,8 @@ def test_the_rows_of_an_exam_are_what_its_numbers_are_made_of(corpus: PreparedCo
     one = task(max_test=2)
     data = one.load(Source(corpus.folder, 0))
     system = NgramPredictorConfig().build(None, data, 0)  # type: ignore[arg-type]
-    exam = PredictingExam(one, data, 10)
-    answers = exam.test(system, lambda _: None)
+    evaluation = PredictingEvaluation(one, data, 10)
+    answers = evaluation.test(system, lambda _: None)
     rows = json.loads(json.dumps(answers.rows, allow_nan=False))
     ranks = [[math.inf if rank is None else rank for rank in row["ranks"]] for row in rows]
     assert [len(row["tokens"]) for row in rows] == list(map(len, ranks))
@@ -170,8 +170,8 @@ def test_the_rows_of_an_exam_are_what_its_numbers_are_made_of(corpus: PreparedCo
     assert answers.measured[0].value == pytest.approx(
         100 * sum(rank == 1 for row in ranks for rank in row) / sum(map(len, ranks))
     )
-    assert len(again) == exam.num_test_items == 2
-    assert 0 < exam.validate(system) < 100
+    assert len(again) == evaluation.num_test_items == 2
+    assert 0 < evaluation.validate(system) < 100
 
 
 @pytest.mark.parametrize(

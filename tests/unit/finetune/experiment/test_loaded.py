@@ -26,7 +26,7 @@ from finetune.examples import (
     WritingData,
 )
 from finetune.experiment.choices import SystemConfig, TaskConfig
-from finetune.experiment.usable import UsableSystem, columns_of
+from finetune.experiment.loaded import LoadedSystem, columns_of
 from finetune.lexing import python_lexemes
 from finetune.systems.base import Base
 from finetune.systems.saved import module_of, save_system
@@ -204,7 +204,7 @@ def test_a_saved_system_without_a_whole_network_says_so(
 
 def saved_and_loaded(
     base: Base, folder: Path, task: dict[str, Any], system: dict[str, Any]
-) -> tuple[UsableSystem, Any]:
+) -> tuple[LoadedSystem, Any]:
     """The system from its folder, and the one that was saved, whose weights differ from those it began with."""
     task_config = TypeAdapter[Any](TaskConfig).validate_python(task)
     system_config = TypeAdapter[Any](SystemConfig).validate_python(system)
@@ -220,7 +220,7 @@ def saved_and_loaded(
     save_system(
         folder, system_config.model_dump(mode="json"), task_config.model_dump(mode="json"), 3, names, base, module
     )  # fmt: skip
-    return UsableSystem.load(folder, "cpu"), built
+    return LoadedSystem.load(folder, "cpu"), built
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_system_answers_by_the_threshold_that_was_chosen_for_it(base: Base, tm
             module_of(system),
             threshold,
         )
-        return UsableSystem.load(tmp_path, "cpu").answer([row])[0]
+        return LoadedSystem.load(tmp_path, "cpu").answer([row])[0]
 
     plain = answer(None)
     clone = plain["probabilities"]["clone"]
@@ -307,7 +307,7 @@ def test_damaged_weights_are_refused(base: Base, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"model.safetensors is missing or damaged"):
-        UsableSystem.load(tmp_path, "cpu")
+        LoadedSystem.load(tmp_path, "cpu")
 
 
 def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_config_of_another_version_is_refused(base: Base, tmp_path: Path) -> N
     values["system"]["unheard_of"] = 1
     write_document(path, values)
     with pytest.raises(UserError, match="another version of permcode"):
-        UsableSystem.load(tmp_path, "cpu")
+        LoadedSystem.load(tmp_path, "cpu")
 
 
 def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tmp_path: Path) -> None:
@@ -331,18 +331,18 @@ def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tm
     values["sha256"]["model.safetensors"] = sha256_file(weights)
     write_document(described, values)
     with pytest.raises(UserError, match="other parameters than the system has in this version of permcode"):
-        UsableSystem.load(tmp_path, "cpu")
+        LoadedSystem.load(tmp_path, "cpu")
 
 
 def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Path) -> None:
     config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "permutation_lm", **_WRITER})
     system = config.build(base, _DATA["write"], 0)
     save_system(tmp_path, config.model_dump(mode="json"), _TRANSLATION, 0, [], base, module_of(system))
-    usable = UsableSystem.load(tmp_path, "cpu", {"beam": 3, "max_new_tokens": 1})
+    usable = LoadedSystem.load(tmp_path, "cpu", {"beam": 3, "max_new_tokens": 1})
     assert (usable.system_config.decoding.beam, usable.system_config.decoding.length_power) == (3, 1.0)
     tokens = {base.tokenizer.decode([token]) for token in range(base.tokenizer.vocab_size)}
     (short,), (longer,) = (
-        one.answer([{"text": "a b"}]) for one in (usable, UsableSystem.load(tmp_path, "cpu"))
+        one.answer([{"text": "a b"}]) for one in (usable, LoadedSystem.load(tmp_path, "cpu"))
     )
     assert short["prediction"] in {"", *tokens}
     assert longer["prediction"] not in {"", *tokens}
@@ -352,4 +352,4 @@ def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Pat
         ({"beam": 2, "temperature": 0.5}, "^decoding: beam=2 and temperature=0.5 exclude each other"),
     ):
         with pytest.raises(UserError, match=told):
-            UsableSystem.load(tmp_path, "cpu", changes)
+            LoadedSystem.load(tmp_path, "cpu", changes)

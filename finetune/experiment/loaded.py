@@ -1,0 +1,128 @@
+"""A saved system loaded for use: rows of texts in, answers out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from cluster.errors import UserError
+from finetune.decoding.config import DecodingConfig
+from finetune.experiment.choices import MODALITIES, SystemConfig, TaskConfig
+from finetune.modalities.base import Columns, Row
+from finetune.systems.base import Asks, OnProgress, System
+from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
+
+TrainingData = Callable[[Any], Any]
+"""A task's data by the task's config: what systems that only count are made from again."""
+
+
+def columns_of(task_config: Any) -> Columns:
+    """Of the rows that a system for this task answers."""
+    return MODALITIES[task_config.asks].columns(task_config)
+
+
+@dataclass(frozen=True)
+class LoadedSystem:
+    """A system with its weights, ready to answer."""
+
+    asks: Asks
+    system: System
+    system_config: Any
+    task_config: Any
+    labels: tuple[str, ...]
+    """Names of the labels by number; empty for other systems."""
+    threshold: float | None = None
+    """Of the second of two labels; None gives the likelier one."""
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        device: str | None = None,
+        decoding: Mapping[str, Any] | None = None,
+        training: TrainingData | None = None,
+    ) -> "LoadedSystem":
+        """From the `model/` folder of a job. `decoding` has settings that replace those it was trained with.
+
+        Raises UserError when it is none, damaged, or cannot be used so; for a system that only counts, also where
+        there is no `training`.
+        """
+        saved = read_saved(folder)
+        try:
+            system_config = TypeAdapter(SystemConfig).validate_python(_with_decoding(saved.system, decoding))
+            task_config = TypeAdapter(TaskConfig).validate_python(saved.task)
+        except ValidationError as error:
+            raise UserError(
+                f"{folder}: its config is of another version of permcode: finetune again"
+            ) from error
+        on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        asks = system_config.asks
+        data = MODALITIES[asks].no_data(task_config, len(saved.labels))
+        if not saved.has_weights:
+            if training is None:
+                raise UserError(
+                    f"{folder}: the system {system_config.kind} only counts its training data and is not saved: use "
+                    "another"
+                )
+            data = training(task_config)
+        system = system_config.build(saved_base(folder, on), data, saved.seed)
+        if saved.has_weights:
+            module = module_of(system)
+            assert module is not None
+            load_weights(folder, module)
+        return cls(asks, system, system_config, task_config, tuple(saved.labels), saved.threshold)
+
+    def answer(
+        self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress = lambda _: None
+    ) -> list[Row]:
+        """One answer per row: {"prediction"}; for labels also {"probabilities"}, for tokens {"tokens", "ranks"}.
+
+        Rows have the columns of `columns_of`. Raises UserError for a row that lacks one.
+        """
+        self._check(rows)
+        if not rows:
+            return []
+        return MODALITIES[self.asks].answer(
+            self.system, self.task_config, rows, self.labels, self.threshold, on_progress
+        )
+
+    def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        columns = columns_of(self.task_config)
+        for number, row in enumerate(rows, start=1):
+            missing = [name for name in columns.needed if not isinstance(row.get(name), str)]
+            if missing:
+                also = f" and may have {', '.join(columns.optional)}" if columns.optional else ""
+                raise UserError(
+                    f"row {number} has no text in {missing[0]!r}: rows for the task {self.task_config.kind} have "
+                    f"{', '.join(columns.needed)}{also}"
+                )
+            broken = [name for name in (*columns.needed, *columns.optional) if not _is_text(row.get(name))]
+            if broken:
+                raise UserError(
+                    f"row {number} has half a character (a lone surrogate) in {broken[0]!r}: give whole ones"
+                )
+
+
+def _is_text(value: Any) -> bool:
+    """JSON may name halves of characters, which no encoding can write."""
+    return not isinstance(value, str) or not any("\ud800" <= one <= "\udfff" for one in value)
+
+
+def _with_decoding(system: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not changes:
+        return dict(system)
+    if "decoding" not in system:
+        raise UserError(
+            f"decoding.{next(iter(changes))}: the system {system['kind']} does not decode anything"
+        )
+    changed = {**system["decoding"], **changes}
+    try:
+        DecodingConfig.model_validate(changed)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, ("decoding", *found["loc"])))
+        raise UserError(f"{where}: {found['msg'].removeprefix('Value error, ')}") from None
+    return {**system, "decoding": changed}

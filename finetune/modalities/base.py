@@ -1,0 +1,114 @@
+"""What all modalities have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from finetune.metrics.measured import Measured
+from finetune.systems.base import OnProgress
+
+Row = dict[str, Any]
+"""One line of predictions.jsonl, or one answer."""
+WatchOf = Callable[[str, int], OnProgress]
+"""Takes what is evaluated ("after rename") and of how many items; returns what is called after every item."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a system made of the test split: metrics, the headline first, and a row for every item."""
+
+    measured: list[Measured]
+    rows: list[Row]
+    cut: dict[str, int]
+    """How many texts were longer than the system reads or writes, by what they were."""
+    threshold: float | None = None
+    """By which labels were given; see `labelling.given_labels`."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a row to be answered must have, and may have."""
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A change of the test code that does not change what it does."""
+
+    kind: str
+    """See `finetune.transforms.registry`."""
+    language: str
+    seed: int
+
+
+class Evaluation(ABC):
+    """A task with its data, ready to evaluate systems of its modality."""
+
+    num_test_items: int
+    """Of the test split."""
+    num_valid_items: int
+    """Of the validation split, that `validate` uses."""
+
+    @abstractmethod
+    def validate(self, system: Any) -> float:
+        """The headline metric on a part of the validation split."""
+
+    @abstractmethod
+    def test(self, system: Any, on_progress: OnProgress) -> Answers:
+        """Evaluate all of the test split."""
+
+    @abstractmethod
+    def before_and_after(
+        self, system: Any, change: Perturbation, threshold: float | None, watch: WatchOf
+    ) -> tuple[Measured, Measured] | None:
+        """The headline metric on the test items that `change` changes, before and after; None where it changes none.
+
+        Labels are given by `threshold`, as on the unchanged items.
+        """
+
+
+class Modality(ABC):
+    """How systems of one kind are evaluated and used."""
+
+    @abstractmethod
+    def evaluation(
+        self, task: Any, data: Any, valid_items: int, threshold: float | None = None
+    ) -> Evaluation:
+        """The evaluation of a task of this modality with its data.
+
+        `threshold` is a system's that was chosen before; None chooses one where the task asks for that.
+        """
+
+    @abstractmethod
+    def columns(self, task_config: Any) -> Columns:
+        """Of the rows that a system for this task answers."""
+
+    @abstractmethod
+    def no_data(self, task_config: Any, num_labels: int) -> Any:
+        """Splits without items, for systems whose weights are loaded afterwards."""
+
+    @abstractmethod
+    def answer(
+        self,
+        system: Any,
+        task_config: Any,
+        rows: Sequence[Mapping[str, Any]],
+        labels: Sequence[str],
+        threshold: float | None,
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """One answer per row; rows have the columns of `columns`."""
+
+
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many items, evenly over all: files are often sorted."""
+    if len(items) <= most:
+        return list(items)
+    return [items[number * len(items) // most] for number in range(most)]
+
+
+def no_progress(_: int) -> None:
+    """For evaluations during training, whose progress is not shown."""

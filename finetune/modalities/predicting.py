@@ -1,0 +1,124 @@
+"""Every token of a code from those before it: completion of tokens.
+
+Shapes: D documents, T their tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from finetune.examples import Code, PredictingData
+from finetune.metrics.measured import Measured
+from finetune.modalities.base import (
+    Answers,
+    Columns,
+    Evaluation,
+    Modality,
+    Perturbation,
+    Row,
+    WatchOf,
+    no_progress,
+    spread,
+)
+from finetune.systems.base import OnProgress, Predictor, cut_of
+from finetune.tasks.base import PredictingTask
+from finetune.transforms.registry import transform
+
+_UNREADABLE: Row = {"prediction": None, "tokens": [], "ranks": []}
+
+
+class PredictingEvaluation(Evaluation):
+    """Every token of an item is ranked among the choices."""
+
+    def __init__(self, task: PredictingTask, data: PredictingData, valid_items: int) -> None:
+        self.task, self.test_items = task, list(data.test)
+        self._valid = spread(data.valid, valid_items)
+        self.num_valid_items, self.num_test_items = len(self._valid), len(self.test_items)
+
+    def validate(self, system: Predictor) -> float:
+        """See `Evaluation`."""
+        return self.task.judge(self._valid, system.ranks(self._valid, no_progress))[0].value
+
+    def test(self, system: Predictor, on_progress: OnProgress) -> Answers:
+        """See `Evaluation`."""
+        rank_DT = system.ranks(self.test_items, on_progress)
+        rows = [_row(one, rank_T) for one, rank_T in zip(self.test_items, rank_DT, strict=True)]
+        return Answers(self.task.judge(self.test_items, rank_DT), rows, cut_of(system))
+
+    def before_and_after(
+        self, system: Predictor, change: Perturbation, threshold: float | None, watch: WatchOf
+    ) -> tuple[Measured, Measured] | None:
+        """See `Evaluation`. Parts of files hardly ever parse by themselves, and what does not parse is not changed."""
+        if not self.task.is_source:
+            return None
+        before, after = [], []
+        for one in self.test_items:
+            text = transform(change.kind, one.text, change.language, change.seed)
+            if text is not None and (changed := self.task.code(one.key, text)).lexemes:
+                before.append(one)
+                after.append(changed)
+        if not before:
+            return None
+
+        def measured(items: Sequence[Code], which: str) -> Measured:
+            on_progress = watch(f"{which} {change.kind}", len(items))
+            return self.task.judge(items, system.ranks(items, on_progress))[0]
+
+        return measured(before, "before"), measured(after, "after")
+
+
+class Predicting(Modality):
+    """See the module."""
+
+    def evaluation(
+        self, task: PredictingTask, data: PredictingData, valid_items: int, threshold: float | None = None
+    ) -> PredictingEvaluation:
+        """See `Modality`."""
+        return PredictingEvaluation(task, data, valid_items)
+
+    def columns(self, task_config: Any) -> Columns:
+        """A text."""
+        return Columns(("text",))
+
+    def no_data(self, task_config: Any, num_labels: int) -> PredictingData:
+        """See `Modality`."""
+        return PredictingData([], [], [])
+
+    def answer(
+        self,
+        system: Predictor,
+        task_config: Any,
+        rows: Sequence[Mapping[str, Any]],
+        labels: Sequence[str],
+        threshold: float | None,
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """The share of tokens that are the first choice, with the tokens and their ranks.
+
+        None for a text without a code token, or one that cannot be read as the task's language.
+        """
+        task: PredictingTask = task_config.build()
+        items = [task.code(str(number), str(row["text"])) for number, row in enumerate(rows)]
+        ranks = iter(system.ranks([item for item in items if item.lexemes], on_progress))
+        return [_answer(item, next(ranks)) if item.lexemes else dict(_UNREADABLE) for item in items]
+
+
+def _row(item: Code, rank_T: NDArray[np.float64]) -> Row:
+    """The text, its tokens and their ranks; null for a token that was no choice."""
+    return {
+        "key": item.key,
+        "source": item.text,
+        "tokens": [one.text for one in item.lexemes],
+        "ranks": [int(rank) if np.isfinite(rank) else None for rank in rank_T],
+    }
+
+
+def _answer(item: Code, rank_T: NDArray[np.float64]) -> Row:
+    row = _row(item, rank_T)
+    return {
+        "prediction": float((rank_T == 1).mean()),
+        "tokens": row["tokens"],
+        "ranks": row["ranks"],
+    }

@@ -1,0 +1,148 @@
+"""Candidates for queries: search and clone retrieval.
+
+Shapes: Q queries, C candidates.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cluster.memory import check_memory
+from cluster.storage import fingerprint
+from finetune.examples import Pool, RankingData
+from finetune.metrics.measured import Measured
+from finetune.metrics.ranking import relevant_ranks
+from finetune.modalities.base import (
+    Answers,
+    Columns,
+    Evaluation,
+    Modality,
+    Perturbation,
+    Row,
+    WatchOf,
+    no_progress,
+    spread,
+)
+from finetune.systems.base import OnProgress, Ranker, cut_of
+from finetune.tasks.base import RankingTask
+from finetune.transforms.registry import transform
+
+_BEST_KEPT = 20
+"""Candidates of a query that predictions name."""
+_MATRICES = 2
+"""Of scores that are held at once: a ranker's, and what it is made of."""
+_NO_POOL = Pool([], [], [], [])
+
+
+class RankingEvaluation(Evaluation):
+    """Every query ranks all candidates."""
+
+    def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
+        self.task, self.test_pool = task, data.test
+        self._valid = data.valid.of_queries(spread(range(len(data.valid.queries)), valid_items))
+        self.num_valid_items, self.num_test_items = len(self._valid.queries), len(data.test.queries)
+
+    def validate(self, system: Ranker) -> float:
+        """See `Evaluation`."""
+        return self.task.judge(self._valid, _scores(system, self._valid, no_progress))[0].value
+
+    def test(self, system: Ranker, on_progress: OnProgress) -> Answers:
+        """See `Evaluation`."""
+        pool = self.test_pool
+        score_QC = _scores(system, pool, on_progress)
+        return Answers(self.task.judge(pool, score_QC), list(_ranked_rows(pool, score_QC)), cut_of(system))
+
+    def before_and_after(
+        self, system: Ranker, change: Perturbation, threshold: float | None, watch: WatchOf
+    ) -> tuple[Measured, Measured] | None:
+        """See `Evaluation`: of the queries with a relevant candidate that is changed, before and after all are."""
+        pool = self.test_pool
+        changed_C = [transform(change.kind, code, change.language, change.seed) for code in pool.candidates]
+        touched = [
+            number
+            for number, relevant in enumerate(pool.relevant)
+            if any(changed_C[one] is not None for one in relevant)
+        ]
+        if not touched:
+            return None
+        after_C = [old if new is None else new for old, new in zip(pool.candidates, changed_C, strict=True)]
+
+        def measured(part: Pool, which: str) -> Measured:
+            on_progress = watch(f"{which} {change.kind}", len(part.queries))
+            return self.task.judge(part, _scores(system, part, on_progress))[0]
+
+        before = pool.of_queries(touched)
+        return measured(before, "before"), measured(replace(before, candidates=after_C), "after")
+
+
+class Ranking(Modality):
+    """See the module."""
+
+    def evaluation(
+        self, task: RankingTask, data: RankingData, valid_items: int, threshold: float | None = None
+    ) -> RankingEvaluation:
+        """See `Modality`."""
+        return RankingEvaluation(task, data, valid_items)
+
+    def columns(self, task_config: Any) -> Columns:
+        """A query and a candidate."""
+        return Columns(("query", "candidate"))
+
+    def no_data(self, task_config: Any, num_labels: int) -> RankingData:
+        """See `Modality`."""
+        return RankingData([], _NO_POOL, _NO_POOL)
+
+    def answer(
+        self,
+        system: Ranker,
+        task_config: Any,
+        rows: Sequence[Mapping[str, Any]],
+        labels: Sequence[str],
+        threshold: float | None,
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """The score of each query with its own candidate; every text is read once.
+
+        Raises UserError for more rows than memory holds.
+        """
+        queries = list(dict.fromkeys(str(row["query"]) for row in rows))
+        candidates = list(dict.fromkeys(str(row["candidate"]) for row in rows))
+        check_memory(
+            _MATRICES * 8 * len(queries) * len(candidates),
+            torch.device("cpu"),
+            f"comparing {len(queries):,} queries with {len(candidates):,} candidates",
+            "give fewer rows at a time",
+        )
+        score_QC = system.scores(queries, candidates, on_progress)
+        query_of = {text: number for number, text in enumerate(queries)}
+        candidate_of = {text: number for number, text in enumerate(candidates)}
+        return [
+            {"prediction": float(score_QC[query_of[str(row["query"])], candidate_of[str(row["candidate"])]])}
+            for row in rows
+        ]
+
+
+def _scores(system: Ranker, pool: Pool, on_progress: OnProgress) -> NDArray[np.float64]:
+    return system.scores(pool.queries, pool.candidates, on_progress)
+
+
+def _ranked_rows(pool: Pool, score_QC: NDArray[np.float64]) -> Iterator[Row]:
+    candidates = fingerprint(list(pool.candidates))
+    for number, (key, query) in enumerate(zip(pool.query_keys, pool.queries, strict=True)):
+        score_C = np.where(np.isnan(score_QC[number]), -np.inf, score_QC[number])
+        excluded = pool.excluded[number] if pool.excluded is not None else None
+        if excluded is not None:
+            score_C[excluded] = -np.inf
+        best = np.argsort(-score_C, kind="stable")[:_BEST_KEPT]
+        yield {
+            "key": key,
+            "query": query,
+            "best": [[int(one), round(float(score_C[one]), 6)] for one in best if np.isfinite(score_C[one])],
+            "relevant": list(pool.relevant[number]),
+            "ranks": relevant_ranks(pool, score_QC[number], number).tolist(),
+            "candidates": candidates,
+        }
