@@ -93,7 +93,7 @@ class DecodedText:
 def decode(data: bytes, path: str, policy: DecodingConfig) -> DecodedText | Rejection:
     """Return the text of a file's bytes, or a rejection by rule `binary` or `decodable`; never raises."""
     if data.isascii() and b"\0" not in data and not data.startswith(_MAGIC_STARTS):
-        # The case of most files, so that nothing is copied or examined twice.
+        # The fast path for most files: nothing is copied or examined twice.
         return _finish(data, ())
     for mark, encoding in _MARKS:
         if data.startswith(mark):

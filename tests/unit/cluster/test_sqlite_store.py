@@ -82,7 +82,7 @@ def test_a_store_is_complete_after_repeated_kills_during_its_creation(
     assert exit_code(processes, path, "store.renamed:1") == -signal.SIGKILL
     assert exit_code(processes, path, "") == 0
     assert schema(path) == schema(tmp_path / "complete/mlflow.db")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow.db", "complete"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["complete", "mlflow.db"]
 
 
 def test_migrating_a_store_of_an_older_mlflow_is_atomic_and_keeps_its_runs(
