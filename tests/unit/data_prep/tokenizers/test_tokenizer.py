@@ -151,7 +151,7 @@ def test_a_tokenizer_with_other_special_tokens_is_an_error(code: list[bytes], tm
     path = tmp_path / "tokenizer.json"
     content = train_tokenizer(code, TokenizerConfig(vocab_size=500))
     path.write_bytes(content.replace(b'"<eod>"', b'"<end>"'))
-    with pytest.raises(UserError, match="other special tokens"):
+    with pytest.raises(UserError, match="its special tokens differ"):
         CodeTokenizer.load(path)
 
 
