@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.journal import JournalRecord, JournalTail
-from pretrain.journal.events import Ended, event_of
+from pretrain.journal.events import Ended, Start
 from pretrain.journal.replay import Replay
 
 _BATCH_METRICS = 1000
@@ -44,7 +44,6 @@ class SettledPoints:
     def take(self, records: Iterable[JournalRecord]) -> None:
         """Read the next records."""
         for record in records:
-            start = self._replay.newest_start
             change = self._replay.take(record)
             if change.void:
                 first_void = min(made.step for made in change.void)
@@ -54,10 +53,8 @@ class SettledPoints:
                     Point(change.made.step, name, value, record.time_s)
                     for name, value in change.added.items()
                 ]
-            if self._replay.newest_start is not start:
-                self._has_ended = False  # a finished run may be extended
-            elif isinstance(event_of(record), Ended):
-                self._has_ended = True
+            if isinstance(change.event, Start | Ended):
+                self._has_ended = isinstance(change.event, Ended)  # a finished run may be extended
 
     def settled(self) -> list[Point]:
         """The points that became settled since the last call, by time of recording."""

@@ -25,7 +25,7 @@ from pretrain.journal.events import (
     Stragglers,
     event_of,
 )
-from pretrain.journal.replay import Replay, replayed
+from pretrain.journal.replay import Replay
 from pretrain.run import RESULT_NAME
 
 LOCK_NAME = ".writer.lock"
@@ -125,12 +125,12 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     records = read_journal(folder / JOURNAL_NAME)
     beat_s = last_beat_s(folder / HEARTBEAT_NAME)
     events = [(record, event) for record in records if (event := event_of(record)) is not None]
-    replay = replayed(records)
     made = _steps_of_newest_attempt(records)
     start, attempt = _last(events, Start) or Start(), _last(events, Attempt) or Attempt()
     state, since_s = _state(folder, events, beat_s, now_s)
     is_live = state in ("starting", "running")
     figures = figures_of(records, beat_s, now_s)
+    replay = figures.replay
     steps = figures.steps
     step = replay.position
     num_steps = start.num_steps

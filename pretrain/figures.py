@@ -13,7 +13,7 @@ from cluster.reporter import count_text, duration_text
 from pretrain.goodput.accounts import LABELS, Goodput
 from pretrain.goodput.ledger import goodput
 from pretrain.journal.events import Start, event_of
-from pretrain.journal.replay import counting_steps
+from pretrain.journal.replay import Replay, replayed
 
 FINAL_VALIDATION = "final validation"
 VALIDATION_IN_TRAINING = "validation in training"
@@ -48,6 +48,7 @@ class Validation:
 class PretrainFigures:
     """Of a journal, whether the run has ended or not; None is what it does not tell yet."""
 
+    replay: Replay
     steps: dict[int, dict[str, float]]
     """The metrics that count, by step."""
     num_steps: int
@@ -83,7 +84,8 @@ class PretrainFigures:
 
 def figures_of(records: Sequence[JournalRecord], last_beat_s: float | None, now_s: float) -> PretrainFigures:
     """From a journal; the times are `goodput`'s."""
-    steps = counting_steps(records)
+    replay = replayed(records)
+    steps = replay.metrics()
     num_steps = max(steps, default=0)
     account = goodput(records, last_beat_s, now_s)
     tokens_per_step = _tokens_per_step(records)
@@ -91,6 +93,7 @@ def figures_of(records: Sequence[JournalRecord], last_beat_s: float | None, now_
     speeds = [metrics["tokens_per_s"] for metrics in steps.values() if "tokens_per_s" in metrics]
     validations = _validations(records, steps)
     return PretrainFigures(
+        replay=replay,
         steps=steps,
         num_steps=num_steps,
         tokens_per_step=tokens_per_step,

@@ -66,7 +66,7 @@ _MAX_COUNTED_TOKENS = 1 << 26
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a worker keeps from its start to its end, however often the run goes back behind a loss spike."""
+    """What a worker keeps from its start to its end, however often the run rewinds."""
 
     run: Run
     device: torch.device
@@ -277,7 +277,7 @@ class Pretrainer(Trainer):
         )
 
     def inspect(self, result: StepResult) -> bool:
-        """Compare the workers' times now and then; look for a loss spike, and go back behind it where asked to."""
+        """Compare the workers' times when that is due; look for a loss spike, and rewind if the config asks for it."""
         self._compare_own_times(result)
         spikes = self._context.run.config.health.spikes
         spike = self._spikes.see(result.step, result.loss) if result.applied else None
@@ -396,7 +396,7 @@ class Pretrainer(Trainer):
         return agreed_in_parts(count_and_write, tick)
 
     def close(self) -> None:
-        """Read ahead no more, and let go of the engine."""
+        """Stop reading ahead, and release the engine."""
         self._feed.close()
         super().close()
 

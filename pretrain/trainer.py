@@ -107,7 +107,9 @@ class Outcome(Enum):
 
     FINISHED = "all steps are done, and the last one is in a checkpoint"
     STOPPED = "somebody asked for it; the last step is in a checkpoint"
-    REWOUND = "the trainer has gone back behind a loss spike: build another, which resumes from there"
+    REWOUND = (
+        "it went back to a checkpoint before a loss spike: build another trainer, which resumes from there"
+    )
 
 
 @dataclass(frozen=True)
@@ -181,15 +183,15 @@ class Trainer(ABC):
         return {}
 
     def end_step(self, result: StepResult) -> None:
-        """Take over what the step left; called when `state` stands behind it."""
+        """Update what is carried to the next step; called after `state` has advanced."""
         return
 
     def inspect(self, result: StepResult) -> bool:
-        """Look at a step that is in the journal; whether the training went back to an older checkpoint. Collective."""
+        """Check a recorded step; return whether the training went back to an older checkpoint. Collective."""
         return False
 
     def close(self) -> None:
-        """Let go of what the trainer holds; another one can be built then."""
+        """Release the engine; another trainer can be built afterwards."""
         self.engine.close()
 
     def train(self) -> Outcome:

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from cluster.errors import UserError
 from finetune.decoding.config import DecodingConfig
 from finetune.experiment.choices import MODALITIES, SystemConfig, TaskConfig
-from finetune.modalities.base import Columns, Row
-from finetune.systems.base import Asks, OnProgress, System
+from finetune.modalities.base import Columns, Row, TrainedSystem
+from finetune.systems.base import Asks, OnProgress
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 
 TrainingData = Callable[[Any], Any]
@@ -24,18 +24,12 @@ def columns_of(task_config: Any) -> Columns:
     return MODALITIES[task_config.asks].columns(task_config)
 
 
-@dataclass(frozen=True)
-class LoadedSystem:
-    """A system with its weights, ready to answer."""
+@dataclass(frozen=True, kw_only=True)
+class LoadedSystem(TrainedSystem):
+    """One that was saved, ready to answer."""
 
     asks: Asks
-    system: System
     system_config: Any
-    task_config: Any
-    labels: tuple[str, ...]
-    """Names of the labels by number; empty for other systems."""
-    threshold: float | None = None
-    """Of the second of two labels; None gives the likelier one."""
 
     @classmethod
     def load(
@@ -73,7 +67,14 @@ class LoadedSystem:
             module = module_of(system)
             assert module is not None
             load_weights(folder, module)
-        return cls(asks, system, system_config, task_config, tuple(saved.labels), saved.threshold)
+        return cls(
+            asks=asks,
+            system=system,
+            system_config=system_config,
+            task_config=task_config,
+            labels=tuple(saved.labels),
+            threshold=saved.threshold,
+        )
 
     def answer(
         self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress = lambda _: None
@@ -85,9 +86,7 @@ class LoadedSystem:
         self._check(rows)
         if not rows:
             return []
-        return MODALITIES[self.asks].answer(
-            self.system, self.task_config, rows, self.labels, self.threshold, on_progress
-        )
+        return MODALITIES[self.asks].answer(self, rows, on_progress)
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
         columns = columns_of(self.task_config)

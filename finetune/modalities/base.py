@@ -35,6 +35,18 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class TrainedSystem:
+    """A system with its weights, and what its answers depend on beside them."""
+
+    system: Any
+    task_config: Any
+    labels: tuple[str, ...] = ()
+    """Names of the labels by number; empty for other systems."""
+    threshold: float | None = None
+    """Of the second of two labels; None gives the likelier one."""
+
+
+@dataclass(frozen=True)
 class Perturbation:
     """A change of the test code that does not change what it does."""
 
@@ -92,13 +104,7 @@ class Modality(ABC):
 
     @abstractmethod
     def answer(
-        self,
-        system: Any,
-        task_config: Any,
-        rows: Sequence[Mapping[str, Any]],
-        labels: Sequence[str],
-        threshold: float | None,
-        on_progress: OnProgress,
+        self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
         """One answer per row; rows have the columns of `columns`."""
 

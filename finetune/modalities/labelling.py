@@ -19,6 +19,7 @@ from finetune.modalities.base import (
     Modality,
     Perturbation,
     Row,
+    TrainedSystem,
     WatchOf,
     no_progress,
     spread,
@@ -108,24 +109,19 @@ class Labelling(Modality):
         return LabellingData([], [], [], {}, task_config.build().num_texts, num_labels)
 
     def answer(
-        self,
-        system: Labeller,
-        task_config: Any,
-        rows: Sequence[Mapping[str, Any]],
-        labels: Sequence[str],
-        threshold: float | None,
-        on_progress: OnProgress,
+        self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
         """The name of each row's label, and the probabilities of all."""
-        names = self.columns(task_config).needed
+        system: Labeller = trained.system
+        names = self.columns(trained.task_config).needed
         texts = [tuple(str(row[name]) for name in names) for row in rows]
         found_NC = system.probabilities(texts, on_progress)
         return [
             {
-                "prediction": labels[given],
-                "probabilities": dict(zip(labels, map(float, found_C), strict=True)),
+                "prediction": trained.labels[given],
+                "probabilities": dict(zip(trained.labels, map(float, found_C), strict=True)),
             }
-            for given, found_C in zip(given_labels(found_NC, threshold), found_NC, strict=True)
+            for given, found_C in zip(given_labels(found_NC, trained.threshold), found_NC, strict=True)
         ]
 
 

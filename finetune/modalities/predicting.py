@@ -18,6 +18,7 @@ from finetune.modalities.base import (
     Modality,
     Perturbation,
     Row,
+    TrainedSystem,
     WatchOf,
     no_progress,
     spread,
@@ -87,19 +88,14 @@ class Predicting(Modality):
         return PredictingData([], [], [])
 
     def answer(
-        self,
-        system: Predictor,
-        task_config: Any,
-        rows: Sequence[Mapping[str, Any]],
-        labels: Sequence[str],
-        threshold: float | None,
-        on_progress: OnProgress,
+        self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
         """The share of tokens that are the first choice, with the tokens and their ranks.
 
         None for a text without a code token, or one that cannot be read as the task's language.
         """
-        task: PredictingTask = task_config.build()
+        system: Predictor = trained.system
+        task: PredictingTask = trained.task_config.build()
         items = [task.code(str(number), str(row["text"])) for number, row in enumerate(rows)]
         ranks = iter(system.ranks([item for item in items if item.lexemes], on_progress))
         return [_answer(item, next(ranks)) if item.lexemes else dict(_UNREADABLE) for item in items]

@@ -23,6 +23,7 @@ from finetune.modalities.base import (
     Modality,
     Perturbation,
     Row,
+    TrainedSystem,
     WatchOf,
     no_progress,
     spread,
@@ -97,18 +98,13 @@ class Ranking(Modality):
         return RankingData([], _NO_POOL, _NO_POOL)
 
     def answer(
-        self,
-        system: Ranker,
-        task_config: Any,
-        rows: Sequence[Mapping[str, Any]],
-        labels: Sequence[str],
-        threshold: float | None,
-        on_progress: OnProgress,
+        self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
         """The score of each query with its own candidate; every text is read once.
 
         Raises UserError for more rows than memory holds.
         """
+        system: Ranker = trained.system
         queries = list(dict.fromkeys(str(row["query"]) for row in rows))
         candidates = list(dict.fromkeys(str(row["candidate"]) for row in rows))
         check_memory(

@@ -12,6 +12,7 @@ from finetune.modalities.base import (
     Modality,
     Perturbation,
     Row,
+    TrainedSystem,
     WatchOf,
     no_progress,
     spread,
@@ -78,16 +79,11 @@ class Writing(Modality):
         return WritingData([], [], [])
 
     def answer(
-        self,
-        system: Writer,
-        task_config: Any,
-        rows: Sequence[Mapping[str, Any]],
-        labels: Sequence[str],
-        threshold: float | None,
-        on_progress: OnProgress,
+        self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
         """The text written for each."""
-        has_suffix = "suffix" in self.columns(task_config).optional
+        system: Writer = trained.system
+        has_suffix = "suffix" in self.columns(trained.task_config).optional
         given = [(str(row["text"]), _text(row, "suffix") if has_suffix else None) for row in rows]
         return [{"prediction": text} for text in system.write(given, on_progress)]
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from cluster.heartbeat import STALE_S
 from cluster.journal import JournalRecord
 from pretrain.goodput.accounts import Goodput, Parts, sum_of
-from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped, event_of
+from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped
 from pretrain.journal.replay import Change, Replay
 
 Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
@@ -64,7 +64,7 @@ class _Ledger:
         if change.made is not None:
             self._take_step(change, self._time_of(record), record.facts)
             return
-        match event_of(record):
+        match change.event:
             case Attempt() as attempt:
                 self._begin(self._time_of(record), attempt)
             case Start() as start if not isinstance(start, StartAfterRewind):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.journal import JournalRecord
-from pretrain.journal.events import Accepted, Attempt, CheckpointWritten, Rewound, Start, event_of
+from pretrain.journal.events import Accepted, Attempt, CheckpointWritten, Event, Rewound, Start, event_of
 
 
 @dataclass
@@ -49,6 +49,8 @@ class MadeStep:
 class Change:
     """What one record changed."""
 
+    event: Event | None = None
+    """The event it is a record of, see `event_of`."""
     made: MadeStep | None = None
     """The step it is a record of, if it is of one."""
     added: dict[str, float] = field(default_factory=dict)
@@ -83,22 +85,23 @@ class Replay:
         """The step from which the newest accepted settings hold."""
 
     def take(self, record: JournalRecord) -> Change:
-        """Go on with the next record."""
+        """Read the next record."""
         if record.kind == "step":
             return self._take_step(record, record.step) if record.step is not None else Change()
-        match event_of(record):
+        event = event_of(record)
+        match event:
             case Attempt():
                 self.num_attempts += 1
                 self._is_changed = False
             case Accepted():
                 self._is_changed = True
-            case Start() as start:
-                return self._start(start)
-            case Rewound() as rewound:
-                return self._go_back(rewound.to_step, is_void=True)
-            case CheckpointWritten() as written:
-                self.checkpoints[written.step] = record
-        return Change()
+            case Start():
+                return self._start(event)
+            case Rewound():
+                return self._go_back(event, event.to_step, is_void=True)
+            case CheckpointWritten():
+                self.checkpoints[event.step] = record
+        return Change(event)
 
     @property
     def last_step(self) -> int:
@@ -108,6 +111,10 @@ class Replay:
     def line(self) -> dict[int, MadeStep]:
         """The steps up to `position`, in order: what the weights of the newest attempt have learnt."""
         return {step: self.steps[step] for step in sorted(self.steps) if step <= self.position}
+
+    def metrics(self) -> dict[int, dict[str, float]]:
+        """Of all steps that count and have some, steps in order."""
+        return {step: self.steps[step].metrics for step in sorted(self.steps) if self.steps[step].metrics}
 
     def _take_step(self, record: JournalRecord, step: int) -> Change:
         if step != self.position:
@@ -119,7 +126,7 @@ class Replay:
         }
         made.metrics |= added
         self._last_steps |= dict.fromkeys(added, step)
-        return Change(made, added, self._is_repeated)
+        return Change(made=made, added=added, is_repeated=self._is_repeated)
 
     def _start(self, start: Start) -> Change:
         has_other_corpus = self.newest_start is not None and start.corpus != self.newest_start.corpus
@@ -129,17 +136,17 @@ class Replay:
         if is_void:
             self._changed_at_step = start.step
         self._is_changed = False
-        return self._go_back(start.step, is_void)
+        return self._go_back(start, start.step, is_void)
 
-    def _go_back(self, to_step: int, is_void: bool) -> Change:
+    def _go_back(self, event: Event, to_step: int, is_void: bool) -> Change:
         num_left_behind = max(0, self.position - to_step)
         self.position, self._is_repeated = to_step, True
         self.checkpoints = {step: one for step, one in self.checkpoints.items() if step <= to_step}
         if not is_void:
-            return Change(num_left_behind=num_left_behind)
+            return Change(event, num_left_behind=num_left_behind)
         void = tuple(self.steps.pop(step) for step in sorted(self.steps) if step > to_step)
         self._last_steps = {name: min(step, to_step) for name, step in self._last_steps.items()}
-        return Change(void=void, num_left_behind=num_left_behind)
+        return Change(event, void=void, num_left_behind=num_left_behind)
 
 
 def replayed(records: Iterable[JournalRecord]) -> Replay:
@@ -152,5 +159,4 @@ def replayed(records: Iterable[JournalRecord]) -> Replay:
 
 def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, float]]:
     """The metrics that count by step, steps in order, as far as the records go."""
-    steps = replayed(records).steps
-    return {step: steps[step].metrics for step in sorted(steps) if steps[step].metrics}
+    return replayed(records).metrics()
