@@ -3,8 +3,8 @@
 A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
 AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
 commits or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step is made after every step of the loop,
-in the same process; the ratio is the median of these pairs. What a commit stalls is told by itself, as is the time from
-the call of `train` to the first step when resuming.
+in the same process; the ratio is the median of these pairs. The stall of a checkpoint is printed on its own, and so is
+the time from the call of `train` to the first step when resuming.
 """
 
 import argparse

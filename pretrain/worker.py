@@ -37,7 +37,7 @@ def work(settings: dict[str, Any]) -> None:
 def train(run: Run, device: torch.device) -> None:
     """Train to the last step and leave `model/` and `result.json`; the process group must stand.
 
-    Returns early, with a checkpoint of the step it has come to, when it was asked to stop. Raises UserError as
+    Returns early, with a checkpoint of the last step, when it was asked to stop. Raises UserError as
     `Pretrainer` does.
     """
     _set_threads(run.config)

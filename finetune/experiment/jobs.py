@@ -69,7 +69,7 @@ class Workplace:
     data: Any
     evaluation: Evaluation
     overlapping: frozenset[int] = frozenset()
-    """The test items that stand in what the base was pretrained on: the headline is also told without them."""
+    """The test items that stand in what the base was pretrained on: the headline is also reported without them."""
 
     @classmethod
     def open(
@@ -118,7 +118,7 @@ class Workplace:
 def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
     """Train and judge; False when it was stopped. Collective; the first worker writes.
 
-    What was begun is gone on with, bit for bit. Raises UserError for settings or data that cannot be used.
+    Unfinished work is resumed, bit for bit. Raises UserError for settings or data that cannot be used.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     trained = None
@@ -155,7 +155,7 @@ def _trained(job: Job, place: Workplace, stop: StopRequest) -> Trained:
 
 
 def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopRequest) -> FitEnd:
-    """One training, from fresh or pretrained weights; what `folder` holds of it is gone on with."""
+    """One training, from fresh or pretrained weights; what `folder` has of it is resumed."""
     system, config = place.build(job), place.config.training_of_system(job.system).with_rate(rate)
     assert system.learner is not None
     with _journal(folder) as journal:
@@ -165,7 +165,7 @@ def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopReques
 
 
 def _with_best_weights(job: Job, place: Workplace) -> System:
-    """Built anew, because training leaves weights in its own precision."""
+    """Built again, because training leaves weights in its own precision."""
     system = place.build(job)
     assert system.learner is not None
     load_best(job.folder, system.learner.module)

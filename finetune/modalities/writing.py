@@ -71,7 +71,7 @@ class Writing(Modality):
         return WritingEvaluation(task, data, valid_items)
 
     def columns(self, task_config: Any) -> Columns:
-        """A text; for infilling also what stands behind the hole."""
+        """A text; for infilling also the text after the hole."""
         return Columns(("text",), ("suffix",) if task_config.kind == "infilling" else ())
 
     def no_data(self, task_config: Any, num_labels: int) -> WritingData:

@@ -2,7 +2,7 @@
 or is slow, an end that takes long.
 
 The loss that `pretrain.pretrainer` calls is wrapped (a slow worker's layers are), so everything around it is the real
-thing. Which data steps it happens at is told by the loop's own `cursor`, kept by wrapping the feed.
+thing. Which data steps it happens at follows from the loop's own `cursor`, kept by wrapping the feed.
 """
 
 import time

@@ -56,8 +56,8 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
     def build(self, base: Base, data: LabellingData, seed: int) -> "ClassifierLabeller":
         """As many labels as the data has, two at least; without training items its learner is None.
 
-        Raises UserError when the model cannot place texts as long as the self asks for, or nothing tells how many texts
-        an item has.
+        Raises UserError when the model cannot place texts as long as the config asks for, or the number of texts of an
+        item is not known.
         """
         num_texts, num_labels = data.shape()
         if not num_texts:

@@ -48,8 +48,8 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
     def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
         """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
 
-        Raises UserError when the model cannot place texts as long as the self asks for, or when only the head shall be
-        trained and the pooling has no parameters.
+        Raises UserError when the model cannot place texts as long as the config asks for, or when only the head is to
+        be trained and the pooling has no parameters.
         """
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
