@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from data_prep.documents import SPECIAL_TOKENS
-from pipeline.recipe import load_run_config
+from pipeline.folder.recipe import load_run_config
 from pretrain.config import PretrainConfig
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer

@@ -7,7 +7,7 @@ Nothing is measured here. The assumptions (share of peak, network) are arguments
 
 import argparse
 
-from pipeline.recipe import load_run_config, run_recipe_names
+from pipeline.folder.recipe import load_run_config, run_recipe_names
 from pretrain.plan.hardware import find_gpu
 from pretrain.plan.parameters import count_parameters
 from pretrain.plan.scaling import Network, ScaledStep, scaled_step

@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 
 from cluster.journal import read_journal
 from cluster.process_group import configure_environment, join_process_group
-from pipeline.recipe import load_run_config
+from pipeline.folder.recipe import load_run_config
 from pretrain.config import PretrainConfig
 from pretrain.run import Run
 

@@ -32,6 +32,7 @@ from pretrain.data.lanes import LaneReader
 from pretrain.engine.training_engine import TrainingEngine
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.figures import VALIDATION_BYTES_FACT
+from pretrain.files import PretrainFiles
 from pretrain.health.divergence import (
     losses_text,
     rising_from,
@@ -381,7 +382,9 @@ class Pretrainer(Trainer):
             baselines = evaluator.baselines(self._reader, counted_steps, part_done)
             tokenizer = run.prep_folder / "tokenizer.json"
             module = self.engine.module
-            save_model(module, run.folder / "model", tokenizer, masters, run.config.segment_tokens)
+            save_model(
+                module, run.folder / PretrainFiles.MODEL, tokenizer, masters, run.config.segment_tokens
+            )
             part_done()
             return {
                 "num_parameters": sum(master.numel() for master in masters.values()),

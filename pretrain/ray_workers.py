@@ -15,12 +15,12 @@ from cluster.process_group import choose_backend, configure_environment, join_pr
 from cluster.reporter import Reporter
 from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME
+from pretrain.files import PretrainFiles
 from pretrain.health.stop import STOP_NAME, until_done_or_stopped
 from pretrain.health.watchdog import HANG_NAME
 from pretrain.run import RESULT_NAME
 
-ERROR_NAME = "error.json"
-"""A user's error in a worker, for the process that started it."""
+ERROR_NAME = PretrainFiles.ERROR
 _MAX_START_FAILURES = 3
 _MAX_SHOWN_CHARS = 200
 """Of what Ray says: where memory ran out, it lists every process."""

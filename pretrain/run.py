@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.journal import JOURNAL_NAME
 from cluster.storage import sha256_file
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.config import PretrainConfig
 from pretrain.data.corpora import WeightedCorpus, corpora_fingerprint
+from pretrain.files import PretrainFiles
 
-RESULT_NAME = "result.json"
-PREP_NAME = "prep.json"
-"""Names the prepared corpus: beside the run's folder may lie several."""
+RESULT_NAME = PretrainFiles.RESULT
+PREP_NAME = PretrainFiles.PREP
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,12 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         """Folder of the commits."""
-        return self.folder / "checkpoints"
+        return self.folder / PretrainFiles.CHECKPOINTS
 
     @property
     def journal(self) -> Path:
         """What happened, step by step."""
-        return self.folder / JOURNAL_NAME
+        return self.folder / PretrainFiles.JOURNAL
 
     def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
         """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""

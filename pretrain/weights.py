@@ -15,11 +15,12 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_bytes, sha256_file, write_bytes, write_document
+from pretrain.files import PretrainFiles
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
 _FORMAT = 2
-CONFIG_NAME = "config.json"
+CONFIG_NAME = PretrainFiles.MODEL_CONFIG
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
 _DEFAULT_SEGMENT_TOKENS = 512

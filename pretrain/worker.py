@@ -12,6 +12,7 @@ from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from cluster.system_metrics import sample_system
 from pretrain.config import PretrainConfig
+from pretrain.files import PretrainFiles
 from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
@@ -74,7 +75,9 @@ def _opened(run: Run, device: torch.device) -> Iterator[RunContext]:
         )
         recorder = Recorder(None)
         if rank == 0:
-            stack.enter_context(exclusive_lock(run.folder / ".writer.lock", wait_s=_WAIT_FOR_OLD_WRITER_S))
+            stack.enter_context(
+                exclusive_lock(run.folder / PretrainFiles.WRITER_LOCK, wait_s=_WAIT_FOR_OLD_WRITER_S)
+            )
             journal = Journal(run.journal)
             stack.enter_context(recorded_attempt(journal, run.folder))
             recorder = Recorder(journal)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from cluster.heartbeat import Heartbeat, process_started_s
 from cluster.journal import Journal
+from pretrain.files import PretrainFiles
 from pretrain.journal.events import Attempt
 
-HEARTBEAT_NAME = "heartbeat"
+HEARTBEAT_NAME = PretrainFiles.HEARTBEAT
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import Any
 
 from cluster.reporter import Reporter
 from cluster.watch import is_block_lost
+from pretrain.files import PretrainFiles
 
-STOP_NAME = "stop"
+STOP_NAME = PretrainFiles.STOP
 _WAIT_S = 0.5
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.storage import read_document, read_json, write_document
+from pretrain.files import PretrainFiles
 
-HANG_NAME = "hang.json"
+HANG_NAME = PretrainFiles.HANG
 EXIT_HANGING = 75
 """EX_TEMPFAIL: the same command may well go on."""
 

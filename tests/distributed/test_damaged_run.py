@@ -11,14 +11,14 @@ import pytest
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
 from cluster.storage import write_document
-from pipeline.audit_view import audited
-from pipeline.config import RunConfig
-from pipeline.prep_folder import find_prep_folder
-from pipeline.recipe import load_run_config
-from pipeline.run_folder import check_owner, working_folder
-from pipeline.stage_record import StageRecord, hash_outputs, read_record, verify_outputs, write_record
-from pipeline.status_facts import read_facts
-from pipeline.status_folder import find_status_folder, read_shape
+from pipeline.commands.audit import audited
+from pipeline.folder.config import RunConfig
+from pipeline.folder.prep_folder import find_prep_folder
+from pipeline.folder.pretrain_folder import find_status_folder, read_shape
+from pipeline.folder.recipe import load_run_config
+from pipeline.folder.run_folder import check_owner, working_folder
+from pipeline.folder.stage_record import StageRecord, hash_outputs, read_record, verify_outputs, write_record
+from pipeline.folder.status_facts import read_facts
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.finding import best, newest_valid
 from pretrain.inference.folders import checked_model

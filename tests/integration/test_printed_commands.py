@@ -19,7 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.recipe import load_experiment_config, load_run_config, recipe_names
+from pipeline.folder.recipe import load_experiment_config, load_run_config, recipe_names
 from tests.integration.printed_commands import PAGES, ROOT, Printed, printed_commands
 from tests.integration.printed_world import make_runs, make_world, permcode, with_small_recipes
 

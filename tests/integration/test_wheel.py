@@ -77,7 +77,7 @@ def test_recipes_and_template_are_found_from_the_wheel(installed: Path, tmp_path
     program = (
         "import pipeline\n"
         "from importlib.resources import files\n"
-        "from pipeline.recipe import load_run_config, run_recipe_names\n"
+        "from pipeline.folder.recipe import load_run_config, run_recipe_names\n"
         "print(pipeline.__file__)\n"
         "print([load_run_config(name).seed for name in run_recipe_names()])\n"
         "print(len((files('pipeline') / 'templates' / 'report.html.j2').read_text()) > 1000)\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.mlflow_tracking import Tracking
+from pipeline.mlflow.tracking import Tracking
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ORDER = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
+PIPELINE_ORDER = ("folder", "report", "mlflow", "run", "commands")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -29,6 +30,27 @@ def test_package_imports_only_those_to_its_left(package: str) -> None:
         str(file.relative_to(ROOT)): found
         for file in files
         if (found := imported_packages(file.read_text(encoding="utf-8")) & forbidden)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("folder", PIPELINE_ORDER)
+def test_a_folder_of_pipeline_imports_only_those_to_its_left(folder: str) -> None:
+    forbidden = tuple(
+        f"pipeline.{later}" for later in (*PIPELINE_ORDER[PIPELINE_ORDER.index(folder) + 1 :], "cli")
+    )
+    files = sorted((ROOT / "pipeline" / folder).rglob("*.py"))
+    assert files
+    wrong = {
+        str(file.relative_to(ROOT)): found
+        for file in files
+        if (
+            found := [
+                node.module
+                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(forbidden)
+            ]
+        )
     }
     assert wrong == {}
 

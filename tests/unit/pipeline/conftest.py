@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import run as run_module
+from pipeline.run import run as run_module
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 from tests.unit.pipeline.toy_run import ToyRun
 

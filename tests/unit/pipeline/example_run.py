@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.journal import Journal
-from pipeline.stage_record import StageRecord
+from pipeline.folder.stage_record import StageRecord
 
 RULES = {
     "file_size": 412,

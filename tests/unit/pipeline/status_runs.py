@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pipeline.recipe import load_run_config
-from pipeline.run_folder import config_text
+from pipeline.folder.recipe import load_run_config
+from pipeline.folder.run_folder import config_text
 
 NOW_S = 2_000_000_000.0
 STEPS_PER_COMMIT = 5

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipeline import run as run_module
 from pipeline.cli import app
+from pipeline.run import run as run_module
 
 HEAVY = ("torch", "ray", "mlflow", "deepspeed", "sklearn", "matplotlib", "pandas", "pyarrow")
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.graph import Stage, StageContext, Step, plan
-from pipeline.stage_record import StageRecord, hash_outputs, write_record
+from pipeline.folder.graph import Stage, StageContext, Step, plan
+from pipeline.folder.stage_record import StageRecord, hash_outputs, write_record
 
 
 class ToyGraph:

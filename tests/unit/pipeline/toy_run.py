@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster.journal import Journal
-from pipeline.config import RunConfig
-from pipeline.graph import Stage, StageContext
-from pipeline.mlflow_store import store_uri
-from pipeline.recipe import load_run_config
-from pipeline.run import run_pipeline
+from pipeline.folder.config import RunConfig
+from pipeline.folder.graph import Stage, StageContext
+from pipeline.folder.recipe import load_run_config
+from pipeline.mlflow.store import store_uri
+from pipeline.run.run import run_pipeline
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 

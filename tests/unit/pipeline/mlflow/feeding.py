@@ -4,8 +4,8 @@ import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from pipeline import mlflow_feed
-from pipeline.mlflow_tracking import Tracking
+from pipeline.mlflow import feed as mlflow_feed
+from pipeline.mlflow.tracking import Tracking
 
 
 def feed_on(store: str, run_id: str, journal: str, ready: Connection) -> None:

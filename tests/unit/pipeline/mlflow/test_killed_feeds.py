@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import Journal
-from pipeline.mlflow_tracking import Tracking
+from pipeline.mlflow.tracking import Tracking
 from tests.unit.pipeline.mlflow.feeding import feed_on
 
 _PATIENCE_STEPS = 3

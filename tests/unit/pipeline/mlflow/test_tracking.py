@@ -5,7 +5,7 @@ import pytest
 
 from cluster.errors import UserError
 from cluster.journal import Journal
-from pipeline.mlflow_tracking import Tracking, flat_params
+from pipeline.mlflow.tracking import Tracking, flat_params
 
 
 @pytest.fixture(scope="module")

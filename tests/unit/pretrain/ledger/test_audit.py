@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.journal import JournalRecord
 from data_prep.prepared import open_prepared
-from pipeline.audit_view import audit_lines
+from pipeline.commands.audit import audit_lines
 from pretrain.data.lanes import LaneReader
 from pretrain.health.rewinds import Rewind, Rewinds
 from pretrain.journal.replay import MadeStep

@@ -1,0 +1,156 @@
+"""`permcode audit`: which tokens the steps of a run consumed, and whether each was consumed once."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.errors import UserError
+from cluster.journal import read_journal
+from cluster.reporter import Reporter
+from data_prep.prepared import open_prepared
+from pipeline.commands.exit_codes import exit_codes
+from pipeline.folder.accepting import config_of
+from pipeline.folder.layout import RunFiles, StageFiles
+from pipeline.folder.prep_folder import find_prep_folder
+from pipeline.folder.pretrain_folder import find_status_folder
+from pipeline.folder.run_folder import read_config
+from pipeline.folder.sections import RunSections
+from pipeline.folder.stage_record import read_record, verify_output
+from pretrain.checkpoint.compatibility import Rule, RunIdentity, differences
+from pretrain.checkpoint.listing import step_folders
+from pretrain.data.corpora import corpora_fingerprint, open_corpora
+from pretrain.data.lanes import LaneReader
+from pretrain.files import PretrainFiles
+from pretrain.journal.events import Start, event_of
+from pretrain.ledger.audit import Audit, check_digests, missing_steps
+from pretrain.ledger.audit import audit as audit_books
+from pretrain.ledger.books import books_of
+
+
+def audited(folder: Path, read: bool) -> Audit:
+    """The audit of the run in `folder`, with every token compared where `read`.
+
+    Steps made before an accepted change of the corpus are not compared.
+
+    UserError when it is no run, nothing was pretrained in it, its corpus was changed since, or a file that says so is
+    damaged: of a finished stage the journal has to be the one that STAGE.json knows.
+    """
+    found = find_prep_folder(folder)
+    if found.run is None:
+        raise UserError(f"{folder} belongs to no run: give the run's --out folder")
+    config = config_of(read_config(found.run / RunFiles.CONFIG), RunSections)
+    begun = _begun(found.run)
+    _check_config(config, begun, found.run)
+    # Commits first: the journal knows the steps of a commit before the commit is there.
+    commits = step_folders(begun / PretrainFiles.CHECKPOINTS)
+    records = read_journal(begun / PretrainFiles.JOURNAL)
+    starts = [event for record in records if isinstance(event := event_of(record), Start)]
+    if not starts:
+        raise UserError(
+            f"{begun / PretrainFiles.JOURNAL} knows of no start: pretraining has just begun, or it was cut short"
+        )
+    corpora = open_corpora(open_prepared(found.prep), config.pretrain.data)
+    if starts[-1].corpus != corpora_fingerprint(corpora):
+        raise UserError(
+            f"{found.run} was trained on other shards than now lie in {found.prep.name} (documents were forgotten?), "
+            "so its steps cannot be held against them"
+        )
+    settings = config.pretrain
+    reader = LaneReader(corpora, "train", settings.lanes, settings.segment_tokens, config.seed)
+    books = books_of(records)
+    result = audit_books(books, reader)
+    result.problems += missing_steps(books, commits)
+    if (begun / PretrainFiles.RESULT).exists() and books.last_step != settings.num_steps:
+        result.problems.append(
+            f"training has ended after {settings.num_steps} steps, but the journal knows {books.last_step} of them"
+        )
+    if read and not result.problems:
+        result.problems += check_digests(books, reader, books.comparable_steps)
+        result.num_digests_checked = len(books.comparable_steps)
+    return result
+
+
+def _begun(run: Path) -> Path:
+    """The newest pretraining, its journal checked where it is finished."""
+    begun = find_status_folder(run).pretrain
+    if begun is None:
+        left = sorted(run.glob("pretrain-*/checkpoints")) + sorted(
+            run.glob(f"pretrain-*/{StageFiles.RECORD}")
+        )
+        if left:
+            raise UserError(f"{left[0].parent / PretrainFiles.JOURNAL} is missing: restore it")
+        raise UserError(f"nothing was pretrained in {run} yet: `permcode pretrain` first")
+    record = read_record(begun)
+    if record is not None:
+        verify_output(begun, record, PretrainFiles.JOURNAL)
+    return begun
+
+
+def _check_config(config: RunSections, begun: Path, run: Path) -> None:
+    """Raise UserError where the config is not of the run whose checkpoint lies there."""
+    for commit in step_folders(begun / PretrainFiles.CHECKPOINTS)[:1]:
+        saved = RunIdentity.read(commit)
+        now = RunIdentity(config.pretrain, config.seed, saved.corpus, saved.tokenizer)
+        for change in differences(saved, now):
+            if change.rule is Rule.NEVER:
+                raise UserError(
+                    f"{run / RunFiles.CONFIG} is not what {commit.name} was made with: {change}: restore it"
+                )
+
+
+def audit_lines(found: Audit) -> list[str]:
+    """For people."""
+    lines = [
+        f"steps           {found.num_steps:,} in {found.num_attempts} attempts; {found.num_remade_steps} were thrown "
+        "away by kills and rewinds and made again",
+        f"tokens consumed {found.tokens_consumed:,}",
+        f"  lost          {found.tokens_lost:,}",
+        f"  repeated      {found.tokens_repeated:,}",
+        f"  passed over   {found.tokens_passed_over:,} by rewinds",
+        f"  not learnt    {found.num_unapplied_steps:,} steps whose loss or gradient was not finite",
+        f"  tail          {found.tail_tokens:,} at the ends of epochs, too few for a step of all lanes "
+        f"({found.epochs_begun} epochs begun)",
+    ]
+    if found.num_incomparable_steps:
+        lines.append(
+            f"other corpus    {found.num_incomparable_steps:,} steps were made before an accepted change of the "
+            "corpus: their tokens cannot be read again, and what is said of epochs holds for the corpus of now"
+        )
+    if found.num_digests_checked:
+        lines.append(f"read again      {found.num_digests_checked:,} steps, token by token")
+    lines += [f"problem: {problem}" for problem in found.problems]
+    return [*lines, "the books do not balance" if found.problems else "the books balance"]
+
+
+EXIT_UNBALANCED = 1
+
+
+def audit(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run's --out folder.", show_default=False),
+    ],
+    read: Annotated[
+        bool,
+        typer.Option("--read", help="Also read every consumed token again and compare it with the journal."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Prove which tokens each step of pretraining consumed: none lost, none repeated.
+
+    From the run's journal and the corpus' manifest alone; --read compares the shards' bytes as well. Exit code 1 when
+    the books do not balance.
+
+    \b
+    permcode audit runs/demo
+    permcode audit runs/demo --read
+    """
+    with exit_codes(None, only_shows=True):
+        found = audited(folder, read)
+        lines = [json.dumps(found.to_json(), indent=2)] if as_json else audit_lines(found)
+        for line in lines:
+            Reporter().line(line)
+    if found.problems:
+        raise typer.Exit(EXIT_UNBALANCED)

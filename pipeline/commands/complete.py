@@ -1,0 +1,214 @@
+"""`permcode complete`: prompts go in, the text that follows them comes out."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.errors import UserError
+from pipeline.commands.exit_codes import exit_codes, warn
+from pipeline.commands.model_options import (
+    Beam,
+    Num,
+    Run,
+    SamplingOptions,
+    Seed,
+    Task,
+    Temperature,
+    TopK,
+    TopP,
+)
+from pipeline.commands.text_output import TextOutput, ends_quietly
+from pipeline.folder.task_folder import task_folder
+from pipeline.folder.user_files import STANDARD_INPUT, TextFile, read_text_file
+
+if TYPE_CHECKING:
+    from pretrain.inference.language_model import Completion, PermutationLM
+    from pretrain.inference.sampling import Sampling
+
+DEFAULT_TEMPERATURE = 0.8
+_SIDE_BY_SIDE = 16
+"""Texts of one prompt that are drawn together."""
+
+
+@dataclass(frozen=True)
+class CompleteRequest:
+    """What to complete: `prompt` (as typed; "-" is standard input) or files, `num` times each."""
+
+    run: Path
+    prompt: str | None
+    files: list[Path]
+    max_tokens: int
+    options: SamplingOptions
+    num: int
+    stop: list[str]
+    echo: bool
+
+
+def write_completions(request: CompleteRequest, output: TextOutput) -> None:
+    """Write every completion, one that is watched on a terminal token by token. UserError before the first byte."""
+    prompts = _prompts(request)
+    sampling = request.options.sampling(DEFAULT_TEMPERATURE, request.num)
+
+    from pretrain.inference.language_model import PermutationLM
+
+    model = PermutationLM.from_run(request.run, on_damaged=warn)
+    if output.is_terminal and len(prompts) * request.num == 1 and request.options.beam is None:
+        _stream(model, request, prompts[0], sampling, output)
+        return
+    if request.num > _SIDE_BY_SIDE and request.options.beam is None:
+        _write_many(model, request, prompts, sampling, output)
+        return
+    texts = []
+    for prompt, completions in zip(prompts, _complete(model, request, prompts, sampling), strict=True):
+        for number, one in enumerate(completions, start=1):
+            name = _name(prompt, len(prompts), number, len(completions))
+            texts.append((name, prompt.data * request.echo + one.data))
+    output.write_all(texts)
+
+
+def _write_many(
+    model: "PermutationLM",
+    request: CompleteRequest,
+    prompts: list[TextFile],
+    sampling: "Sampling",
+    output: TextOutput,
+) -> None:
+    """Texts are written as they are drawn, those drawn side by side at once: any number takes the same memory."""
+
+    def drawn(prompt: TextFile, first: int) -> "list[Completion]":
+        num = min(_SIDE_BY_SIDE, request.num - first)
+        return _complete_batch(model, request, [prompt], sampling, num, first)
+
+    # The first of all prompts, before anything is written: a prompt that the model refuses writes nothing.
+    beginnings = [drawn(prompt, 0) for prompt in prompts]
+    for prompt, beginning in zip(prompts, beginnings, strict=True):
+        for first in range(0, request.num, _SIDE_BY_SIDE):
+            for number, one in enumerate(drawn(prompt, first) if first else beginning, start=first + 1):
+                output.header(_name(prompt, len(prompts), number, request.num))
+                output.write(prompt.data * request.echo + one.data)
+            output.flush()
+    output.end_line()
+
+
+def _name(prompt: TextFile, num_prompts: int, number: int, num: int) -> str:
+    parts = [prompt.name] * (num_prompts > 1) + [f"{number} of {num}"] * (num > 1)
+    return ", ".join(parts)
+
+
+def _prompts(request: CompleteRequest) -> list[TextFile]:
+    if (request.prompt is None) == (not request.files):
+        raise UserError("say what to complete once: a PROMPT, - for standard input, or --file FILE")
+    if request.prompt is None:
+        return [read_text_file(path) for path in request.files]
+    if request.prompt == str(STANDARD_INPUT):
+        return [read_text_file(STANDARD_INPUT)]
+    if not request.prompt:
+        raise UserError("the prompt is empty: give at least one character to go on from")
+    return [TextFile("the prompt", os.fsencode(request.prompt))]
+
+
+def _complete(
+    model: "PermutationLM", request: CompleteRequest, prompts: list[TextFile], sampling: "Sampling"
+) -> "list[list[Completion]]":
+    """For each prompt its completions; a beam may find fewer than were asked for."""
+    if request.options.beam is not None:
+        return [_complete_batch(model, request, [prompt], sampling, request.num) for prompt in prompts]
+    found = _complete_batch(model, request, prompts, sampling, request.num)
+    return [found[first : first + request.num] for first in range(0, len(found), request.num)]
+
+
+def _complete_batch(
+    model: "PermutationLM",
+    request: CompleteRequest,
+    prompts: list[TextFile],
+    sampling: "Sampling",
+    num: int,
+    first: int = 0,
+) -> "list[Completion]":
+    return model.complete(
+        [prompt.data for prompt in prompts],
+        max_new_tokens=request.max_tokens,
+        sampling=sampling,
+        beam=request.options.beam,
+        num_samples=num,
+        first_sample=first,
+        stop=[os.fsencode(one) for one in request.stop],
+    )
+
+
+def _stream(
+    model: "PermutationLM",
+    request: CompleteRequest,
+    prompt: TextFile,
+    sampling: "Sampling",
+    output: TextOutput,
+) -> None:
+    waiting = prompt.data * request.echo
+
+    def show(_number: int, text: str) -> None:
+        # The prompt waits for the first new token: input that the model refuses writes nothing.
+        nonlocal waiting
+        output.write(waiting)
+        waiting = b""
+        output.write_text(text)
+
+    model.complete(
+        [prompt.data],
+        max_new_tokens=request.max_tokens,
+        sampling=sampling,
+        stop=[os.fsencode(one) for one in request.stop],
+        on_text=show,
+    )
+    output.write(waiting)
+    output.end_line()
+
+
+def complete(
+    run: Run,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT", help='The text to go on from; "-" is standard input.', show_default=False
+        ),
+    ] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A prompt from a file; may be repeated."),
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most so many tokens.")
+    ] = 64,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    beam: Beam = None,
+    num: Num = 1,
+    seed: Seed = 0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated."),
+    ] = None,
+    until_line: Annotated[bool, typer.Option("--until-line", help="End at the end of the line.")] = False,
+    echo: Annotated[bool, typer.Option("--echo", help="Write the prompt first.")] = False,
+    task: Task = None,
+) -> None:
+    """Go on from a prompt, from left to right. Only what is new is written.
+
+    Tokens are drawn at temperature 0.8 when nothing else is said. On a terminal one text is written as it comes.
+    Several texts have a line before each, as `head` does it.
+
+    \b
+    permcode complete runs/demo "def main("
+    permcode complete runs/demo --file src/main.py --max-tokens 200 --temperature 0
+    git diff | permcode complete runs/demo - --until-line
+    """
+    with exit_codes(None, only_shows=True), ends_quietly():
+        options = SamplingOptions(temperature, top_k, top_p, beam, seed)
+        stops = [*(stop or []), *(["\n"] if until_line else [])]
+        request = CompleteRequest(
+            task_folder(run, task), prompt, file or [], max_tokens, options, num, stops, echo
+        )
+        write_completions(request, TextOutput())

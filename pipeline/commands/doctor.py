@@ -1,0 +1,30 @@
+"""permcode doctor."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.reporter import Reporter
+from pipeline.commands.exit_codes import exit_codes
+
+
+def doctor(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Check the disk of this folder.")
+    ] = None,
+    build: Annotated[
+        bool,
+        typer.Option("--build", help="Also compile the CPU extensions now, not in the first run."),
+    ] = False,
+) -> None:
+    """Check what a run needs on this machine.
+
+    One line per check, with the mend; exit code 1 if one fails."""
+    with exit_codes(out):
+        from cluster.doctor import render, run_checks
+        from finetune.sandbox.run import sandbox_check
+        from pretrain.model.fused.preflight import attention_check
+
+        checks = [*run_checks(out, build=build), attention_check(build=build), sandbox_check()]
+        raise typer.Exit(render(checks, Reporter()))

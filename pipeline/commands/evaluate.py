@@ -1,0 +1,106 @@
+"""`permcode predict` and `permcode evaluate`: a finetuned system's answers to a file, and how good they are."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.reporter import Reporter
+from pipeline.commands.exit_codes import exit_codes
+
+System = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SYSTEM",
+        help="The folder of `permcode finetune --from`, of a run (with --task), or of a run's task (RUN/NAME-KEY), "
+        "whose best system is meant; or a system's model folder.",
+        show_default=False,
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="Which task of a run, by its name or kind; needed where there are several.",
+    ),
+]
+
+
+def predict(
+    system: System,
+    given: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="JSON lines, a JSON array or Parquet.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON lines, written whole or not.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="How a system that writes does it: decoding.beam=4 decoding.temperature=0.8.",
+            show_default=False,
+        ),
+    ] = None,
+    task: Task = None,
+) -> None:
+    """A finetuned system's answers to a file of inputs.
+
+    Rows have the columns text (and suffix, for infilling), or query and candidate, or text (and other).
+
+    \b
+    permcode predict runs/translate --input functions.jsonl --output translated.jsonl
+    permcode predict runs/demo --task search --input pairs.jsonl --output scored.jsonl
+    """
+    with exit_codes(None):
+        from pipeline.run.finetuned import predict as predict_rows
+
+        predict_rows(system, task, given, output, overrides or [], Reporter())
+
+
+def evaluate(
+    system: System,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Keys of the task, test=FILE folder=DIR max_test=100, and of decoding, decoding.beam=4.",
+            show_default=False,
+        ),
+    ] = None,
+    prep: Annotated[
+        Path | None,
+        typer.Option(
+            "--prep",
+            metavar="DIR",
+            help="For a task that makes its data from a corpus: another one than the experiment's.",
+            show_default=False,
+        ),
+    ] = None,
+    all_systems: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every system of the experiment, those that only count too, beside each other."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
+    ] = None,
+    task: Task = None,
+) -> None:
+    """Judge a finetuned system on its task's test split, or on another file; with --all, all of its experiment.
+
+    \b
+    permcode evaluate runs/translate
+    permcode evaluate runs/demo --task search
+    permcode evaluate runs/translate decoding.beam=8
+    permcode evaluate runs/translate folder=/data/others test=held-out.{side} --output predictions.jsonl
+    permcode evaluate runs/translate folder=/data/others test=held-out.{side} --all
+    """
+    with exit_codes(None):
+        from pipeline.run.finetuned import evaluate as evaluate_system
+        from pipeline.run.finetuned import evaluate_all
+
+        judge = evaluate_all if all_systems else evaluate_system
+        judge(system, task, overrides or [], prep, output, Reporter())

@@ -1,0 +1,268 @@
+"""`permcode plan`: what a run will take, before anything runs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.errors import UserError, first_line
+from cluster.reporter import Reporter
+from pipeline.commands.exit_codes import exit_codes
+from pretrain.config import PretrainConfig
+from pretrain.plan.fit import needed_bytes, smallest_change
+from pretrain.plan.flops import Flops, forward_flops
+from pretrain.plan.hardware import GPUS, Gpu, bill, find_gpu
+from pretrain.plan.memory import GIB, ZERO_STAGES, gpu_memory
+from pretrain.plan.parameters import count_parameters
+
+if TYPE_CHECKING:
+    from pipeline.folder.config import RunConfig
+
+_HELD = ("weights", "gradients", "masters_and_moments", "segment_memory", "reserve")
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the user says about time and money."""
+
+    tokens: float | None
+    """The budget; None is the recipe's."""
+    utilisation: float
+    """Share of the peak that GPUs reach."""
+    usd_per_hour: float | None
+    """Per GPU; None is the table's indication."""
+
+
+def plan_lines(run: "RunConfig", gpu: Gpu | None, assumed: Assumptions) -> Iterable[str]:
+    """Parameters, FLOPs, memory and time; the time on `gpu`, or on all that are known."""
+    config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
+    yield from _parameter_lines(config, vocab_size)
+    yield ""
+    yield from _flops_lines(config, vocab_size)
+    yield ""
+    yield from _memory_lines(config, vocab_size)
+    yield ""
+    yield from _time_lines(config, vocab_size, [gpu] if gpu else list(GPUS), assumed)
+
+
+def _parameter_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    counted = count_parameters(config.model, vocab_size)
+    rows = [
+        (_words(part), f"{number:,}", _percent(number, counted.total))
+        for part, number in counted.by_part().items()
+        if number
+    ]
+    rows.append(("total", f"{counted.total:,}", ""))
+    return _table(("parameters", f"vocabulary {vocab_size:,}", "share"), rows)
+
+
+def _flops(config: PretrainConfig, vocab_size: int) -> Flops:
+    length = config.segment_tokens
+    return forward_flops(
+        config.model,
+        config.micro_batch_lanes,
+        length,
+        config.objective.num_targets(length),
+        vocab_size,
+        config.objective.extent(length),
+    )
+
+
+def _flops_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    flops = _flops(config, vocab_size)
+    tokens = config.micro_batch_lanes * config.segment_tokens
+    rows = [
+        (_words(part), _mega(number / tokens), _percent(number, flops.forward))
+        for part, number in flops.by_part().items()
+        if number
+    ]
+    rows.append(("forward", _mega(flops.forward / tokens), ""))
+    rows.append(("training", _mega(flops.training() / tokens), ""))
+    rows.append(("training with checkpointing", _mega(flops.training(True) / tokens), ""))
+    num_targets = config.objective.num_targets(config.segment_tokens)
+    return [
+        *_table(("FLOPs per corpus token", "millions", "share"), rows),
+        f"segments of {config.segment_tokens:,} tokens, {num_targets:,} of them predicted, "
+        f"memory {config.model.memory_tokens:,}",
+    ]
+
+
+def _memory_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
+    plain, again = (
+        [
+            gpu_memory(
+                config.model_copy(update={"activation_checkpointing": checkpointing}), vocab_size, stage
+            )
+            for stage in ZERO_STAGES
+        ]
+        for checkpointing in (False, True)
+    )
+    rows = [(_words(name), *(_gib(getattr(memory, name)) for memory in plain)) for name in _HELD]
+    rows.append(("optimizer step", *(_gib(memory.optimizer_step) for memory in plain)))
+    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
+        rows.append((f"forward and backward, {how}", *(_gib(memory.passes) for memory in memories)))
+    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
+        rows.append((f"total, {how}", *(_gib(memory.total) for memory in memories)))
+    checkpointing = "on" if config.activation_checkpointing else "off"
+    return [
+        *_table(("memory per GPU, GiB", *(f"ZeRO {stage}" for stage in ZERO_STAGES)), rows),
+        f"GPUs: {config.num_workers:,}, with {config.lanes // config.num_workers:,} lanes each, "
+        f"{config.micro_batch_lanes:,} at a time, {config.precision}; the optimizer step comes after the backward "
+        "pass, so the larger counts",
+        f"this run: ZeRO {config.zero_stage}, activation checkpointing {checkpointing}, "
+        f"{_gib(needed_bytes(config, vocab_size))} GiB",
+    ]
+
+
+def _time_lines(
+    config: PretrainConfig, vocab_size: int, gpus: Sequence[Gpu], assumed: Assumptions
+) -> list[str]:
+    budget = assumed.tokens or config.num_steps * config.tokens_per_step
+    num_steps = math.ceil(budget / config.tokens_per_step)
+    tokens = num_steps * config.tokens_per_step
+    passes = tokens / (config.micro_batch_lanes * config.segment_tokens)
+    flops = passes * _flops(config, vocab_size).training(config.activation_checkpointing)
+    needed = needed_bytes(config, vocab_size)
+    rows = []
+    for gpu in gpus:
+        price = gpu.usd_per_hour if assumed.usd_per_hour is None else assumed.usd_per_hour
+        due = bill(gpu, config.num_workers, config.precision, flops, tokens, assumed.utilisation, price)
+        peak_tflops = gpu.peak_flops(config.precision) / 1e12
+        rows.append(
+            (
+                f"{config.num_workers:,} x {gpu.name}",
+                f"{gpu.memory_gib}",
+                "yes" if needed <= gpu.memory_bytes else "no",
+                f"{peak_tflops:,.0f}",
+                f"{due.tokens_per_s:,.0f}",
+                _amount(due.hours),
+                f"{price:.2f}",
+                _amount(due.usd),
+            )
+        )
+    header = ("time and cost", "GiB", "fits", "peak TFLOP/s", "tokens/s", "hours", "USD/hour", "USD")
+    return [
+        *_table(header, rows),
+        f"{tokens:,} tokens in {num_steps:,} steps of {config.tokens_per_step:,}: {flops:.3g} FLOPs",
+        f"assumed, not measured: {assumed.utilisation:.0%} of the peak (--mfu), and the price of an hour (--price)",
+    ]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}"
+
+
+def _mega(number: float) -> str:
+    return f"{number / 1e6:,.2f}"
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:,.2f}"
+
+
+def _amount(value: float) -> str:
+    if value < 1:
+        return f"{value:.2g}"
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def plan(
+    recipe: Annotated[
+        str, typer.Option("--recipe", "-r", metavar="NAME_OR_FILE", help="A recipe's name or a YAML file.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Overrides of the recipe.", show_default=False),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option("--tokens", metavar="N", help="Token budget; the recipe's steps if not given."),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="One kind of GPU; all known ones if not given."),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", metavar="N", help="How many; the recipe's workers if not given.")
+    ] = None,
+    mfu: Annotated[
+        float,
+        typer.Option("--mfu", metavar="SHARE", help="Share of the peak that GPUs reach: an assumption."),
+    ] = 0.4,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="USD", help="Of one GPU for one hour.")
+    ] = None,
+) -> None:
+    """Parameters, FLOPs, memory, time and cost of a pretraining run.
+
+    Reads the recipe only. Ends with exit code 2 where the run does not fit the GPU, and says what would.
+
+    \b
+    permcode plan --recipe base
+    permcode plan --recipe large --tokens 30e9 --gpu h100 --gpus 64 pretrain.micro_batch_lanes=8
+    """
+    with exit_codes(None, only_shows=True):
+        from pipeline.folder.recipe import load_run_config
+
+        for name, value in (("--tokens", tokens), ("--mfu", mfu), ("--price", price)):
+            _check_positive(name, value)
+        if mfu > 1:
+            raise UserError(f"--mfu {mfu:g} is more than the whole peak: give a share such as 0.4")
+        chosen = find_gpu(gpu) if gpu else None
+        workers = [] if gpus is None else [f"pretrain.num_workers={gpus}"]
+        run = load_run_config(recipe, [*(overrides or []), *workers])
+
+        try:
+            lines = list(plan_lines(run, chosen, Assumptions(tokens, mfu, price)))
+            misfit = _misfit(run, chosen)
+        # What PyTorch raises for tensors beyond 64 bits, and Python for numbers beyond a float's.
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            raise UserError(
+                f"the run is too large to plan ({first_line(error)}): use smaller segments, batches, budgets or models"
+            ) from None
+        for line in lines:
+            Reporter().line(line)
+        if misfit is not None:
+            raise UserError(misfit)
+
+
+def _check_positive(option: str, value: float | None) -> None:
+    if value is not None and not 0 < value < math.inf:
+        raise UserError(f"{option} {value:g} must be a number above 0")
+
+
+def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:
+    """By how much a run does not fit the chosen GPU, or else the largest, and the smallest change that helps."""
+    config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
+    gpu = chosen or max(GPUS, key=lambda known: known.memory_bytes)
+    needed = needed_bytes(config, vocab_size)
+    if needed <= gpu.memory_bytes:
+        return None
+    change = smallest_change(config, vocab_size, gpu.memory_bytes)
+    if change is None:
+        remedy = "no micro batch and no checkpointing helps; use more GPUs, larger ones or fewer lanes"
+    else:
+        settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())
+        remedy = f"it fits with {settings} ({change.needed_bytes / GIB:.1f} GiB)"
+    return (
+        f"the run needs {needed / GIB:.1f} GiB on each GPU, {(needed - gpu.memory_bytes) / GIB:.1f} more than the "
+        f"{gpu.memory_gib} of {gpu.name}: {remedy}"
+    )

@@ -1,0 +1,212 @@
+"""The commands that run a recipe's stages: run, prep, pretrain, finetune, report, submit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.errors import UserError
+from cluster.reporter import Reporter
+from pipeline.commands.exit_codes import exit_codes
+from pipeline.folder.user_files import check_place, refuse_url
+
+Recipe = Annotated[
+    str,
+    typer.Option(
+        "--recipe", "-r", metavar="NAME_OR_FILE", help="A recipe's name (demo, base) or a YAML file."
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="DIR", help="The run's folder; made if missing, resumed if begun."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides of the recipe, dotted: seed=1 prep.source.max_total_bytes=20000000. "
+        "--dry-run shows every key and its value.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the resolved config and what would run and why; write nothing."),
+]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="KEY",
+        help="Go on with pretraining though this setting was changed, e.g. schedule.peak_learning_rate. Repeatable. "
+        "Settings of workers, memory, checkpoints and validation may be changed without it.",
+        show_default=False,
+    ),
+]
+
+
+def run(
+    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+) -> None:
+    """All stages, from source code to the report.
+
+    \b
+    permcode run --recipe demo --out runs/demo
+    permcode run --recipe my.yaml --out runs/mine seed=1
+    permcode run --recipe demo --out runs/code prep.source.kind=directory prep.source.path=/path/to/code
+    """
+    _run_until(["report"], recipe, out, overrides, dry_run, accept)
+
+
+def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """Source code to shards: read, filter, split, tokenise."""
+    _run_until(["prep"], recipe, out, overrides, dry_run)
+
+
+def pretrain(
+    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+) -> None:
+    """Everything up to the pretrained model."""
+    _run_until(["pretrain"], recipe, out, overrides, dry_run, accept)
+
+
+def finetune(
+    recipe: Recipe,
+    out: Out,
+    overrides: Overrides = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Finetune this model (a run, stage, checkpoint or model folder) on the task of an experiment's "
+            "recipe.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds", metavar="N", min=1, help="Train every system so many times.", show_default=False
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Train systems on a task and judge them side by side; without --from, a run's own tasks.
+
+    \b
+    permcode finetune --recipe translate_java_cs --from runs/java_cs --out runs/translate task.folder=DATA
+    permcode finetune --recipe my_task.yaml --from runs/mine --out runs/task --seeds 3
+    permcode finetune --recipe demo --out runs/demo
+    """
+    if model is None:
+        with exit_codes(None):
+            if seeds is not None:
+                raise UserError("--seeds is of an experiment: give the model to finetune with --from RUN")
+        _run_until(None, recipe, out, overrides, dry_run)
+        return
+    with exit_codes(None if dry_run else out, only_shows=dry_run):
+        from pipeline.folder.recipe import load_experiment_config
+
+        check_place(out)
+        given = [f"model={model.absolute()}"] + ([] if seeds is None else [f"num_seeds={seeds}"])
+        config = load_experiment_config(recipe, [*given, *(overrides or [])])
+
+        from pipeline.folder.accepting import GROWING
+        from pipeline.run.dry_run import stage_lines
+        from pipeline.run.experiment import experiment_stages, run_experiments, survey_lines
+
+        if not dry_run:
+            run_experiments(config, out, Reporter)
+            return
+        for line in [
+            *stage_lines(experiment_stages(config), config, out, GROWING),
+            "",
+            *survey_lines(config),
+        ]:
+            Reporter().line(line)
+
+
+def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+    """The report of a finished run; never trains anything."""
+    if not dry_run:
+        with exit_codes(out):
+            from pipeline.folder.recipe import load_run_config
+
+            config = load_run_config(recipe, overrides or [])
+
+            from pipeline.run.run import check_report_is_possible
+
+            check_report_is_possible(config, out)
+    _run_until(["report"], recipe, out, overrides, dry_run)
+
+
+def submit(
+    recipe: Recipe,
+    out: Out,
+    address: Annotated[
+        str, typer.Option("--address", metavar="URL", help="Ray's job server: http://HEAD:8265.")
+    ],
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+) -> None:
+    """The same run as a job of a Ray cluster.
+
+    Follows the job and ends with its exit status.
+
+    DIR, and the folder of a corpus, are folders on the cluster that all its nodes see. The job's python is the
+    first on the PATH that the cluster's Ray was started with. A cluster with token authentication takes the token
+    from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. Repeated while the job runs, the command follows it.
+
+    \b
+    permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
+    """
+    with exit_codes(out, only_shows=dry_run):
+        from pipeline.folder.recipe import load_run_config
+
+        refuse_url(out)
+        given = load_run_config(recipe, overrides or [])
+
+        from pipeline.run.dry_run import submit_dry_run_lines
+        from pipeline.run.submit import config_for_cluster, submit_run
+
+        config = config_for_cluster(given)
+        reporter = Reporter()
+        if dry_run:
+            for line in submit_dry_run_lines(config, out, address):
+                reporter.line(line)
+            return
+        raise typer.Exit(submit_run(config, out, address, reporter))
+
+
+def _run_until(
+    targets: list[str] | None,
+    recipe: str,
+    out: Path,
+    overrides: list[str] | None,
+    dry_run: bool,
+    accept: list[str] | None = None,
+) -> None:
+    """`targets` are stages; None is all of the run's tasks."""
+    with exit_codes(out, only_shows=dry_run):
+        from pipeline.folder.recipe import load_run_config
+
+        check_place(out)
+        config = load_run_config(recipe, overrides or [])
+
+        from pipeline.folder.accepting import accepted_keys
+        from pipeline.run.dry_run import dry_run_lines
+        from pipeline.run.run import run_pipeline
+
+        accepted = accepted_keys(accept or [])
+        wanted = list(config.finetune) if targets is None else targets
+        if not wanted:
+            raise UserError(
+                f"recipe {recipe} has no tasks: write some under `finetune:`, or finetune a run's model with --from RUN"
+            )
+        if not dry_run:
+            run_pipeline(config, out, wanted, Reporter, accepted)
+            return
+        reporter = Reporter()
+        for line in dry_run_lines(config, out, wanted, accepted):
+            reporter.line(line)

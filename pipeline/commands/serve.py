@@ -1,0 +1,153 @@
+"""`permcode serve`: a registered system behind HTTP, by MLflow's own server."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.errors import UserError, first_line
+from pipeline.commands.exit_codes import exit_codes
+from pipeline.folder.layout import RunFiles
+from pipeline.folder.task_folder import finished_tasks, kind_of, task_folder
+from pipeline.mlflow.store import is_server, store_uri
+
+_PREFIX = "permcode-"
+_ANNOUNCER = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+import os, sys, time
+from urllib.request import ProxyHandler, build_opener
+address, name = sys.argv[1:]
+server, opener = os.getppid(), build_opener(ProxyHandler({}))
+while os.getppid() == server:
+    try:
+        opener.open(address + "/ping", timeout=5).close()
+    except OSError:
+        time.sleep(0.2)
+        continue
+    print(f"{name}: POST {address}/invocations", file=sys.stderr, flush=True)
+    break
+"""
+
+
+def become_server(place: str, task: str | None, host: str, port: int) -> None:
+    """Become the server of a task's champion. `place` is the folder of an experiment, a run or a run's task, or a
+    tracking URI.
+
+    `task`, a kind or in a folder also a name, may be left out where there is one only. The address is printed when the
+    server answers. Does not return. Raises UserError when there is no such champion.
+    """
+    from pipeline.mlflow.registry import CHAMPION
+
+    _check_port(host, port)
+    store, task = (place, task) if "://" in place else _store_and_kind(Path(place), task)
+    name = _registered_name(store, task)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store}
+    command = [
+        sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", f"models:/{name}@{CHAMPION}",
+        "--env-manager", "local", "--host", host, "--port", str(port),
+    ]  # fmt: skip
+    environment["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"  # of copying some files on this machine
+    # The server starts programs of this environment, which need not be activated.
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    )
+    print(f"{name}: starting, which takes some seconds", file=sys.stderr, flush=True)
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}", name)
+    os.execve(sys.executable, command, environment)
+
+
+def _check_port(host: str, port: int) -> None:
+    try:
+        socket.create_server((host, port)).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"nothing can listen on {host}:{port} ({first_line(error)}): give another --port"
+        ) from None
+
+
+def announce(address: str, name: str) -> "subprocess.Popen[bytes]":
+    """Let a process of its own print where to send rows, once the server answers; it ends with this one.
+
+    This process becomes the server, which says nothing of the kind.
+    """
+    return subprocess.Popen([sys.executable, "-S", "-c", _ANNOUNCER, address, name], stdin=subprocess.DEVNULL)
+
+
+def _store_and_kind(place: Path, task: str | None) -> tuple[str, str | None]:
+    """The store of a run's or an experiment's folder, or of that of its task, and the kind of task that is meant."""
+    folder = next(
+        (one for one in (place, place.absolute().parent) if (one / RunFiles.MLFLOW_STORE).is_file()), None
+    )
+    if folder is None:
+        raise UserError(
+            f"{place} holds no {RunFiles.MLFLOW_STORE}: give the folder of a run or of `permcode finetune --from`, or "
+            "a tracking URI"
+        )
+    store = store_uri(folder, None)
+    if task is not None:
+        # A store's folder need not be that of an experiment.
+        return store, kind_of(task_folder(place, task)) if finished_tasks(place) else task
+    return store, None if folder == place else kind_of(place)
+
+
+def _registered_name(store: str, task: str | None) -> str:
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    from pipeline.mlflow.registry import CHAMPION
+
+    client = mlflow.MlflowClient(store, store)
+    try:
+        names = [one.name for one in client.search_registered_models() if CHAMPION in one.aliases]
+    except MlflowException as error:
+        where = "answer" if is_server(store) else "open"
+        raise UserError(f"the MLflow store {store} does not {where} ({error}): check it") from error
+    known = sorted(name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    if not known:
+        raise UserError(f"{store} has no registered system: run `permcode finetune --from ...` first")
+    if task is None and len(known) > 1:
+        raise UserError(f"say which task to serve with --task: {', '.join(known)}")
+    wanted = task or known[0]
+    if wanted not in known:
+        raise UserError(f"no champion for the task {wanted!r}: there are {', '.join(known)}")
+    return _PREFIX + wanted
+
+
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="Which task of a run, by its name or kind; needed where there are several.",
+    ),
+]
+
+
+def serve(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER_OR_URI",
+            help="The folder of an experiment, a run or a run's task, or an MLflow tracking URI.",
+            show_default=False,
+        ),
+    ],
+    task: Task = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
+) -> None:
+    """Answer HTTP requests with a task's best system, by `mlflow models serve`.
+
+    \b
+    permcode serve runs/translate --port 5001
+    permcode serve runs/demo --task search
+    curl localhost:5001/invocations -H 'Content-Type: application/json' \\
+      -d '{"dataframe_records": [{"text": "public int size(){return n;}"}]}'
+    """
+    with exit_codes(None):
+        become_server(place, task, host, port)

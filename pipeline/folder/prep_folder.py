@@ -1,0 +1,78 @@
+"""Which prep folder a command means that is given a run's folder or a prep folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import UserError
+from cluster.storage import read_document
+from data_prep.manifest import MANIFEST_NAME
+from pipeline.folder.layout import RunFiles
+from pipeline.folder.stage_record import read_record
+from pretrain.checkpoint.compatibility import IDENTITY_NAME
+from pretrain.data.config import DataConfig
+from pretrain.files import PretrainFiles
+
+
+@dataclass(frozen=True)
+class PrepFolder:
+    """A finished prep folder, and the run's folder that it lies in, if it lies in one."""
+
+    prep: Path
+    run: Path | None
+
+
+def find_prep_folder(folder: Path) -> PrepFolder:
+    """The finished prep folder that `folder` is (or whose `shards` it is), or the one of the run that it is.
+
+    A run whose corpus changed has several: the one that its newest pretraining reads, else the newest. UserError
+    when there is none.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: give a run's --out folder or a prep folder in it")
+    folder = folder.resolve()
+    if folder.name == "shards" and _is_finished(folder.parent):
+        folder = folder.parent
+    if _is_finished(folder):
+        run = folder.parent if (folder.parent / RunFiles.CONFIG).is_file() else None
+        return PrepFolder(folder, run)
+    found = [path for path in folder.glob("prep-*") if _is_finished(path)]
+    if not found:
+        raise UserError(
+            f"{folder} is no finished prep folder and holds none: give the --out folder of a run whose prep is done"
+        )
+    newest = max(found, key=lambda path: ((path / MANIFEST_NAME).stat().st_mtime_ns, path.name))
+    pretrain = newest_pretraining(folder)
+    return PrepFolder((pretrain and prep_read_by(pretrain)) or newest, folder)
+
+
+def prep_read_by(pretrain: Path) -> Path | None:
+    """The finished prep folder that a run's pretraining reads; None where nothing tells, or it is gone."""
+    run = pretrain.resolve().parent
+    if (pretrain / PretrainFiles.PREP).is_file():
+        name = str(read_document(pretrain / PretrainFiles.PREP).get("folder"))
+        found = [run / name] if name.startswith("prep-") else []
+    else:
+        record = read_record(pretrain)
+        key = record.inputs.get("prep", "") if record is not None else ""
+        found = [path for path in run.glob("prep-*") if key.startswith(path.name.removeprefix("prep-"))]
+    return next((path for path in found if _is_finished(path)), None)
+
+
+def corpora_read_by(pretrain: Path) -> tuple[str, ...]:
+    """Locations of all prepared corpora that a run's pretraining reads; () where nothing tells, or one is gone."""
+    prep, record = prep_read_by(pretrain), read_record(pretrain)
+    commits = sorted(pretrain.glob(f"checkpoints/step-*/{IDENTITY_NAME}"))
+    if prep is None or (record is None and not commits):
+        return ()
+    config = read_document(commits[-1])["pretrain"] if record is None else record.config
+    return DataConfig.model_validate(config.get("data", {})).locations(str(prep))
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / MANIFEST_NAME).is_file()
+
+
+def newest_pretraining(run: Path) -> Path | None:
+    """The one whose journal was written last; None where none was begun."""
+    begun = [path.parent for path in run.glob(f"pretrain-*/{PretrainFiles.JOURNAL}")]
+    return max(begun, key=lambda path: (path / PretrainFiles.JOURNAL).stat().st_mtime_ns, default=None)

@@ -1,0 +1,1 @@
+"""What MLflow shows of a run: its store, runs, metrics and registered models."""

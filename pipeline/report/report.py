@@ -1,0 +1,107 @@
+"""report.html: one file that says what a run did, with pictures and without anything to fetch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.journal import read_journal
+from cluster.reporter import duration_text
+from cluster.storage import write_bytes
+from pipeline.folder.layout import RunFiles
+from pipeline.folder.run_folder import config_text
+from pipeline.folder.stage_record import StageRecord, read_record
+from pipeline.report.charts import Chart
+from pipeline.report.curves import training_curves
+from pipeline.report.experiment_table import SystemTable
+from pipeline.report.page import page
+from pipeline.report.summary import facts, tasks
+from pipeline.report.validation import ValidationTable, order_curves
+from pretrain.figures import speed_of_steps
+from pretrain.files import PretrainFiles
+from pretrain.goodput.accounts import Goodput
+from pretrain.goodput.ledger import goodput
+
+_TEMPLATE_NAME = "report.html.j2"
+_NUM_LANGUAGES = 12
+
+
+def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> dict[str, Any]:
+    """Write `folder`/report.html from the finished stages in `inputs` (stage name -> folder).
+
+    Returns the stage summary: the size of the file.
+    """
+    records = {name: _finished(path) for name, path in inputs.items()}
+    html = render_report(config, records, inputs["pretrain"] / PretrainFiles.JOURNAL).encode()
+    write_bytes(folder / RunFiles.REPORT, html)
+    return {"num_bytes": len(html)}
+
+
+def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord], journal: Path) -> str:
+    """The report as HTML; `journal` is the pretraining's."""
+    prep = records["prep"].summary
+    return page(
+        _TEMPLATE_NAME,
+        facts=facts(records),
+        sections=_sections(records, journal),
+        splits=prep["splits"],
+        languages=_largest(prep["languages"]),
+        validation=ValidationTable.of(records["pretrain"].summary["validation"]["table"]),
+        tables={name: SystemTable.of(record.summary) for name, record in tasks(records).items()},
+        resumes=records["pretrain"].summary["resumed_from"],
+        stages=[
+            (name, record.finished_at, duration_text(record.wall_s), record.resumed)
+            for name, record in records.items()
+        ],
+        config=config_text(config),
+        finished_at=max(record.finished_at for record in records.values()),
+    )
+
+
+def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[str, list[Chart]]]:
+    from pipeline.report import charts
+    from pipeline.report.corpus_charts import corpus_charts
+    from pipeline.report.experiment_charts import headline_chart
+
+    prep = records["prep"].summary
+    pretrain = records["pretrain"].summary
+    curves = training_curves(read_journal(journal))
+    validation = pretrain["validation"]
+    training = [
+        charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
+        *order_curves(curves),
+        charts.loss(curves),
+        charts.speed(curves, speed_of_steps(pretrain["tokens_per_s_median"], pretrain["num_steps"])),
+        charts.learning_rate(curves),
+    ]
+    compared = [headline_chart(name, record.summary) for name, record in tasks(records).items()]
+    times = [
+        charts.stage_times({name: record.wall_s for name, record in records.items()}),
+        charts.goodput(_goodput(journal)),
+    ]
+    sections = [
+        ("Data", corpus_charts(prep)),
+        ("Pretraining", training),
+        ("Tasks", compared),
+        ("Time", times),
+    ]
+    return [(title, drawn) for title, drawn in sections if drawn]
+
+
+def _goodput(journal: Path) -> Goodput:
+    """Of a finished run: its time ends with its journal."""
+    records = read_journal(journal)
+    return goodput(records, None, records[-1].time_s if records else 0.0)
+
+
+def _largest(languages: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    """The languages of most text."""
+    names = sorted(languages, key=lambda name: (-languages[name]["num_bytes"], name))
+    return {name: languages[name] for name in names[:_NUM_LANGUAGES]}
+
+
+def _finished(folder: Path) -> StageRecord:
+    record = read_record(folder)
+    if record is None:
+        raise UserError(f"{folder} is not finished: `permcode run` with the same arguments finishes it")
+    return record

@@ -1,0 +1,1 @@
+"""Runs a graph of stages in a run's folder."""

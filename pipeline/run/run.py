@@ -1,0 +1,224 @@
+"""Runs the stage graph in an output folder: skips what is finished, resumes what was begun, runs the rest."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UnfinishedError, UserError
+from cluster.ray_session import ray_session
+from cluster.reporter import Reporter, duration_text
+from cluster.storage import write_bytes
+from cluster.watch import interrupt_on_sigterm
+from pipeline.folder.accepting import config_of, refuse_to_leave_training, take_over
+from pipeline.folder.config import RunConfig
+from pipeline.folder.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
+from pipeline.folder.layout import RunFiles
+from pipeline.folder.run_folder import (
+    check_owner,
+    remove_leftovers,
+    restore_config,
+    working_folder,
+)
+from pipeline.folder.sections import PlaceConfig
+from pipeline.folder.stage_record import StageRecord, hash_outputs, read_record, write_record
+from pipeline.mlflow.check import check_store, seal_store
+from pipeline.mlflow.live import MlflowRun, is_handed_in, open_mlflow, status_of
+from pipeline.mlflow.store import store_uri
+from pipeline.report.summary import summary_lines
+from pipeline.run.stages import build_stages
+from pretrain.checkpoint.compatibility import check_newest
+from pretrain.files import PretrainFiles
+
+
+def run_pipeline(
+    config: RunConfig,
+    out: Path,
+    targets: Sequence[str],
+    make_reporter: Callable[[Path], Reporter],
+    accepted: frozenset[str] = frozenset(),
+) -> None:
+    """Bring the stages `targets` and all they need up to date in `out`, then say what came out.
+
+    `make_reporter` gets the path of the log once the folder is this run's. Raises UserError for anything the
+    user can mend; a folder that held nothing before is then gone again. `accepted`: see `pipeline.folder.accepting`.
+    """
+
+    def keep_training(theirs: Mapping[str, Any]) -> None:
+        if accepted:
+            before = ancestors(build_stages(config_of(theirs, RunConfig)), "pretrain")
+            now = ancestors(build_stages(config), "pretrain")
+            for folder in {stage_folders(stages, out)["pretrain"] for stages in (before, now)}:
+                check_newest(folder / PretrainFiles.CHECKPOINTS, config.pretrain, config.seed, accepted)
+            take_over(out, before, now)
+
+    all_stages = build_stages(config, accepted)
+    restore_config(out, config.model_dump(mode="json"), lambda: folder_names(all_stages, out))
+    stages = needed_stages(all_stages, targets)
+    _register(config, out, run_stages(stages, config, out, make_reporter, accepted, keep_training))
+    seal_store(out, store_uri(out, config.tracking.store))
+
+
+def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
+    """The best system of every task among the steps, all of them finished."""
+    from pipeline.mlflow.champion import register_best
+
+    folders = {step.stage.name: step.folder for step in steps}
+    for step in steps:
+        if step.stage.name in config.finetune:
+            register_best(config.finetune[step.stage.name], config, folders["prep"], out, step, Reporter())
+
+
+def folder_names(stages: Sequence[Stage], out: Path) -> set[str]:
+    """What the stages' folders in `out` are called."""
+    return {folder.name for folder in stage_folders(stages, out).values()}
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    config: PlaceConfig,
+    out: Path,
+    make_reporter: Callable[[Path], Reporter],
+    accepted: frozenset[str] = frozenset(),
+    keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
+    say: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
+) -> list[Step]:
+    """`run_pipeline` for any stages; returns them as they were planned, all of them finished now.
+
+    `config` is what `out` belongs to; `keep_work` is `working_folder`'s `take_over`; `say` gives the lines that stand
+    at the end, from the stages' records by name, `out` and the MLflow store.
+    """
+    store = store_uri(out, config.tracking.store)
+    with working_folder(out, config.model_dump(mode="json"), accepted, keep_work):
+        steps = plan(stages, out)
+        refuse_damage(steps)
+        refuse_to_leave_training(steps)
+        for step in steps:
+            if step.must_run:
+                step.stage.check_inputs(step.folder)  # for what it raises: the stage prints the lines itself
+        reporter = make_reporter(out / RunFiles.LOG)
+        check_store(out, store, steps, reporter)
+        if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):
+            _execute(steps, config, out, reporter)
+        else:
+            for step in steps:
+                _say_skipped(step, reporter)
+            _publish_report(steps, out)
+        for line in say({step.stage.name: _record(step) for step in steps}, out, store):
+            reporter.line(line)
+    return steps
+
+
+def needed_stages(stages: Sequence[Stage], targets: Sequence[str]) -> list[Stage]:
+    """The stages that any of `targets` needs, themselves included, in the graph's order."""
+    names = {stage.name for target in targets for stage in ancestors(stages, target)}
+    return [stage for stage in stages if stage.name in names]
+
+
+def check_report_is_possible(config: RunConfig, out: Path) -> None:
+    """Raise UserError naming the stages that the report needs and that are not finished."""
+    check_owner(out, config.model_dump(mode="json"))
+    steps = plan(build_stages(config), out)
+    missing = [step.stage.name for step in steps if step.must_run and step.stage.name != "report"]
+    if missing:
+        raise UserError(
+            f"there is nothing to report on in {out} yet, not finished: {', '.join(missing)}; "
+            "`permcode run` with the same arguments does what is missing"
+        )
+
+
+def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Reporter) -> None:
+    with ExitStack() as stack:
+        mlflow_run = stack.enter_context(_mlflow(config, out, reporter))
+        has_ray = False
+        for step in steps:
+            if not step.must_run:
+                _say_skipped(step, reporter)
+            else:
+                if step.stage.needs_ray and not has_ray:
+                    stack.enter_context(ray_session(config.ray, out / RunFiles.LOGS, reporter.warn))
+                    interrupt_on_sigterm()
+                    has_ray = True
+                folders = {other.stage.name: other.folder for other in steps}
+                _run_step(step, folders, mlflow_run, reporter)
+            mlflow_run.hand_in(step, _record(step))
+        _publish_report(steps, out)
+
+
+def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, reporter: Reporter) -> None:
+    stage = step.stage
+    reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
+    start_s = time.monotonic()
+    step.folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(step.folder)
+    # Ray's workers have another working directory.
+    inputs = {name: folders[name].absolute() for name in stage.inputs}
+    with mlflow_run.stage(step), _disk_full_is_user_error(step.folder):
+        summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter, step.signature))
+        record = StageRecord(
+            stage=stage.name,
+            key=step.key,
+            version=stage.version,
+            config=dict(stage.config),
+            inputs=dict(step.input_keys),
+            signature=step.signature,
+            files=hash_outputs(step.folder),
+            summary=summary,
+            wall_s=round(time.monotonic() - start_s, 1),
+            resumed=step.action == "resume",
+        )
+        write_record(step.folder, record)
+    reporter.line(f"{stage.name}: finished in {duration_text(record.wall_s)}")
+
+
+@contextmanager
+def _mlflow(config: PlaceConfig, out: Path, reporter: Reporter) -> Iterator[MlflowRun]:
+    """The run's MLflow side around the block, ended with what became of the block."""
+    dumped = config.model_dump(mode="json")
+    mlflow_run = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
+    try:
+        yield mlflow_run
+    except BaseException as error:
+        mlflow_run.close(status_of(error))
+        raise
+    mlflow_run.close("FINISHED")
+
+
+def _without_tracking(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in dumped.items() if key != "tracking"}
+
+
+@contextmanager
+def _disk_full_is_user_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UnfinishedError(
+                f"disk full while working in {folder}: free some space and run the same command again"
+            ) from error
+        raise
+
+
+def _say_skipped(step: Step, reporter: Reporter) -> None:
+    took = duration_text(_record(step).wall_s)
+    reporter.line(f"{step.stage.name}: skipped ({step.reason}; it took {took})")
+
+
+def _record(step: Step) -> StageRecord:
+    record = step.record or read_record(step.folder)
+    if record is None:
+        raise RuntimeError(f"stage {step.stage.name} has no record in {step.folder}")
+    return record
+
+
+def _publish_report(steps: Sequence[Step], out: Path) -> None:
+    """Put a copy of the report where people look first."""
+    for step in steps:
+        if step.stage.name == "report":
+            data = (step.folder / RunFiles.REPORT).read_bytes()
+            target = out / RunFiles.REPORT
+            if not target.is_file() or target.read_bytes() != data:
+                write_bytes(target, data)

@@ -1,0 +1,93 @@
+"""A task as a stage: its systems trained and judged, whether in a run after pretraining or in an experiment."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import UserError
+from cluster.storage import fingerprint, read_document, sha256_file
+from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
+from finetune.experiment.stage import job_paths, run_experiment
+from pipeline.folder.differences import without_added_keys
+from pipeline.folder.graph import Stage, StageContext
+from pipeline.folder.layout import StageFiles
+from pipeline.folder.task_folder import judged_fingerprint
+
+_VERSION = 2
+"""Of what a task's stage writes."""
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """The model that systems start from, and the corpus for tasks that make their data from one."""
+
+    model: Path
+    prep: Path | None
+    corpus_sha256: str = ""
+    """Of the corpus's manifest where the stage's key does not hold it: what owners withdrew is gone from the corpus,
+    and systems judged before then were judged by other items."""
+    pretrained_on: tuple[str, ...] = ()
+    """Locations of the prepared corpora that the model was pretrained on; none where nothing tells."""
+
+
+def task_stage(
+    name: str,
+    config: ExperimentConfig,
+    start: Callable[[StageContext], StartingPoint],
+    signature: Callable[[], str],
+    inputs: tuple[str, ...] = (),
+) -> Stage:
+    """The stage `name` of a task; `signature` is of what it reads beside the stages `inputs`."""
+    paths = job_paths(config)
+    return Stage(
+        name=name,
+        config=without_added_keys(config.model_dump(mode="json")),
+        run=partial(_run, config, start),
+        inputs=inputs,
+        signature=signature,
+        version=_VERSION,
+        journals={
+            job: f"{path}/{StageFiles.JOURNAL}"
+            for job, (system, _, path) in paths.items()
+            if config.systems[system].learns
+        },
+        artifacts=(RESULT_NAME, *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
+        headlines=tuple(f"systems.{system}.headline" for system in config.systems),
+    )
+
+
+def data_hashes(config: ExperimentConfig) -> list[str]:
+    """SHA-256 of every file the task reads beside a corpus. UserError for one that is missing."""
+    files = config.task.build().files()
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"task: the file {path} is missing: check the task's paths")
+    return [sha256_file(path) for path in files]
+
+
+def _run(
+    config: ExperimentConfig, start: Callable[[StageContext], StartingPoint], context: StageContext
+) -> dict[str, Any]:
+    begins = start(context)
+    corpus = {"corpus": begins.corpus_sha256} if begins.corpus_sha256 else {}
+    inputs = fingerprint({"version": _VERSION, "signature": context.signature, **corpus})
+    summary = run_experiment(
+        config, begins.model, begins.prep, context.folder, inputs, context.reporter, begins.pretrained_on
+    )
+    first = next(iter(job_paths(config).values()))[2]
+    judged = judged_fingerprint(
+        config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME
+    )
+    return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
+
+
+def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dict[str, float]]:
+    """Metrics by job, as MLflow shows them on the job's own run."""
+    numbers = {}
+    for name, (_, _, path) in job_paths(config).items():
+        metrics = read_document(folder / path / RESULT_NAME)["metrics"]
+        numbers[name] = {metric: found["value"] for metric, found in metrics.items()}
+    return numbers

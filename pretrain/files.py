@@ -1,0 +1,28 @@
+"""What is called what in the folder of a pretraining; docs/design.md says what each file holds."""
+
+from cluster.journal import JOURNAL_NAME
+
+
+class PretrainFiles:
+    """Names in a pretraining's folder. Nothing heavy is imported here: commands that only read files need them."""
+
+    JOURNAL = JOURNAL_NAME
+    HEARTBEAT = "heartbeat"
+    """Touched by the first worker while it lives."""
+    WRITER_LOCK = ".writer.lock"
+    """Held by the one process that writes checkpoints and the journal."""
+    CHECKPOINTS = "checkpoints"
+    PREP = "prep.json"
+    """Names the prepared corpus that is read: beside the folder may lie several."""
+    ERROR = "error.json"
+    """A user's error in a worker, for the process that started it."""
+    HANG = "hang.json"
+    """What hung when the last attempt was ended."""
+    STOP = "stop"
+    """Asks the workers for a checkpoint and their end."""
+    RESULT = "result.json"
+    """Written last: figures of the finished training."""
+    MODEL = "model"
+    """The folder of the trained model."""
+    MODEL_CONFIG = "config.json"
+    """In a model's folder; without it that is no model."""
