@@ -76,7 +76,7 @@ class _Revision:
         self._manifest = self._corpus.manifest
         self._number = self._manifest.revision + 1
         self._ledger = self._corpus.ledger()
-        columns = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "fate"))
+        columns = (self._ledger.column(name).to_pylist() for name in ("repository", "path", "decision"))
         repositories, paths, decisions = columns
         reasons = ForgetRequests(tuple(requests)).match(repositories, paths)
         last_reasons = ForgetRequests(tuple(requests[-1:])).match(repositories, paths)
@@ -174,7 +174,7 @@ class _Revision:
         table = self._ledger
         is_removed = pa.array([why is not None for why in self._reasons])
         changes = {
-            "fate": pa.scalar("dropped"),
+            "decision": pa.scalar("dropped"),
             "rule": pa.scalar(FORGOTTEN_RULE),
             "value": pa.scalar(None, pa.float64()),
             "detail": pa.array(self._reasons, pa.string()),

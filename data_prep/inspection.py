@@ -47,7 +47,7 @@ class ShownDocument:
 def overview(corpus: PreparedCorpus, num_longest: int) -> Overview:
     """Return counts over the ledger and the `num_longest` longest documents. UserError when the ledger is damaged."""
     ledger = corpus.ledger()
-    kept = ledger.filter(pc.equal(ledger.column("fate"), "kept"))
+    kept = ledger.filter(pc.equal(ledger.column("decision"), "kept"))
     order = pc.sort_indices(
         kept, sort_keys=[("num_tokens", "descending"), ("source", "ascending"), ("id", "ascending")]
     )
@@ -60,21 +60,21 @@ def overview(corpus: PreparedCorpus, num_longest: int) -> Overview:
 
 def sample_ids(corpus: PreparedCorpus, num_documents: int, seed: int = 0) -> list[str]:
     """Return ids of random kept documents, the same for the same seed; fewer if there are fewer."""
-    ledger = corpus.ledger(["id", "fate"])
-    ids = ledger.filter(pc.equal(ledger.column("fate"), "kept")).column("id")
+    ledger = corpus.ledger(["id", "decision"])
+    ids = ledger.filter(pc.equal(ledger.column("decision"), "kept")).column("id")
     rows = np.random.default_rng(seed).permutation(len(ids))[:num_documents]
     return [str(ids[int(row)].as_py()) for row in rows]
 
 
 def read_document(corpus: PreparedCorpus, document_id: str) -> ShownDocument:
     """Return the document of this id. UserError when there is none, its file was dropped or its block is damaged."""
-    ledger = corpus.ledger(["id", "fate", "rule", "split", "block"])
+    ledger = corpus.ledger(["id", "decision", "rule", "split", "block"])
     rows = ledger.filter(pc.equal(ledger.column("id"), document_id)).to_pylist()
     if not rows:
         raise UserError(
             f"{corpus.folder} has no document {document_id}: ids are the column `id` of {corpus.manifest.ledger}"
         )
-    row = next((row for row in rows if row["fate"] == "kept"), None)
+    row = next((row for row in rows if row["decision"] == "kept"), None)
     if row is None:
         raise UserError(
             f"{corpus.folder}: document {document_id} was dropped by rule {rows[0]['rule']}; its text is not stored: "

@@ -12,7 +12,7 @@ from cluster.storage import atomic_file
 # One row per file of a source, in the order (source, repository, path, location):
 #   num_bytes           size in the source
 #   num_text_bytes, sha256   of the text in UTF-8 as it would be stored; null if the file was not decoded
-#   fate                the decision, "kept" or "dropped"; a dropped file has the rule, its value and a detail
+#   decision            "kept" or "dropped"; a dropped file has the rule, its value and a detail
 #   duplicate_of        the file that a duplicate is a copy of, as "source:repository:path"
 #   cluster             id of the kept document whose near-duplicate cluster the file belongs to
 #   flags, redactions   what decoding found ("bidi utf16") and redaction replaced ("email:2 key:1")
@@ -30,7 +30,7 @@ LEDGER_SCHEMA = pa.schema(
         ("num_bytes", pa.int64()),
         ("num_text_bytes", pa.int64()),
         ("sha256", pa.string()),
-        ("fate", pa.string()),
+        ("decision", pa.string()),
         ("rule", pa.string()),
         ("value", pa.float64()),
         ("detail", pa.string()),

@@ -25,7 +25,7 @@ def ledger_table(
     split, block, num_tokens = _placement(len(corpus), plan, written)
     columns = {
         "licence": pa.array(licences, pa.large_string()),
-        "fate": pa.array(
+        "decision": pa.array(
             np.where(decisions.rule == np.array(None), "kept", "dropped").tolist(), pa.large_string()
         ),
         "rule": pa.array(decisions.rule, pa.large_string()),

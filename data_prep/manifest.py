@@ -17,7 +17,7 @@ LEDGER_NAME = "ledger.parquet"
 # everywhere.
 SIGNATURE_NAME = ".input-signature"
 # To be increased when the same config and files would give other bytes than before.
-FORMAT_VERSION: Literal[2] = 2
+FORMAT_VERSION: Literal[3] = 3
 
 TOKENS_MEMBER = "tokens.npy"
 DOCS_MEMBER = "docs.npy"
@@ -84,7 +84,7 @@ class Manifest(Config):
     ledger's file name, a new one in each revision, so that replacing the manifest switches readers to the new state.
     """
 
-    format_version: Literal[2] = FORMAT_VERSION
+    format_version: Literal[3] = FORMAT_VERSION
     revision: int = 1
     config_sha256: str
     seed: int

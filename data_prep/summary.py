@@ -17,7 +17,7 @@ _MAX_REPOSITORIES = 200
 
 def summarise(ledger: Any, manifest: Manifest) -> dict[str, Any]:
     """Return the stage's summary. `num_bytes_listed` counts bytes in the sources, all other bytes are of kept text."""
-    kept = ledger.filter(pc.equal(ledger.column("fate"), "kept"))
+    kept = ledger.filter(pc.equal(ledger.column("decision"), "kept"))
     num_bytes_kept = _sum(kept.column("num_text_bytes"))
     splits = {split: _count_shards(shards) for split, shards in manifest.splits.items()}
     num_tokens = sum(counts["num_tokens"] for counts in splits.values())
@@ -117,7 +117,7 @@ def _by(table: Any, column: str, sums: Sequence[str]) -> dict[str, dict[str, int
 
 
 def _bytes_by_rule(ledger: Any) -> dict[str, int]:
-    dropped = ledger.filter(pc.equal(ledger.column("fate"), "dropped"))
+    dropped = ledger.filter(pc.equal(ledger.column("decision"), "dropped"))
     grouped = pa.TableGroupBy(dropped, ["rule"]).aggregate([("num_bytes", "sum")])
     return {row["rule"]: row["num_bytes_sum"] for row in sorted(grouped.to_pylist(), key=lambda r: r["rule"])}
 

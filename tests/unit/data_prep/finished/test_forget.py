@@ -96,8 +96,8 @@ def test_the_ledger_says_what_was_forgotten_and_why(prep: Path) -> None:
     after = {row["id"]: row for row in open_prepared(prep).ledger().to_pylist()}
     assert list(before) == list(after)
     for id_, row in before.items():
-        if row["repository"] == "alpha" and row["fate"] == "kept":
-            change = {"fate": "dropped", "rule": "forgotten", "detail": "repository alpha"}
+        if row["repository"] == "alpha" and row["decision"] == "kept":
+            change = {"decision": "dropped", "rule": "forgotten", "detail": "repository alpha"}
             assert after[id_] == row | change | {"split": None, "block": None, "num_tokens": None}
         else:
             assert after[id_] == row

@@ -46,6 +46,6 @@ def test_ids_without_text_are_bad_input(prep: Path) -> None:
     with pytest.raises(UserError, match="has no document 0123"):
         read_document(corpus, "0123")
     ledger = corpus.ledger().to_pylist()
-    dropped = next(row["id"] for row in ledger if row["fate"] == "dropped")
+    dropped = next(row["id"] for row in ledger if row["decision"] == "dropped")
     with pytest.raises(UserError, match="was dropped by rule file_size"):
         read_document(corpus, dropped)

@@ -113,7 +113,7 @@ def _kept_row(meta: DocumentMeta, split: str, block: str, num_tokens: int) -> di
         "num_bytes": meta.num_bytes,
         "num_text_bytes": meta.num_bytes,
         "sha256": meta.sha256,
-        "fate": "kept",
+        "decision": "kept",
         "split": split,
         "block": block,
         "num_tokens": num_tokens,
@@ -129,7 +129,7 @@ def _dropped_row() -> dict[str, object]:
         "location": "",
         "language": "Python",
         "num_bytes": 3,
-        "fate": "dropped",
+        "decision": "dropped",
         "rule": "file_size",
         "value": 3.0,
     }

@@ -41,7 +41,7 @@ def test_every_malicious_file_is_in_the_ledger_with_its_reason(config: PrepConfi
     for file in expected:
         if file.rule is not None:
             assert rule_of[file.repository, file.path] == file.rule, file
-    assert all((row["fate"] == "kept") == (row["rule"] is None) for row in rows)
+    assert all((row["decision"] == "kept") == (row["rule"] is None) for row in rows)
     assert rule_of["texts", "nul.py"] == "binary"
     assert rule_of["texts", "empty.py"] == "file_size"
     flags = {row["path"]: row["flags"] for row in rows}

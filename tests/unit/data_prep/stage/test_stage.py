@@ -49,15 +49,15 @@ def digests(folder: Path) -> dict[str, str]:
 def test_every_file_has_a_decision(prepared: Prepared) -> None:
     folder, summary = prepared
     rows = ledger_rows(folder)
-    assert {f"{r.repository}:{r.path}": r.rule for r in rows if r.fate == "dropped"} == DROPPED
+    assert {f"{r.repository}:{r.path}": r.rule for r in rows if r.decision == "dropped"} == DROPPED
     copy = next(row for row in rows if row.rule == "exact_duplicate")
     assert copy.duplicate_of == "directory:package0:src/module0.py"
     assert len(rows) == summary["num_files_listed"] == 48 + len(DROPPED)
     assert summary["num_files_kept"] == 48
     assert summary["dropped_by_rule"] == dict(Counter(DROPPED.values()))
-    kept = [row for row in rows if row.fate == "kept"]
+    kept = [row for row in rows if row.decision == "kept"]
     assert all(row.num_tokens and row.sha256 and row.split for row in kept)
-    assert all(row.split is None and row.num_tokens is None for row in rows if row.fate == "dropped")
+    assert all(row.split is None and row.num_tokens is None for row in rows if row.decision == "dropped")
 
 
 def test_summary_adds_up(prepared: Prepared) -> None:

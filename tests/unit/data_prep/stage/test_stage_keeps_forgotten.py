@@ -17,7 +17,7 @@ Prepared = tuple[Path, dict[str, Any]]
 
 def decisions(folder: Path) -> dict[tuple[str, str], tuple[str, str | None]]:
     rows = open_prepared(folder).ledger().to_pylist()
-    return {(row["repository"], row["path"]): (row["fate"], row["rule"]) for row in rows}
+    return {(row["repository"], row["path"]): (row["decision"], row["rule"]) for row in rows}
 
 
 def stored_repositories(folder: Path) -> set[str]:

@@ -50,9 +50,9 @@ def test_of_near_copies_in_several_repositories_one_is_kept(
     config = config.model_copy(update={"near_duplicates": NearDuplicatesConfig(threshold=0.9)})
     run_prep(config, 0, tmp_path / "prep", Reporter())
     rows = rows_by_path(tmp_path / "prep")
-    assert rows["package4/story.py"]["fate"] == "kept"
+    assert rows["package4/story.py"]["decision"] == "kept"
     stays = rows["package0/story.py"]
-    assert stays["fate"] == "kept"
+    assert stays["decision"] == "kept"
     for number in (1, 2, 3):
         copy = rows[f"package{number}/story.py"]
         assert (copy["rule"], copy["value"]) == ("near_duplicate", 4.0)
@@ -122,7 +122,7 @@ def test_an_optional_set_is_used_as_it_was_when_prep_began(
     assert summary["evaluation_sets"] == {"kept_out": ["first"], "missing": ["later"]}
     rows = rows_by_path(folder)
     assert rows["package2/first.py"]["rule"] == "contaminated"
-    assert rows["package2/later.py"]["fate"] == "kept"
+    assert rows["package2/later.py"]["decision"] == "kept"
     (tmp_path / "first.txt").unlink()
     assert run_prep(config, 0, folder, Reporter()) == summary
 
@@ -136,7 +136,7 @@ def test_vendored_files_are_rows_of_the_ledger_and_counted(
     summary = run_prep(config, 0, tmp_path / "prep", Reporter())
     assert summary["dropped_by_rule"]["vendored"] == 3
     row = rows_by_path(tmp_path / "prep")["package1/node_modules/deep/b.py"]
-    assert (row["fate"], row["rule"], row["detail"]) == ("dropped", "vendored", "node_modules/")
+    assert (row["decision"], row["rule"], row["detail"]) == ("dropped", "vendored", "node_modules/")
     assert row["num_bytes"] == (corpus / "package1/node_modules/deep/b.py").stat().st_size
 
 
@@ -152,10 +152,10 @@ def test_a_repositorys_licence_file_applies_to_its_files(
     )
     run_prep(config, 0, tmp_path / "prep", Reporter())
     rows = rows_by_path(tmp_path / "prep")
-    assert rows["package3/src/free.py"]["fate"] == "kept"
+    assert rows["package3/src/free.py"]["decision"] == "kept"
     assert rows["package3/src/free.py"]["licence"] == "MIT"
     assert rows["package3/src/module0.py"]["rule"] == "licence"
-    assert rows["package1/src/module0.py"]["fate"] == "kept"
+    assert rows["package1/src/module0.py"]["decision"] == "kept"
     careful = config.model_copy(update={"licences": LicenceConfig(unknown="drop")})
     run_prep(
         careful.model_copy(update={"split": config.split.model_copy(update={"by": "file"})}),
@@ -163,7 +163,7 @@ def test_a_repositorys_licence_file_applies_to_its_files(
         *_more(corpus, tmp_path),
     )
     rows = rows_by_path(tmp_path / "careful")
-    assert {row["licence"] for row in rows.values() if row["fate"] == "kept"} == {"MIT"}
+    assert {row["licence"] for row in rows.values() if row["decision"] == "kept"} == {"MIT"}
 
 
 def test_the_nearest_licence_file_above_a_file_applies_to_it(
