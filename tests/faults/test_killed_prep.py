@@ -41,6 +41,7 @@ def outputs(out: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_byte(
     corpus: Path, untouched: dict[str, str], tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(
     assert outputs(out) == untouched
 
 
+@pytest.mark.slow
 def test_killed_workers_are_replaced(corpus: Path, untouched: dict[str, str], tmp_path: Path) -> None:
     """Single workers, while the driver lives: the command the user gave just ends well.
 

@@ -125,7 +125,7 @@ def permcode(line: str, folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pipeline.cli", *words]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=400, check=False
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=500, check=False
     )
     assert done.returncode == 0, f"{line}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
 

@@ -33,7 +33,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end; another exit code fails the test with the output. `look` is called all along."""
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    deadline_s = time.monotonic() + 400
+    deadline_s = time.monotonic() + 500
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as started:

@@ -40,7 +40,7 @@ def permcode(*arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         cwd=_REPOSITORY,
-        timeout=280,
+        timeout=500,
         check=False,
         **kwargs,
     )  # type: ignore[call-overload, no-any-return]
@@ -183,6 +183,7 @@ def test_other_systems_and_more_seeds_cost_only_themselves(
     assert "belongs to another config: training.steps (12 there, 13 here)" in done.stderr
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predictions(
     model: Path, data: Path, experiment: Path, tmp_path: Path
 ) -> None:

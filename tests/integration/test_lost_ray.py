@@ -49,7 +49,7 @@ def wait_for(run: "subprocess.Popen[str]", name: str) -> psutil.Process:
     raise AssertionError(f"no {name} with work to do")
 
 
-@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("name", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
 def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
     with started(command("prep", out, corpus)) as run:
@@ -64,6 +64,7 @@ def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: 
     assert not list((out / "logs").glob("permcode-failed-*.log"))
 
 
+@pytest.mark.slow
 def test_run_whose_folder_is_removed_says_so_and_leaves_no_new_one(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with started(command("prep", out, corpus)) as run:

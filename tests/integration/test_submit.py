@@ -185,9 +185,8 @@ def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPat
         submit(RayHead("http://127.0.0.1:1", ""), folder, ["true"], "nobody")
 
 
-@pytest.mark.parametrize(
-    "tasks", [(), pytest.param(("completion", "search"), marks=pytest.mark.slow)], ids=["pretrained", "whole"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [(), ("completion", "search")], ids=["pretrained", "whole"])
 def test_a_run_ends_on_the_cluster_as_it_does_here(
     head: RayHead, tmp_path: Path, tasks: tuple[str, ...]
 ) -> None:
