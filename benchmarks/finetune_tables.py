@@ -94,8 +94,12 @@ TABLES = {
         "demo", "lines_py150", "codexglue-line-completion/py150", _budget(100, 4096, 1, _TWO_RATES)
     ),
     "infill": Table("demo", "infill_corpus", None, (*_budget(100, 4096, 1, _TWO_RATES), "task.max_test=200")),
-    "summaries": Table("demo", "summaries_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
-    "generate": Table("demo", "generate_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
+    "summaries": Table(
+        "demo", "summaries_corpus", None, (*_budget(100, 4096, 1, _TWO_RATES), "task.max_test=200")
+    ),
+    "generate": Table(
+        "demo", "generate_corpus", None, (*_budget(100, 4096, 1, _TWO_RATES), "task.max_test=200")
+    ),
     "humaneval": Table("demo", "humaneval", None, _budget(100, 4096, 1, _TWO_RATES)),
     "search": Table("demo", "search_corpus", None, _budget(150, 8192, 3)),
     "tokens": Table("demo", "tokens_corpus", None, _budget(100, 4096, 1, _TWO_RATES)),
