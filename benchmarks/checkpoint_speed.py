@@ -1,6 +1,6 @@
-"""What a commit costs the step loop, how fast it is written, found and read: 30 million parameters, two processes.
+"""What a checkpoint costs the step loop, how fast it is written, found and read: 30 million parameters, two processes.
 
-Steps with nothing being written, a commit's beginning and steps beside its writing in turn (A B C A B C ...);
+Steps with nothing being written, a checkpoint's beginning and steps beside its writing in turn (A B C A B C ...);
 medians. `python -m benchmarks.checkpoint_speed [--folder DIR]` writes and removes some GB there.
 """
 
@@ -34,7 +34,7 @@ CONFIG = PretrainConfig.model_validate(
 
 @dataclass
 class Times:
-    """Seconds, one entry per step or commit."""
+    """Seconds, one entry per step or checkpoint."""
 
     quiet_steps_s: list[float] = field(default_factory=list)
     busy_steps_s: list[float] = field(default_factory=list)
@@ -45,14 +45,14 @@ class Times:
 
 
 def work(folder: Path, num_rounds: int) -> None:
-    """One rank: train and commit; rank 0 prints what it measured."""
+    """One rank: train and checkpoint; rank 0 prints what it measured."""
     import torch
     import torch.distributed as dist
 
     from cluster.process_group import configure_environment, join_process_group
     from pretrain.checkpoint.compatibility import RunIdentity
     from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
-    from pretrain.checkpoint.writer import CommitWriter
+    from pretrain.checkpoint.writer import CheckpointWriter
     from pretrain.engine.training_engine import TrainingEngine
     from pretrain.journal.events import CheckpointWritten, Event
     from pretrain.model.transformer import TwoStreamTransformer
@@ -94,7 +94,7 @@ def work(folder: Path, num_rounds: int) -> None:
 
     identity = RunIdentity(CONFIG, 0, "", "")
     static = StaticFiles.of_pretraining(identity, ModelDescription.of(model, CONFIG.segment_tokens), b"{}")
-    writer = CommitWriter(folder, rank, WORLD_SIZE, CONFIG.checkpoint, note)
+    writer = CheckpointWriter(folder, rank, WORLD_SIZE, CONFIG.checkpoint, note)
     train([])
     for _ in range(num_rounds):
         train(times.quiet_steps_s)
@@ -113,7 +113,7 @@ def work(folder: Path, num_rounds: int) -> None:
     engine.close()
 
 
-def train_and_commit(folder: Path, num_rounds: int) -> Times:
+def train_and_save(folder: Path, num_rounds: int) -> Times:
     """Start the ranks; what rank 0 measured."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -150,21 +150,21 @@ def plain_write_s(folder: Path, size_bytes: int) -> float:
 
 
 def find_and_read(folder: Path) -> tuple[float, float]:
-    """Seconds to find the newest valid commit, every byte hashed, and to put every tensor of it together."""
-    from pretrain.checkpoint.finding import newest_valid
-    from pretrain.checkpoint.reading import open_commit
+    """Seconds to find the newest valid checkpoint, every byte hashed, and to put every tensor of it together."""
+    from pretrain.checkpoint.reading import CheckpointTensors
+    from pretrain.checkpoint.verify import newest_valid
     from pretrain.engine.pieces import MOMENTS
 
     started_s = time.perf_counter()
     found = newest_valid(folder, print)
     found_s = time.perf_counter()
     assert found is not None
-    commit = open_commit(found)
-    for name in commit.names:
-        commit.master(name)
+    checkpoint = CheckpointTensors(found)
+    for name in checkpoint.names:
+        checkpoint.master(name)
         for kind in MOMENTS:
-            commit.moment(kind, name)
-    commit.memory(range(CONFIG.lanes))
+            checkpoint.moment(kind, name)
+    checkpoint.memory(range(CONFIG.lanes))
     return found_s - started_s, time.perf_counter() - found_s
 
 
@@ -179,20 +179,20 @@ def main() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="checkpoint-speed-", dir=arguments.folder))
     try:
-        times = train_and_commit(folder, arguments.rounds)
+        times = train_and_save(folder, arguments.rounds)
         plain_s = statistics.median(plain_write_s(folder, times.size_bytes) for _ in range(3))
         found_s, read_s = find_and_read(folder)
     finally:
         shutil.rmtree(folder)
     megabytes = times.size_bytes / 1e6
     write_s = statistics.median(times.writes_s)
-    print(f"{megabytes:.0f} MB a commit, {WORLD_SIZE} processes, medians of {arguments.rounds} rounds")
+    print(f"{megabytes:.0f} MB a checkpoint, {WORLD_SIZE} processes, medians of {arguments.rounds} rounds")
     print(f"copy of the state      {1000 * statistics.median(times.copies_s):7.1f} ms")
     print(f"stall of the step loop {1000 * statistics.median(times.stalls_s):7.1f} ms")
     print(f"written in             {write_s:7.2f} s  {megabytes / write_s:6.0f} MB/s, beside training")
     print(f"plain write and fsync  {plain_s:7.2f} s  {megabytes / plain_s:6.0f} MB/s, alone")
     print(f"step, nothing written  {1000 * statistics.median(times.quiet_steps_s):7.1f} ms")
-    print(f"step beside a commit   {1000 * statistics.median(times.busy_steps_s):7.1f} ms")
+    print(f"step beside a checkpoint   {1000 * statistics.median(times.busy_steps_s):7.1f} ms")
     print(f"found, all hashed      {found_s:7.2f} s  {megabytes / found_s:6.0f} MB/s")
     print(f"read whole             {read_s:7.2f} s  {megabytes / read_s:6.0f} MB/s")
 

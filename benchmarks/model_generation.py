@@ -32,10 +32,10 @@ from benchmarks.model_machine import (
     use_environment,
 )
 from benchmarks.model_sizes import SIZES, Size
-from pretrain.inference.left_to_right import complete_tokens
+from pretrain.inference.completion import complete_tokens
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 
 PROMPT_TOKENS = 256
 NUM_LENGTHS = 5

@@ -2,9 +2,9 @@
 
 A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
 AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
-commits or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step is made after every step of the loop,
-in the same process; the ratio is the median of these pairs. The stall of a checkpoint is printed on its own, and so is
-the time from the call of `train` to the first step when resuming.
+checkpoints or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step is made after every step of the
+loop, in the same process; the ratio is the median of these pairs. The stall of a checkpoint is printed on its own,
+and so is the time from the call of `train` to the first step when resuming.
 """
 
 import argparse
@@ -142,18 +142,18 @@ def main() -> None:
             # The first steps warm up.
             pairs_s += list(zip(both.loop_s, both.bare_s, strict=True))[_WARM_UP:]
             waits_s += [step.facts["data_s"] for step in steps[_WARM_UP:]]
-            commits = [record for record in read_journal(run.journal) if record.name == "commit"]
-            stalls_s += [commit.facts["stall_s"] for commit in commits[-1:]]
+            checkpoints = [record for record in read_journal(run.journal) if record.name == "commit"]
+            stalls_s += [checkpoint.facts["stall_s"] for checkpoint in checkpoints[-1:]]
     loop_s = [one_s for one_s, _ in pairs_s]
     bare_median_s, loop_median_s = statistics.median(one_s for _, one_s in pairs_s), statistics.median(loop_s)
     ratio = statistics.median(one_s / bare_s for one_s, bare_s in pairs_s)
-    between_commits_s = recipe.checkpoint.every_steps * loop_median_s
+    between_checkpoints_s = recipe.checkpoint.every_steps * loop_median_s
     print(f"a step, bare model          {bare_median_s * 1e3:.1f} ms")
     print(f"a step in the loop          {loop_median_s * 1e3:.1f} ms, {ratio - 1:+.1%}")
     print(f"  of that waiting for data  {sum(waits_s) / sum(loop_s):.3%}")
     print(
-        f"stall of a commit           {statistics.median(stalls_s) * 1e3:.1f} ms, "
-        f"{statistics.median(stalls_s) / between_commits_s:.3%} at every {recipe.checkpoint.every_steps} steps"
+        f"stall of a checkpoint           {statistics.median(stalls_s) * 1e3:.1f} ms, "
+        f"{statistics.median(stalls_s) / between_checkpoints_s:.3%} at every {recipe.checkpoint.every_steps} steps"
     )
     print(
         f"from the call to a step     {resumes_s[0]:.2f} s fresh, {statistics.median(resumes_s[1:]):.2f} s resumed"

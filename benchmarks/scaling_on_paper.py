@@ -8,10 +8,9 @@ Nothing is measured here. The assumptions (share of peak, network) are arguments
 import argparse
 
 from pipeline.folder.recipe import load_run_config, run_recipe_names
-from pretrain.plan.hardware import find_gpu
+from pretrain.plan.hardware import find_gpu, flops_per_token
 from pretrain.plan.parameters import count_parameters
 from pretrain.plan.scaling import Network, ScaledStep, scaled_step
-from pretrain.plan.utilisation import flops_per_token
 
 _NUM_GPUS = [2**power for power in range(3, 13)]
 

@@ -25,7 +25,7 @@ class OptimizerConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """When a checkpoint is committed and which are kept: the newest, some milestones, the best."""
+    """When a checkpoint is saved and which are kept: the newest, some milestones, the best."""
 
     every_steps: PositiveInt = 100
     keep: PositiveInt = 2
@@ -42,7 +42,7 @@ class HealthConfig(Config):
     max_skipped_steps: PositiveInt = 5
     """Steps in a row whose loss or gradient is not finite (they are not applied) before the run stops."""
     spikes: Literal["off", "warn", "rewind"] = "warn"
-    """A loss far above the recent ones: said, or undone by going on from the last commit behind its data."""
+    """A loss far above the recent ones: said, or undone by going on from the last checkpoint behind its data."""
     spike_window_steps: int = Field(default=100, ge=10)
     spike_threshold: PositiveFloat = 8.0
     """In robust deviations (median absolute deviation) above the window's median."""

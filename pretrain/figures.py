@@ -10,8 +10,7 @@ from typing import Any
 
 from cluster.journal import JournalRecord
 from cluster.reporter import count_text, duration_text
-from pretrain.goodput.accounts import LABELS, Goodput
-from pretrain.goodput.ledger import goodput
+from pretrain.goodput import LABELS, Goodput, goodput
 from pretrain.journal.events import Start, event_of
 from pretrain.journal.replay import Replay, replayed
 

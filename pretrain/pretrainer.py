@@ -16,15 +16,12 @@ from cluster.storage import write_document
 from data_prep.prepared import PreparedCorpus, open_prepared
 from pretrain.agreement import agreed, agreed_in_parts
 from pretrain.checkpoint.compatibility import RunIdentity, check_num_steps, check_resumable
-from pretrain.checkpoint.finding import (
-    VALIDATION,
-    discard_newer,
-    last_valid_before,
-)
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.manager import CheckpointManager
-from pretrain.checkpoint.reading import CommitTensors, open_commit
+from pretrain.checkpoint.reading import CheckpointTensors
+from pretrain.checkpoint.retention import VALIDATION, discard_newer
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
+from pretrain.checkpoint.verify import last_valid_before
 from pretrain.data.batch import Batch, ordered_batch
 from pretrain.data.corpora import WeightedCorpus, open_corpora
 from pretrain.data.feed import LaneFeed
@@ -135,7 +132,7 @@ class Pretrainer(Trainer):
         self._cursors: dict[int, int] = {}
         """Of the last step and of all that a spike may come to cover, by number (from 1): what it is traced back to."""
         if origin.checkpoint is not None:
-            self._restore(engine, state, open_commit(origin.checkpoint))
+            self._restore(engine, state, CheckpointTensors(origin.checkpoint))
             fault_point("start.restored")
         elif run.accepted and origin.num_attempts > 1:
             context.recorder.event(
@@ -158,7 +155,7 @@ class Pretrainer(Trainer):
         self._feed = LaneFeed(self._reader, self._lanes, state.cursor)
         self._record_start(origin, is_first_start)
 
-    def _restore(self, engine: TrainingEngine, state: TrainState, stored: CommitTensors) -> None:
+    def _restore(self, engine: TrainingEngine, state: TrainState, stored: CheckpointTensors) -> None:
         """Take over everything that a checkpoint holds."""
         run = self._context.run
         for change in check_resumable(stored.identity, self._context.identity, run.accepted):
@@ -314,7 +311,7 @@ class Pretrainer(Trainer):
         if len(self._rewinds) >= run.config.health.max_rewinds:
             refusal = f"health.max_rewinds={run.config.health.max_rewinds} were made"
         elif back_to is None:
-            refusal = "no commit from before the spike is left"
+            refusal = "no checkpoint from before the spike is left"
         if refusal or back_to is None:
             self.recorder.event(f"not going back: {refusal}", level="warning")
             return False

@@ -1,4 +1,4 @@
-"""Training processes under Ray Train: started, stopped with a commit, and what went wrong in one line."""
+"""Training processes under Ray Train: started, stopped with a checkpoint, and what went wrong in one line."""
 
 import gc
 import os

@@ -6,9 +6,9 @@ from pathlib import Path
 from cluster.errors import UserError
 from cluster.journal import read_journal
 from cluster.storage import read_document
-from pretrain.checkpoint.finding import STATE_NAME, discard_newer, remove_commit, remove_unfinished
-from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.listing import STATE_NAME, step_folders, step_of
 from pretrain.checkpoint.manager import newest_checkpoint
+from pretrain.checkpoint.retention import discard_newer, remove_checkpoint, remove_unfinished
 from pretrain.health.divergence import pending_return
 from pretrain.health.rewinds import Rewinds, read_rewinds, record_rewind
 from pretrain.journal.events import Attempt, Rewound, event_of
@@ -53,4 +53,4 @@ def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
         except (OSError, UserError, KeyError, TypeError, ValueError):
             continue  # a damaged one; it will be passed over
         if rewinds.is_void(step_of(folder) or 0, seen):
-            remove_commit(folder)
+            remove_checkpoint(folder)

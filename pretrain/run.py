@@ -16,7 +16,7 @@ PREP_NAME = PretrainFiles.PREP
 
 @dataclass(frozen=True)
 class Run:
-    """A run. `accepted` are the config keys that the user lets differ from those of the commit it goes on from."""
+    """A run. `accepted` are the config keys that the user lets differ from those of the checkpoint it goes on from."""
 
     config: PretrainConfig
     seed: int
@@ -26,7 +26,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the commits."""
+        """Folder of the checkpoints."""
         return self.folder / PretrainFiles.CHECKPOINTS
 
     @property
@@ -35,6 +35,6 @@ class Run:
         return self.folder / PretrainFiles.JOURNAL
 
     def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
-        """All that decides what the run learns; a commit keeps it, a resumed run is held against it."""
+        """All that decides what the run learns; a checkpoint keeps it, a resumed run is held against it."""
         tokenizer = sha256_file(self.prep_folder / "tokenizer.json")
         return RunIdentity(self.config, self.seed, corpora_fingerprint(corpora), tokenizer)

@@ -12,7 +12,7 @@ class ScheduleConfig(Config):
     """Linear warm-up, then down to a share of the peak: along a cosine, a line, or a line at the very end.
 
     `wsd` (warm-up, stable, decay) holds the peak until the last `decay_share` of the steps, so a run can be made
-    longer, or its decay begun from any commit before it.
+    longer, or its decay begun from any checkpoint before it.
     """
 
     kind: Literal["cosine", "linear", "wsd", "constant"] = "cosine"

@@ -35,7 +35,7 @@ def run_pretrain(
     Needs an open Ray session. Leaves `journal.jsonl`, `checkpoints/`, `model/` and `result.json`. Raises UserError
     for damaged data, damaged checkpoints, losses that stay not finite, or workers that failed more often than
     `max_worker_restarts` without a new checkpoint, RetryableError when workers hang, KeyboardInterrupt when it was
-    stopped: then the state after the last step is committed. `accepted`: config keys that may differ from those of
+    stopped: then the state after the last step is saved. `accepted`: config keys that may differ from those of
     the checkpoint.
     """
     open_prepared(prep_folder)

@@ -13,11 +13,10 @@ from cluster.storage import exclusive_lock
 from cluster.system_metrics import sample_system
 from pretrain.config import PretrainConfig
 from pretrain.files import PretrainFiles
-from pretrain.goodput.attempts import recorded_attempt
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
 from pretrain.journal.events import Hang, Stopped
-from pretrain.journal.recorder import Recorder
+from pretrain.journal.recorder import Recorder, recorded_attempt
 from pretrain.pretrainer import Pretrainer, RunContext
 from pretrain.ray_workers import is_first_of_node, joined
 from pretrain.run import Run

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.analyses.rows import read_rows
 from data_prep.tokenizer import CodeTokenizer
-from pretrain.inference.loops import continuing_a_loop
+from pretrain.inference.token_rules import continuing_a_loop
 
 _NAME = re.compile(r"[A-Za-z_]\w{5,}")
 """Names of six and more characters: shorter ones are often keywords."""

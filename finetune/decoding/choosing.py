@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from data_prep.documents import SPECIAL_TOKENS
 from finetune.decoding.config import DecodingConfig
 from pretrain.inference.beam import beam_search
-from pretrain.inference.generation import Generated, generate
+from pretrain.inference.generation import Generated, IncrementalDecoder, generate
 from pretrain.inference.sampling import uniforms
-from pretrain.inference.vocabulary import TokenRules
-from pretrain.inference.written import Written
+from pretrain.inference.token_rules import TokenRules
 
 
 def ended_by(special: str, config: DecodingConfig) -> TokenRules:
@@ -25,7 +24,7 @@ def ended_by(special: str, config: DecodingConfig) -> TokenRules:
 
 
 def choose_tokens(
-    text: Written,
+    text: IncrementalDecoder,
     contexts: Sequence[NDArray[np.int64]],
     samples: Sequence[int],
     config: DecodingConfig,

@@ -19,7 +19,7 @@ from finetune.layers.transformer import (
     fed_forward,
     initialise,
 )
-from pretrain.inference.lanes import moved_lanes
+from pretrain.inference.session import moved_lanes
 from pretrain.model.block import Norm
 
 
@@ -144,7 +144,7 @@ class Decoder(nn.Module):
 
 
 class DecodedText:
-    """`pretrain.inference.written.Written` by a decoder; lanes are those of the memory."""
+    """An `IncrementalDecoder` with a masked decoder; lanes are those of the memory."""
 
     def __init__(
         self, vocabulary: Vocabulary, decoder: Decoder, memory: Memory, start_id: int, max_tokens: int

@@ -16,7 +16,7 @@ from torch.nn import functional
 from cluster.config import Config
 from pretrain.model.block import Norm
 from pretrain.model.dropout import Dropout
-from pretrain.model.positions.transformer_xl import sinusoids
+from pretrain.model.positions import sinusoids
 from pretrain.model.precision import at_least_float32
 
 KeysValues = tuple[Tensor, Tensor]

@@ -17,13 +17,13 @@ from finetune.training.best import Best, is_as_good, is_better, write_best
 from finetune.training.config import FitConfig
 from finetune.training.rates import adamw, rate_share
 from pretrain.agreement import agreed
-from pretrain.checkpoint.finding import remove_unfinished
 from pretrain.checkpoint.manager import CheckpointManager, newest_checkpoint
-from pretrain.checkpoint.reading import open_commit
+from pretrain.checkpoint.reading import CheckpointTensors
+from pretrain.checkpoint.retention import remove_unfinished
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.config import CheckpointConfig
+from pretrain.engine.deepspeed_config import EngineSettings
 from pretrain.engine.module_engine import ModuleEngine
-from pretrain.engine.settings import EngineSettings
 from pretrain.health.stop import StopRequest
 from pretrain.inference.finite import NotFinite
 from pretrain.journal.events import Start
@@ -106,7 +106,7 @@ class Finetuner(Trainer):
         state, checkpoints = TrainState(), folder / "checkpoints"
         newest = agreed(lambda: _newest(checkpoints, recorder))
         if newest is not None:
-            stored = open_commit(newest)
+            stored = CheckpointTensors(newest)
             engine.restore(stored)
             state.step = state.cursor = stored.step
             self.best = Best(**stored.state["best"]) if stored.state["best"] else None

@@ -18,15 +18,14 @@ from pipeline.folder.pretrain_folder import find_status_folder
 from pipeline.folder.run_folder import read_config
 from pipeline.folder.sections import RunSections
 from pipeline.folder.stage_record import read_record, verify_output
+from pretrain.audit import Audit, books_of, check_digests, missing_steps
+from pretrain.audit import audit as audit_books
 from pretrain.checkpoint.compatibility import Rule, RunIdentity, differences
 from pretrain.checkpoint.listing import step_folders
 from pretrain.data.corpora import corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader
 from pretrain.files import PretrainFiles
 from pretrain.journal.events import Start, event_of
-from pretrain.ledger.audit import Audit, check_digests, missing_steps
-from pretrain.ledger.audit import audit as audit_books
-from pretrain.ledger.books import books_of
 
 
 def audited(folder: Path, read: bool) -> Audit:

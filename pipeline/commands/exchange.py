@@ -50,7 +50,7 @@ def import_model(
     with exit_codes(None):
         check_place(out)
 
-        from pretrain.hf.importing import import_from_hf
+        from pretrain.hf.export_import import import_from_hf
 
         imported = import_from_hf(folder, out, memory_tokens)
         config = imported.config
@@ -89,7 +89,7 @@ def export_model(
     with exit_codes(None):
         check_place(out, "the folder")
 
-        from pretrain.hf.exporting import export_to_hf
+        from pretrain.hf.export_import import export_to_hf
 
         files = export_to_hf(source, out, on_damaged=warn)
         Reporter().line(f"{out}: the model of {files.folder}")

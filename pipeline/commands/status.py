@@ -27,8 +27,8 @@ from pretrain.figures import (
     speed_of_steps,
     validation_in_training,
 )
-from pretrain.goodput.accounts import LABELS, Goodput
-from pretrain.plan.utilisation import flops_per_token, gpu_of_device
+from pretrain.goodput import LABELS, Goodput
+from pretrain.plan.hardware import flops_per_token, gpu_of_device
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cluster.journal import JournalRecord, read_journal
 from cluster.storage import is_locked, read_document
 from pretrain.figures import Validation, figures_of
 from pretrain.files import PretrainFiles
-from pretrain.goodput.accounts import Goodput
+from pretrain.goodput import Goodput
 from pretrain.journal.events import (
     Attempt,
     Damaged,

@@ -8,7 +8,7 @@ from cluster.reporter import count_text, duration_text
 from pipeline.report.curves import Curve, smoothed
 from pipeline.report.svg import draw
 from pretrain.figures import VALIDATION_IN_TRAINING, Figure
-from pretrain.goodput.accounts import LABELS, Goodput
+from pretrain.goodput import LABELS, Goodput
 
 # Readable on white and on near-black; told apart also without colour vision.
 BLUE, ORANGE, GREEN, GREY, RED = "#3b82c4", "#e08a1e", "#2f9e6e", "#8a8f98", "#d1495b"

@@ -52,7 +52,9 @@ def funnel(prep: Mapping[str, Any]) -> Chart:
     svg = bars(
         "funnel", [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], "files"
     )
-    note = "Every file that a source listed has one decision; the ledger (ledger.parquet) has it file by file."
+    note = (
+        "Every file that a source listed has one decision; the ledger (ledger.parquet) has it file by file."
+    )
     return Chart("Files kept and dropped, by rule", note, svg, is_wide=True)
 
 

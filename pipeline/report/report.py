@@ -19,8 +19,7 @@ from pipeline.report.summary import facts, tasks
 from pipeline.report.validation import ValidationTable, order_curves
 from pretrain.figures import speed_of_steps
 from pretrain.files import PretrainFiles
-from pretrain.goodput.accounts import Goodput
-from pretrain.goodput.ledger import goodput
+from pretrain.goodput import Goodput, goodput
 
 _TEMPLATE_NAME = "report.html.j2"
 _NUM_LANGUAGES = 12

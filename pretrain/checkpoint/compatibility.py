@@ -1,4 +1,4 @@
-"""Whether a run may go on from a commit under the config it is now given."""
+"""Rules for resuming a checkpoint under a changed config: what may change freely, only if accepted, or never."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ IDENTITY_NAME = "config.json"
 
 
 class Rule(Enum):
-    """What becomes of a run whose setting is changed between two starts."""
+    """What a run does when a setting was changed between two starts."""
 
     FREE = "the result is the same"
     ACCEPTED = "the run is another one from there on: only with --accept KEY"
-    NEVER = "what the commit holds does not fit any more"
+    NEVER = "what the checkpoint holds does not fit any more"
 
 
 RULES: dict[str, Rule] = {
@@ -54,24 +54,25 @@ RULES: dict[str, Rule] = {
     "seed": Rule.NEVER,
     "tokenizer": Rule.NEVER,
 }
-"""By dotted key; a rule holds for all keys below it that have none of their own. What has no rule may never change."""
+"""Rules by dotted key. A rule holds for all keys below it without a rule of their own; a key without any may never
+change."""
 
 _FOLLOWS = {"corpus": "data", "deterministic_threads": "deterministic"}
-"""Changed together with what it follows from, a setting is accepted together with it."""
+"""Settings that follow from another one: a change of both is accepted with that one's key."""
 
 _WHY_NEVER = {
-    "model": "the weights are of the other shape",
-    "lanes": "the memory and the place in the corpus belong to lanes",
-    "segment_tokens": "the place in the corpus is counted in segments",
-    "seed": "orders, dropout and the order of the corpus come from it",
-    "tokenizer": "the weights know the other tokens",
+    "model": "the weights have another shape",
+    "lanes": "the memory and the position in the corpus belong to lanes",
+    "segment_tokens": "the position in the corpus is counted in segments",
+    "seed": "orders, dropout and the order of the corpus depend on it",
+    "tokenizer": "the weights were trained on other tokens",
 }
 _OTHER_TOKENS = "lanes read other tokens from here on, some perhaps again or never"
 
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What makes a run this one and not another; config.json of a commit."""
+    """All that identifies a run; config.json of a checkpoint."""
 
     config: PretrainConfig
     seed: int
@@ -81,29 +82,33 @@ class RunIdentity:
     """SHA-256 of tokenizer.json."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Return the content of config.json."""
         return {"pretrain": self.config.model_dump(mode="json")} | self._others()
 
     @classmethod
-    def read(cls, commit: Path) -> "RunIdentity":
-        """Of a commit's folder. Raises UserError when it is not there or this permcode does not know its keys."""
-        path = commit / IDENTITY_NAME
+    def read(cls, checkpoint: Path) -> "RunIdentity":
+        """Read the identity from a checkpoint's folder.
+
+        Raises UserError when config.json is missing or has keys that this version does not know.
+        """
+        path = checkpoint / IDENTITY_NAME
         try:
             stored = read_document(path, "use another checkpoint")
             config = PretrainConfig.model_validate(stored["pretrain"])
             return cls(config, int(stored["seed"]), str(stored["corpus"]), str(stored["tokenizer"]))
         except FileNotFoundError:
             raise UserError(
-                f"{commit} was made by an older permcode: its model can be used, but training cannot go on from it; "
-                "use another --out"
+                f"{checkpoint} was made by an older permcode: its model can be used, but training cannot resume from "
+                "it; use another --out"
             ) from None
         except (KeyError, TypeError, ValueError, ValidationError):
             raise UserError(
-                f"{path} is not a config this permcode knows: go on with the version that made it, or use another --out"
+                f"{path} has settings that this permcode does not know: resume with the version that wrote it, or use "
+                "another --out"
             ) from None
 
     def settings(self) -> dict[str, Any]:
-        """Every value by its dotted key."""
+        """Return every value by its dotted key."""
         return dict(_flat(self.config.model_dump(mode="json"))) | self._others()
 
     def _others(self) -> dict[str, Any]:
@@ -112,14 +117,14 @@ class RunIdentity:
             "seed": self.seed,
             "corpus": self.corpus,
             "tokenizer": self.tokenizer,
-            # Sums depend on how many threads share them.
+            # The rounding of a sum depends on the number of threads that share it.
             "deterministic_threads": threads,
         }
 
 
 @dataclass(frozen=True)
 class Change:
-    """A setting that is not what it was."""
+    """A setting that differs from the checkpoint's."""
 
     key: str
     saved: Any
@@ -127,7 +132,7 @@ class Change:
 
     @property
     def rule(self) -> Rule:
-        """What is to become of it."""
+        """The rule for this setting."""
         return rule_of(self.key)
 
     def __str__(self) -> str:
@@ -135,7 +140,7 @@ class Change:
 
 
 def rule_of(key: str) -> Rule:
-    """The rule of a dotted key or of the nearest one above it."""
+    """Return the rule of a dotted key, or of the nearest key above it that has one."""
     for above in _with_parents(key):
         if above in RULES:
             return RULES[above]
@@ -143,40 +148,40 @@ def rule_of(key: str) -> Rule:
 
 
 def without_free(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of a dumped config that decide what a run learns."""
+    """Return the settings of a dumped config on which the result depends."""
     return {key: value for key, value in settings.items() if RULES.get(key) is not Rule.FREE}
 
 
 def differences(saved: RunIdentity, now: RunIdentity) -> list[Change]:
-    """Every setting that differs, by key."""
+    """Return every setting that differs, sorted by key."""
     old, new = saved.settings(), now.settings()
     keys = sorted(old.keys() | new.keys())
     return [Change(key, old.get(key), new.get(key)) for key in keys if _is_other(old.get(key), new.get(key))]
 
 
 def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[str]) -> list[Change]:
-    """The changes that were `accepted`, to be told; a key accepts all below it.
+    """Return the changes that `accepted` allows; a key accepts all keys below it.
 
-    Raises UserError that names every other change that is not free, with both values.
+    Raises UserError, with both values, for every other change that is not free.
     """
     changes = [change for change in differences(saved, now) if change.rule is not Rule.FREE]
     never = [change for change in changes if change.rule is Rule.NEVER]
     if never:
-        told = "; ".join(f"{change} ({_why_never(change.key)})" for change in never)
-        raise UserError(f"this run cannot go on: {told}: set back what changed, or use another --out")
+        changed = "; ".join(f"{change} ({_why_never(change.key)})" for change in never)
+        raise UserError(f"this run cannot be resumed: {changed}: undo the change, or use another --out")
     refused = [change for change in changes if not accepted.intersection(_with_parents(change.key))]
     refused = [change for change in refused if not _follows_another(change, changes)]
     if refused:
-        told = "; ".join(_with_consequence(change) for change in refused)
+        changed = "; ".join(_with_consequence(change) for change in refused)
         flags = " ".join(f"--accept {change.key}" for change in refused)
         raise UserError(
-            f"this run was begun with other settings: {told}: set back what changed, or go on with {flags}"
+            f"this run was begun with other settings: {changed}: undo the change, or resume with {flags}"
         )
     return changes
 
 
 def check_num_steps(step: int, config: PretrainConfig) -> None:
-    """Raise UserError where a run that has come to `step` is to end before it."""
+    """Raise UserError when `num_steps` is below `step`, the steps that the run has made."""
     if config.num_steps < step:
         raise UserError(
             f"this run has made {step} steps, and num_steps is now {config.num_steps}: set it to {step} or more, or "
@@ -185,17 +190,17 @@ def check_num_steps(step: int, config: PretrainConfig) -> None:
 
 
 def check_newest(checkpoints: Path, config: PretrainConfig, seed: int, accepted: frozenset[str]) -> None:
-    """What of `check_resumable` and `check_num_steps` can be told before the corpus is opened and anything is changed.
+    """Run `check_resumable` and `check_num_steps` as far as possible before the corpus is opened and files change.
 
-    Of the newest commit that says what it was made with; nothing is checked where there is none.
+    The newest checkpoint whose config.json can be read is compared; nothing is checked without one.
     """
-    for commit in step_folders(checkpoints):
+    for checkpoint in step_folders(checkpoints):
         try:
-            saved = RunIdentity.read(commit)
+            saved = RunIdentity.read(checkpoint)
         except UserError:
-            continue  # damaged, or of another version: training says so, or passes over it
+            continue  # damaged, or of another version: training reports it, or skips it
         check_resumable(saved, replace(saved, config=config, seed=seed), accepted)
-        check_num_steps(step_of(commit) or 0, config)
+        check_num_steps(step_of(checkpoint) or 0, config)
         return
 
 
@@ -214,7 +219,7 @@ def _why_never(key: str) -> str:
 
 
 def _with_parents(key: str) -> Iterator[str]:
-    """`a.b.c`, `a.b`, `a`."""
+    """Yield `a.b.c`, `a.b`, `a`."""
     while key:
         yield key
         key = key.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""COMMIT.json: which files a commit consists of, with size and SHA-256, and a checksum of the list itself."""
+"""COMMIT.json: the list of a checkpoint's files with size and SHA-256; and the names of checkpoint folders."""
 
 import re
 from dataclasses import dataclass
@@ -7,38 +7,52 @@ from typing import Any
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint, read_json, write_json
-from pretrain.checkpoint.files import FileEntry
 
 COMMIT_NAME = "COMMIT.json"
+STATE_NAME = "state.json"
 FORMAT = 3
-OLDEST_FORMAT = 2
-"""Its weights can be used; its state cannot be gone on from."""
 
 _STEP_FOLDER = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True)
-class Listing:
-    """What COMMIT.json says."""
+class FileEntry:
+    """The size and checksum that a file must have."""
 
-    format: int
+    size_bytes: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry of COMMIT.json."""
+        return {"bytes": self.size_bytes, "sha256": self.sha256}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> "FileEntry":
+        """Parse an entry. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(int(stored["bytes"]), str(stored["sha256"]))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The content of COMMIT.json."""
+
     step: int
     files: dict[str, FileEntry]
-    """By name."""
+    """Entries by file name."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """The size of all files together."""
         return sum(entry.size_bytes for entry in self.files.values())
 
     def matching(self, pattern: str) -> list[str]:
-        """Names that match a glob pattern, sorted."""
+        """Return the file names that match a glob pattern, sorted."""
         return sorted(name for name in self.files if Path(name).match(pattern))
 
     def write(self, folder: Path) -> None:
-        """Atomically. Raises OSError, or UserError when the disk is full."""
+        """Write COMMIT.json atomically. Raises OSError, or UserError when the disk is full."""
         stored: dict[str, Any] = {
-            "format": self.format,
+            "format": FORMAT,
             "step": self.step,
             "files": {name: entry.to_json() for name, entry in self.files.items()},
         }
@@ -46,7 +60,10 @@ class Listing:
 
 
 def read_listing(folder: Path) -> Listing:
-    """Raises UserError when the list is missing, damaged or another folder's, NewerFormatError as it says."""
+    """Read COMMIT.json.
+
+    Raises UserError when it is missing, damaged or another folder's, NewerFormatError when a newer version wrote it.
+    """
     try:
         return _parse(read_json(folder / COMMIT_NAME), folder)
     except NewerFormatError:
@@ -57,15 +74,15 @@ def read_listing(folder: Path) -> Listing:
 
 def _parse(stored: dict[str, Any], folder: Path) -> Listing:
     checksum, number = stored.pop("checksum", None), int(stored["format"])
-    if checksum != (None if number == OLDEST_FORMAT else fingerprint(stored)):
+    if checksum != fingerprint(stored):
         raise ValueError("the list is not what was written")
     if number > FORMAT:
         raise NewerFormatError(
             f"{folder} was made by a newer permcode (format {number}; this one reads up to {FORMAT}): "
-            "go on with that version"
+            "use that version"
         )
     files = {str(name): FileEntry.from_json(entry) for name, entry in stored["files"].items()}
-    listing = Listing(number, int(stored["step"]), files)
+    listing = Listing(int(stored["step"]), files)
     if step_of(folder) not in (None, listing.step):
         raise ValueError("the list is of another step")
     if any(Path(name).name != name for name in files):
@@ -74,22 +91,22 @@ def _parse(stored: dict[str, Any], folder: Path) -> Listing:
 
 
 class NewerFormatError(UserError):
-    """The commit may be sound, so passing over it would lose work without need."""
+    """A newer version wrote the checkpoint. It may be valid, so skipping it would lose work without need."""
 
 
 def step_name(step: int) -> str:
-    """The folder's name of the commit made after `step` steps."""
+    """Return the folder's name of the checkpoint made after `step` steps."""
     return f"step-{step:08d}"
 
 
 def step_of(folder: Path) -> int | None:
-    """Which step's commit a folder is by its name; None if it is not named like one."""
+    """Return the step in the name of a checkpoint's folder; None for another name."""
     matched = _STEP_FOLDER.fullmatch(folder.name)
     return int(matched[1]) if matched else None
 
 
 def step_folders(checkpoints: Path) -> list[Path]:
-    """All that are named like commits, the newest first."""
+    """Return all folders that are named like checkpoints, the newest first."""
     if not checkpoints.is_dir():
         return []
     steps = {path: step for path in checkpoints.iterdir() if (step := step_of(path)) is not None}

@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from pretrain.agreement import agreed
-from pretrain.checkpoint.finding import Damaged, newest_valid
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
-from pretrain.checkpoint.writer import CommitWriter
+from pretrain.checkpoint.verify import Damaged, newest_valid
+from pretrain.checkpoint.writer import CheckpointWriter
 from pretrain.config import CheckpointConfig
 from pretrain.journal import events
 from pretrain.journal.recorder import Recorder
@@ -29,16 +29,17 @@ class CheckpointManager:
         static: StaticFiles,
         on_wait: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """`resumed_step` is that of the checkpoint which was resumed from, `static` what every checkpoint holds alike.
+        """Start the writer.
 
-        `on_wait` is called now and then with the step whose checkpoint is waited for.
+        `resumed_step` is the step of the checkpoint that the training resumed from, `static` the files that are the
+        same in every checkpoint. `on_wait` is called every second of a wait with the step of the checkpoint in work.
         """
         self._folder, self._recorder, self._static = folder, recorder, static
         self._every_steps = config.every_steps
         self._saved_step, self._resumed_step = resumed_step or 0, resumed_step
         # Names the temporary folders of this start's checkpoints: no process of an earlier one writes there.
         self._token = agreed(lambda: secrets.token_hex(4))
-        self._writer = CommitWriter(
+        self._writer = CheckpointWriter(
             folder,
             dist.get_rank(),
             dist.get_world_size(),
@@ -51,13 +52,13 @@ class CheckpointManager:
         )
 
     def is_due(self, step: int) -> bool:
-        """Whether one has become due since the last, up to `step`."""
+        """Whether a checkpoint has become due since the last one, up to `step`."""
         return step // self._every_steps > self._saved_step // self._every_steps
 
     def save(self, step: int, snapshot: Callable[[], Snapshot], reason: str) -> None:
-        """Begin to write the state after `step`; no worker waits for another, but for the checkpoint before this one.
+        """Begin to write the state after `step`; waits for the checkpoint before it, but not for other workers.
 
-        `reason` ("cadence", "stop", "end") goes into the journal. Does nothing where this step has a checkpoint.
+        `reason` ("cadence", "stop", "end") goes into the journal. Does nothing when this step has a checkpoint.
         """
         if step == self._saved_step:
             return
@@ -70,7 +71,7 @@ class CheckpointManager:
             self._writer.begin(copied, self._token, static, reason, copy_s)
 
     def wait(self) -> None:
-        """Wait until what was begun is on disk or given up."""
+        """Wait until the checkpoint in work is on disk or has failed."""
         with self._recorder.span("save_s"):
             self._writer.wait()
 
@@ -85,13 +86,13 @@ class CheckpointManager:
 
 
 def newest_checkpoint(folder: Path, recorder: Recorder, up_to_step: int | None = None) -> Path | None:
-    """The checkpoint to resume from, None before the first; damaged ones are recorded and passed over.
+    """Return the checkpoint to resume from, None before the first; damaged ones are recorded and skipped.
 
-    For one worker. Raises UserError when there are some and none is valid.
+    For one worker. Raises UserError when there are checkpoints and none is valid.
     """
 
     def record(damaged: Damaged) -> None:
-        event = events.Damaged(commit=damaged.commit, problem=damaged.problem)
+        event = events.Damaged(commit=damaged.checkpoint, problem=damaged.problem)
         recorder.event(str(damaged), event, "warning")
 
     return newest_valid(folder, record, up_to_step)

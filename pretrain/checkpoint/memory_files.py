@@ -1,4 +1,4 @@
-"""Segment memory in files by lane: any range of lanes can be read back, whatever ranges were written.
+"""Segment memory in files by lane: any range of lanes can be read, whatever ranges were written.
 
 Shapes: B lanes, M memory, D model.
 """
@@ -11,26 +11,26 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from cluster.errors import UserError, first_line
-from pretrain.checkpoint.files import FileEntry
-from pretrain.checkpoint.tensor_file import write_tensors
+from pretrain.checkpoint.listing import FileEntry
+from pretrain.checkpoint.tensor_files import write_tensors
 from pretrain.model.memory import SegmentMemory, concatenate
 
 _NAME = re.compile(r"memory-(\d+)\.safetensors")
 
 
 def memory_name(first_lane: int) -> str:
-    """Of the file that holds the memory of consecutive lanes from `first_lane` on."""
+    """Return the name of the file with the memory of consecutive lanes from `first_lane` on."""
     return f"memory-{first_lane:05d}.safetensors"
 
 
 def write_memory(path: Path, memory: SegmentMemory) -> FileEntry:
-    """Write memory that lies on the CPU. Raises OSError; see `write_hashed`."""
+    """Write memory that is on the CPU. Raises OSError."""
     tensors = {f"layer-{number:04d}": layer for number, layer in enumerate(memory.layers_BMD)}
     return write_tensors(path, tensors | {"group": memory.group_BM, "document": memory.document_BM}, {})
 
 
 def read_memory(paths: Iterable[Path], lanes: range) -> SegmentMemory:
-    """The memory of consecutive `lanes` (at least one), read from the files that hold some of them.
+    """Read the memory of consecutive `lanes` (at least one) from the files that hold some of them.
 
     Raises UserError when a file cannot be read or a lane is in none.
     """
@@ -52,7 +52,7 @@ def read_memory(paths: Iterable[Path], lanes: range) -> SegmentMemory:
 
 
 def count_lanes(paths: Iterable[Path]) -> int:
-    """L, when all files of a commit are given."""
+    """Return L, the number of lanes, from all memory files of a checkpoint."""
     files: list[Any] = [safe_open(path, framework="pt") for path in paths]
     return sum(int(file.get_slice("group").get_shape()[0]) for file in files)
 
@@ -60,12 +60,12 @@ def count_lanes(paths: Iterable[Path]) -> int:
 def _first_lane(path: Path) -> int:
     matched = _NAME.fullmatch(path.name)
     if matched is None:
-        raise UserError(f"{path} is no memory of lanes: use another checkpoint")
+        raise UserError(f"{path} is no segment memory: use another checkpoint")
     return int(matched[1])
 
 
 def _read_some(path: Path, rows: range) -> SegmentMemory | None:
-    """Those of `rows` that the file has; None if it has none of them."""
+    """Read those of `rows` that the file has; None if it has none of them."""
     file: Any = safe_open(path, framework="pt")
     (num_lanes, _) = file.get_slice("group").get_shape()
     rows = range(max(rows.start, 0), min(rows.stop, num_lanes))

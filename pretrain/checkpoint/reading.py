@@ -1,42 +1,38 @@
-"""A commit on disk as tensors, whole or in part, and as lanes of memory."""
+"""A checkpoint on disk as tensors, whole or in part, as lanes of memory, and as one hash of all that it holds."""
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+import torch
 from torch import Tensor
 
-from cluster.errors import UserError
-from cluster.storage import read_document
+from cluster.storage import canonical_json, read_document
 from pretrain.checkpoint.compatibility import RunIdentity
-from pretrain.checkpoint.finding import STATE_NAME
-from pretrain.checkpoint.listing import FORMAT, OLDEST_FORMAT, Listing, read_listing
+from pretrain.checkpoint.listing import STATE_NAME, read_listing
 from pretrain.checkpoint.memory_files import count_lanes, read_memory
-from pretrain.checkpoint.piece_files import StoredTensors
+from pretrain.checkpoint.tensor_files import StoredTensors
+from pretrain.engine.pieces import MOMENTS
 from pretrain.model.memory import SegmentMemory
 
-_WHOLE_WEIGHTS = "weights.safetensors"
-"""Of format 2."""
 
+class CheckpointTensors:
+    """The state in a checkpoint, read on access; a `pretrain.engine.pieces.StateSource`.
 
-class CommitTensors:
-    """The state a commit holds, read when it is asked for; a `pretrain.engine.pieces.StateSource`.
-
-    Checksums are not looked at again: open what `newest_valid` returned.
+    Checksums are not verified here: `verify.newest_valid` returns a verified folder.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises UserError when the commit is of another format or its pieces do not fit together."""
+        """Open the files. Raises UserError when they are damaged or the pieces do not fit together."""
         self.folder = folder
-        self._listing = _listing_of_now(folder)
+        self._listing = read_listing(folder)
         self.state: dict[str, Any] = read_document(folder / STATE_NAME, "use another checkpoint")
         self._masters = StoredTensors(self._paths("weights-*.safetensors"))
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """The number of optimizer steps done."""
         return int(self.state["step"])
 
     @property
@@ -46,17 +42,17 @@ class CommitTensors:
 
     @property
     def adam_steps(self) -> int:
-        """Updates Adam has made."""
+        """The number of updates that Adam has made."""
         return int(self.state["adam_steps"])
 
     @property
     def names(self) -> list[str]:
-        """Of all parameters, sorted."""
+        """The names of all parameters, sorted."""
         return sorted(self._masters.shapes)
 
     @cached_property
     def identity(self) -> RunIdentity:
-        """Whose commit it is."""
+        """The run that wrote the checkpoint."""
         return RunIdentity.read(self.folder)
 
     @cached_property
@@ -65,23 +61,23 @@ class CommitTensors:
         return count_lanes(self._paths("memory-*.safetensors"))
 
     def master(self, name: str) -> Tensor:
-        """A parameter, float32, whole."""
+        """Return a whole parameter, float32."""
         return self._masters.tensor(name)
 
     def master_part(self, name: str, start: int, stop: int) -> Tensor:
-        """Elements [start, stop) of the flattened parameter, float32; no others are read."""
+        """Return elements [start, stop) of the flattened parameter, float32; no others are read."""
         return self._masters.part(name, start, stop)
 
     def moment(self, kind: str, name: str) -> Tensor:
-        """One of its Adam moments, float32, whole."""
+        """Return a whole Adam moment of a parameter, float32."""
         return self._moments.tensor(f"{kind}.{name}")
 
     def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
-        """Elements [start, stop) of it, flattened; no others are read."""
+        """Return elements [start, stop) of a flattened Adam moment; no others are read."""
         return self._moments.part(f"{kind}.{name}", start, stop)
 
     def memory(self, lanes: range) -> SegmentMemory:
-        """Of these lanes. Raises UserError when one is missing."""
+        """Return the segment memory of `lanes`. Raises UserError when a lane is missing."""
         return read_memory(self._paths("memory-*.safetensors"), lanes)
 
     @cached_property
@@ -92,30 +88,36 @@ class CommitTensors:
         return [self.folder / name for name in self._listing.matching(pattern)]
 
 
-def open_commit(folder: Path) -> CommitTensors:
-    """See `CommitTensors`."""
-    return CommitTensors(folder)
-
-
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """A commit's float32 weights by parameter name; also of format 2. Raises UserError when they cannot be read."""
+    """Return a checkpoint's float32 weights by parameter name. Raises UserError when they cannot be read."""
     listing = read_listing(folder)
-    if listing.format == OLDEST_FORMAT:
-        try:
-            return dict(load_file(folder / _WHOLE_WEIGHTS))
-        except (SafetensorError, OSError) as error:
-            raise UserError(
-                f"{folder / _WHOLE_WEIGHTS} is damaged ({error}): use another checkpoint"
-            ) from None
     stored = StoredTensors(folder / name for name in listing.matching("weights-*.safetensors"))
     return {name: stored.tensor(name) for name in sorted(stored.shapes)}
 
 
-def _listing_of_now(folder: Path) -> Listing:
-    listing = read_listing(folder)
-    if listing.format != FORMAT:
-        raise UserError(
-            f"{folder} was made by an older permcode (format {listing.format}): its model can be used, but training "
-            "cannot go on from it; use another --out"
-        )
-    return listing
+def state_digest(folder: Path) -> str:
+    """Return the hex SHA-256 of weights, optimizer, memory and cursor, sorted by name and by lane.
+
+    Equal states have equal digests, whatever the number of ranks, their lanes and their pieces were. Raises UserError
+    when the checkpoint is incomplete.
+    """
+    checkpoint = CheckpointTensors(folder)
+    hashed = hashlib.sha256(
+        canonical_json({"cursor": checkpoint.cursor, "adam_steps": checkpoint.adam_steps}).encode()
+    )
+
+    def add(label: str, tensor: Tensor) -> None:
+        hashed.update(canonical_json([label, str(tensor.dtype), list(tensor.shape)]).encode())
+        hashed.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+    for name in checkpoint.names:
+        add(name, checkpoint.master(name))
+        for kind in MOMENTS:
+            add(f"{kind}.{name}", checkpoint.moment(kind, name))
+    for lane in range(checkpoint.num_lanes):
+        memory = checkpoint.memory(range(lane, lane + 1))
+        for number, layer_BMD in enumerate(memory.layers_BMD):
+            add(f"lane {lane} layer {number}", layer_BMD)
+        add(f"lane {lane} group", memory.group_BM)
+        add(f"lane {lane} document", memory.document_BM)
+    return hashed.hexdigest()

@@ -1,4 +1,4 @@
-"""What one rank hands over for a commit, and what rank 0 adds to it."""
+"""The state of one rank that is saved in a checkpoint, and the files that rank 0 adds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from pretrain.weights import ModelDescription
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of one rank after `step` steps, in tensors that nobody writes to any more."""
+    """The state of one rank after `step` steps, in tensors that do not change any more."""
 
     step: int
     cursor: int
     pieces: EnginePieces
     memory: SegmentMemory | None
-    """Of this rank's lanes; None where what is trained remembers nothing."""
+    """The memory of this rank's lanes; None for a network without memory."""
     first_lane: int
     state: dict[str, Any]
     """JSON values for state.json beside step, cursor and Adam's step count; those of rank 0 are written."""
@@ -27,7 +27,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class StaticFiles:
-    """What every commit of a run holds alike, by name."""
+    """The files that are the same in every checkpoint of a run, by name."""
 
     files: Mapping[str, bytes]
 
@@ -35,7 +35,7 @@ class StaticFiles:
     def of_pretraining(
         cls, identity: RunIdentity, description: ModelDescription, tokenizer: bytes
     ) -> "StaticFiles":
-        """A pretraining run's; `tokenizer` are the bytes of tokenizer.json."""
+        """Make the files of a pretraining run; `tokenizer` are the bytes of tokenizer.json."""
         return cls(
             {
                 "config.json": document_bytes(identity.to_json()),

@@ -1,4 +1,4 @@
-"""Commits written in the background: the step loop waits only for the copy of its state."""
+"""Checkpoints written in the background: the step loop waits only for the copy of its state."""
 
 import threading
 import time
@@ -11,11 +11,16 @@ import torch
 from cluster.errors import UserError, first_line
 from cluster.fault_points import fault_point
 from cluster.journal import Level
-from pretrain.checkpoint.finding import remove_commit
 from pretrain.checkpoint.listing import step_folders, step_name, step_of
-from pretrain.checkpoint.parts import RankFiles, SaveError, gather_parts
-from pretrain.checkpoint.publishing import abandon, publish, temporary_folder
-from pretrain.checkpoint.retention import doomed_commits
+from pretrain.checkpoint.rank_files import (
+    RankFiles,
+    SaveError,
+    abandon,
+    gather_parts,
+    publish,
+    temporary_folder,
+)
+from pretrain.checkpoint.retention import remove_checkpoint, superseded_checkpoints
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.config import CheckpointConfig
 from pretrain.journal.events import (
@@ -27,19 +32,19 @@ from pretrain.journal.events import (
 )
 
 OnEvent = Callable[[str, Event, Level], None]
-"""Called with what the journal shall have, from a thread of rank 0."""
+"""Called with an event for the journal, from a thread of rank 0."""
 
 _PART_TIMEOUT_S = 1800.0
 _ON_WAIT_EVERY_S = 1.0
 _LONG_WAIT_S = 1.0
-"""For the commit before: worth a warning."""
+"""A wait for the previous checkpoint that is worth a warning."""
 _OTHERS_TIMEOUT_S = 10.0
-"""How long rank 0 waits for the others' files when its own could not be written and there will be no commit."""
+"""How long rank 0 waits for the others' files when its own failed and there will be no checkpoint."""
 
 
 @dataclass(frozen=True)
 class _Save:
-    """One commit in the making, as this rank sees it."""
+    """A checkpoint that is being written, as this rank sees it."""
 
     snapshot: Snapshot
     static: StaticFiles | None
@@ -48,14 +53,14 @@ class _Save:
     final: Path
     stall_s: float
     began_s: float
-    """On the monotonic clock."""
+    """The time on the monotonic clock."""
 
 
-class CommitWriter:
-    """Writes this rank's part of every commit in one background thread; rank 0's makes it a commit.
+class CheckpointWriter:
+    """Writes this rank's part of every checkpoint in one background thread; rank 0 completes the checkpoint.
 
-    What goes wrong with a disk (full, gone, slow) is told as an event; training goes on and the commits before it
-    stand. Ranks learn of each other through files alone, so nothing collective runs beside the step loop.
+    A disk that fails (full, gone, slow) is reported as an event; training continues and earlier checkpoints remain.
+    Ranks communicate through files alone, so no collective runs beside the step loop.
     """
 
     def __init__(
@@ -71,11 +76,12 @@ class CommitWriter:
         steps_are_recorded: Callable[[], bool] = lambda: True,
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        """`resumed_step` is the step of the commit the run goes on from: newer ones there are damaged.
+        """Prepare the writer.
 
-        `steps_are_recorded`, asked in rank 0's thread, makes the records of the steps durable: a commit whose steps
-        nobody knows of is not made. `on_wait` is called every second in which a caller waits here, but no longer than a
-        commit may take: behind a disk that never answers a caller hangs.
+        `resumed_step` is the step of the checkpoint the run resumes from: newer ones in the folder are damaged.
+        `steps_are_recorded`, called in rank 0's thread, syncs the journal; where it returns False, no checkpoint is
+        written. `on_wait` is called every second in which a caller waits here, but no longer than a checkpoint may
+        take: behind a disk that never answers a caller hangs.
         """
         self._checkpoints = checkpoints
         self._rank, self._world_size = rank, world_size
@@ -83,28 +89,28 @@ class CommitWriter:
         self._part_timeout_s = part_timeout_s
         self._steps_are_recorded, self._on_wait = steps_are_recorded, on_wait
         self.newest_step = resumed_step
-        """Of the newest commit known to be whole; only rank 0 learns of those made here."""
-        self._sound_steps: set[int] = set()
+        """The step of the newest complete checkpoint; only rank 0 knows of those written here."""
+        self._valid_steps: set[int] = set()
         self._damaged_steps: set[int] = set()
         if resumed_step is not None:
-            self._sound_steps.add(resumed_step)
+            self._valid_steps.add(resumed_step)
             steps = {step_of(folder) or 0 for folder in step_folders(checkpoints)}
             self._damaged_steps = {step for step in steps if step > resumed_step}
         self._abandoned: list[Path] = []
-        """Folders of failed commits, in which a rank that was late may have written since."""
+        """Folders of failed checkpoints, into which a late rank may have written since."""
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
     def begin(
         self, snapshot: Snapshot, token: str, static: StaticFiles | None, reason: str, copy_s: float = 0.0
     ) -> float:
-        """Start writing a commit and return the seconds waited for the one before it.
+        """Start writing a checkpoint and return the seconds waited for the previous one.
 
-        Every rank calls it for the same step with the same `token`, which no other attempt at this run ever had;
-        rank 0 gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "commit"; `copy_s`,
-        how long the step loop stood still while the snapshot was made, goes into its stall.
+        Every rank calls it for the same step with the same `token`, which no other attempt of this run has; rank 0
+        gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "commit". `copy_s`, how long
+        the step loop waited for the copy, is counted in the event's stall.
         """
-        fault_point("commit.begun")
+        fault_point("checkpoint.begun")
         began_s = time.monotonic()
         self.wait()
         waited_s = time.monotonic() - began_s
@@ -121,9 +127,9 @@ class CommitWriter:
         return waited_s
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing is being written here any more; False when that is not so after `timeout_s`.
+        """Wait until nothing is being written any more; return False when that takes longer than `timeout_s`.
 
-        On rank 0 the commit is then there (see `newest_step`), unless an event said why it is not.
+        On rank 0 the checkpoint is then complete (see `newest_step`), or an event says why it is not.
         """
         if self._thread is not None and not self._ends_within(self._thread, timeout_s):
             return False
@@ -146,34 +152,34 @@ class CommitWriter:
         return True
 
     def _run(self, save: _Save) -> None:
-        """The thread. What is nobody's disk but a mistake of ours is raised where the loop next comes by."""
+        """Run in the thread. An error that is not the disk's is kept, and raised by the next `wait`."""
         try:
             problem = self._write_own(save)
             if self._rank == 0:
-                self._make_commit(save, problem)
+                self._complete_checkpoint(save, problem)
         except Exception as error:
             self._error = error
 
     def _write_own(self, save: _Save) -> str | None:
-        """This rank's files; what hindered it, told to rank 0 as well."""
+        """Write this rank's files. Return what went wrong, which is reported to rank 0 as well."""
         files = RankFiles(save.temporary, self._rank)
         try:
             files.write(save.snapshot, save.static)
         except (OSError, UserError) as error:
-            files.tell_failure(first_line(error))
+            files.report_failure(first_line(error))
             return first_line(error)
         except Exception as error:
-            files.tell_failure(first_line(error))
+            files.report_failure(first_line(error))
             raise
         return None
 
-    def _make_commit(self, save: _Save, own_problem: str | None) -> None:
+    def _complete_checkpoint(self, save: _Save, own_problem: str | None) -> None:
         step = save.snapshot.step
         try:
             timeout_s = _OTHERS_TIMEOUT_S if own_problem else self._part_timeout_s
             files = gather_parts(save.temporary, self._world_size, timeout_s, own_problem)
-            if save.final.exists() and step in self._sound_steps:
-                abandon(save.temporary)  # The same state again, as at the end of a run that just saved.
+            if save.final.exists() and step in self._valid_steps:
+                abandon(save.temporary)  # the same state again, as at the end of a run that has just saved
                 return
             if not self._steps_are_recorded():
                 raise SaveError("its steps cannot be recorded in the journal")
@@ -184,7 +190,7 @@ class CommitWriter:
             self._report_failure(save, first_line(error))
             return
         self.newest_step = step
-        self._sound_steps.add(step)
+        self._valid_steps.add(step)
         self._damaged_steps.discard(step)
         self._report_checkpoint(save, listing.size_bytes)
         self._drop_old(step)
@@ -206,8 +212,8 @@ class CommitWriter:
 
     def _report_failure(self, save: _Save, problem: str) -> None:
         self._on_event(
-            f"checkpoint {save.final.name} could not be written ({problem}): training goes on, earlier checkpoints "
-            "stand, the next is tried when it is due",
+            f"checkpoint {save.final.name} could not be written ({problem}): training continues, earlier "
+            "checkpoints remain, the next one is written when it is due",
             CheckpointFailed(step=save.snapshot.step, cursor=save.snapshot.cursor, problem=problem),
             "warning",
         )
@@ -224,9 +230,9 @@ class CommitWriter:
         while self._abandoned:
             abandon(self._abandoned.pop())
         damaged = frozenset(self._damaged_steps)
-        for folder in doomed_commits(self._checkpoints, self._keep, newest_step, damaged):
+        for folder in superseded_checkpoints(self._checkpoints, self._keep, newest_step, damaged):
             try:
-                remove_commit(folder)
+                remove_checkpoint(folder)
             except OSError as error:
                 self._on_event(
                     f"checkpoint {folder.name} could not be removed ({first_line(error)}): remove it by hand",

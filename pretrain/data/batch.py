@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from data_prep.documents import SPECIAL_TOKENS
-from pretrain.data.lanes import LaneReader
-from pretrain.data.window import LaneBatch
+from pretrain.data.lanes import LaneBatch, LaneReader
 from pretrain.model.places import Places
 from pretrain.objective import left_to_right
 from pretrain.orders.mixture import OrderMixture

@@ -4,8 +4,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from cluster.errors import UserError
-from pretrain.data.lanes import LaneReader
-from pretrain.data.window import LaneBatch, LaneWindow
+from pretrain.data.lanes import LaneBatch, LaneReader, LaneWindow
 
 _LANE_TOKENS = 16384
 """Of each lane, read at once: enough that the work per lane does not show, little enough for a processor's cache."""

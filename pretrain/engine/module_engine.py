@@ -7,10 +7,10 @@ refusal of gradients that are not finite.
 Not used, and why:
 
 - Its checkpoints: they are bound to a ZeRO stage and a number of workers and are not atomic; `pieces` and `restore`
-  read and write the optimizer's own tensors (`fragments.py`), `pretrain.checkpoint` makes them a checkpoint.
+  read and write the optimizer's own tensors (`state.py`), `pretrain.checkpoint` makes them a checkpoint.
 - Its clipping in float32 without ZeRO, where it has none that skips updates: `_clip`.
-- Its accumulation and reduction with `deterministic`: their order depends on the number of workers; `canonical.py`
-  sums in a fixed one, and DeepSpeed gets the finished gradient.
+- Its accumulation and reduction with `deterministic`: their order depends on the number of workers;
+  `deterministic_sum.py` sums in a fixed one, and DeepSpeed gets the finished gradient.
 - Its learning-rate schedules, data loading and loss scaling: `Trainer.train_step` sets the rate and checks the loss.
 """
 
@@ -24,20 +24,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pretrain.engine.canonical import CanonicalGradient, SummedGradient
-from pretrain.engine.deepspeed_config import deepspeed_config
+from pretrain.engine.deepspeed_config import EngineSettings, deepspeed_config
+from pretrain.engine.deterministic_sum import DeterministicSum, SummedGradient, backward_with
 from pretrain.engine.float32_sums import add_with_few_passes
-from pretrain.engine.fragments import whole_shape
-from pretrain.engine.handing import backward_with
 from pretrain.engine.optimizer import set_learning_rate
 from pretrain.engine.pieces import EnginePieces, Piece, StateSource
-from pretrain.engine.settings import EngineSettings
 from pretrain.engine.state import (
     base_optimizer,
     drop_gradients,
     forget_first_step,
     local_pieces,
     restore_state,
+    whole_shape,
 )
 
 
@@ -76,9 +74,9 @@ class ModuleEngine:
         base_optimizer(self._engine).register_step_pre_hook(self._withhold)
         base_optimizer(self._engine).register_step_post_hook(self._put_back)
         self._spare_work(world_size)
-        self._canonical: CanonicalGradient | None = None
+        self._deterministic_sum: DeterministicSum | None = None
         if settings.deterministic:
-            self._canonical = CanonicalGradient(list(trained.values()), settings.micro_batches)
+            self._deterministic_sum = DeterministicSum(list(trained.values()), settings.micro_batches)
 
     def loss(self, batch: Any) -> Tensor:
         """What the module makes of a micro-batch, ready for `accumulate`."""
@@ -91,8 +89,8 @@ class ModuleEngine:
         `micro_batch` is its place in the global batch, [0, micro_batches); a worker has consecutive ones and comes to
         them in order. Collective: each worker must call it as often.
         """
-        if self._canonical:
-            self._canonical.add(loss, micro_batch)
+        if self._deterministic_sum:
+            self._deterministic_sum.add(loss, micro_batch)
             return
         self._engine.backward(loss)
         if not self._engine.is_gradient_accumulation_boundary():
@@ -105,8 +103,8 @@ class ModuleEngine:
         """
         self._is_refused = not is_loss_finite
         set_learning_rate(self._engine.optimizer.param_groups, rate)
-        if self._canonical:
-            norm = self._hand_over(self._canonical.take(self._settings.clip_norm))
+        if self._deterministic_sum:
+            norm = self._hand_over(self._deterministic_sum.take(self._settings.clip_norm))
         elif self._settings.deepspeed_clips:
             self._engine.step()
             norm = float(self._engine.get_global_grad_norm())
@@ -178,11 +176,13 @@ class ModuleEngine:
 
     def _hand_over(self, gradient: SummedGradient) -> float:
         """Update with a gradient that was summed and clipped outside of DeepSpeed; its norm."""
-        assert self._canonical
+        assert self._deterministic_sum
         if math.isfinite(gradient.norm):
             # Its mean over the workers, of which one has an element and the others 0, is then exact.
             scaled_X = gradient.part_X * dist.get_world_size()
-            backward_with(self._engine, list(self._parameters.values()), self._canonical.views(scaled_X))
+            backward_with(
+                self._engine, list(self._parameters.values()), self._deterministic_sum.views(scaled_X)
+            )
             self._engine.step()
         return gradient.norm
 

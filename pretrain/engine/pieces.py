@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class EnginePieces:
-    """What one worker contributes to a commit; the pieces of all workers cover every parameter exactly once."""
+    """What one worker contributes to a checkpoint; the pieces of all workers cover every parameter exactly once."""
 
     masters: tuple[Piece, ...]
     moments: dict[str, tuple[Piece, ...]]
@@ -37,7 +37,7 @@ class EnginePieces:
 
 
 class StateSource(Protocol):
-    """Float32 tensors by parameter name, read when they are asked for; what a commit on disk offers."""
+    """Float32 tensors by parameter name, read when they are asked for; what a checkpoint on disk offers."""
 
     @property
     def adam_steps(self) -> int: ...

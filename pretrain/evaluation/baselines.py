@@ -1,14 +1,111 @@
-"""What counted models need for the same text."""
+"""N-gram baselines: the bits per byte of counted unigram and bigram models on the validation text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation.text import ValidationText
-from pretrain.ngram import BigramModel, UnigramModel
+
+IntArray = NDArray[np.int64]
+PairTable = tuple[IntArray, IntArray]
+"""Keys `previous * V + token` of pairs, sorted, and how often each was seen."""
+
+
+@dataclass(frozen=True)
+class UnigramModel:
+    """Add-one smoothed token frequencies."""
+
+    log2_probability_V: NDArray[np.float64]
+
+    @classmethod
+    def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "UnigramModel":
+        """From token streams, one in memory at a time."""
+        counts = np.ones(vocab_size)
+        for stream in streams:
+            counts += np.bincount(stream, minlength=vocab_size)
+        return cls(np.log2(counts / counts.sum()))
+
+    def bits(self, stream: IntArray) -> float:
+        """Bits of every token of the stream but its first."""
+        return float(-self.log2_probability_V[stream[1:]].sum())
+
+
+@dataclass(frozen=True)
+class BigramModel:
+    """Interpolated Kneser-Ney bigrams (Chen and Goodman 1999, section 2.8, one discount n1 / (n1 + 2 n2),
+    with n1 and n2 raised by one half so that it is never 0 or 1).
+
+    `pair_keys` are `previous * V + token` of the seen pairs, sorted, `pair_counts` beside them.
+    """
+
+    vocab_size: int
+    pair_keys: IntArray
+    pair_counts: IntArray
+    previous_counts_V: IntArray
+    previous_kinds_V: IntArray
+    continuation_V: NDArray[np.float64]
+    discount: float
+
+    @classmethod
+    def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "BigramModel":
+        """From token streams, one in memory at a time; pairs do not cross from one stream to the next."""
+        pair_keys, pair_counts = _pair_counts(streams, vocab_size)
+        previous, token = np.divmod(pair_keys, vocab_size)
+        once, twice = int((pair_counts == 1).sum()), int((pair_counts == 2).sum())
+        # Add-one on the continuation counts: a token never seen after anything still gets probability.
+        continuation = np.bincount(token, minlength=vocab_size) + 1.0
+        return cls(
+            vocab_size=vocab_size,
+            pair_keys=pair_keys,
+            pair_counts=pair_counts,
+            previous_counts_V=np.bincount(previous, weights=pair_counts, minlength=vocab_size).astype(
+                np.int64
+            ),
+            previous_kinds_V=np.bincount(previous, minlength=vocab_size),
+            continuation_V=continuation / continuation.sum(),
+            discount=(once + 0.5) / (once + 0.5 + 2 * (twice + 0.5)),
+        )
+
+    def probability(self, previous: IntArray, token: IntArray) -> NDArray[np.float64]:
+        """p(token | previous), elementwise."""
+        key = previous * self.vocab_size + token
+        place = np.minimum(np.searchsorted(self.pair_keys, key), len(self.pair_keys) - 1)
+        count = np.where(self.pair_keys[place] == key, self.pair_counts[place], 0)
+        total = self.previous_counts_V[previous]
+        seen = np.maximum(total, 1)
+        kept = np.maximum(count - self.discount, 0.0) / seen
+        left_over = np.where(total > 0, self.discount * self.previous_kinds_V[previous] / seen, 1.0)
+        return kept + left_over * self.continuation_V[token]
+
+    def bits(self, stream: IntArray) -> float:
+        """Bits of every token of the stream but its first."""
+        return float(-np.log2(self.probability(stream[:-1], stream[1:])).sum())
+
+
+def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
+    """The table of all streams' pairs."""
+    tables: list[PairTable] = []
+    for stream in streams:
+        table = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
+        # Only with tables that are no larger: a table that grows is not gone through again for every stream.
+        while tables and len(tables[-1][0]) <= len(table[0]):
+            table = _merged(tables.pop(), table)
+        tables.append(table)
+    nothing = np.empty(0, dtype=np.int64)
+    return reduce(_merged, reversed(tables), (nothing, nothing))
+
+
+def _merged(one: PairTable, other: PairTable) -> PairTable:
+    """The pairs of both tables, their counts added up."""
+    keys = np.concatenate([one[0], other[0]])
+    in_order = np.argsort(keys, kind="stable")  # which finds that it has two sorted halves
+    keys, counts = keys[in_order], np.concatenate([one[1], other[1]])[in_order]
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[firsts], np.add.reduceat(counts, firsts)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""What is left of a run whose steps stay not finite: since when its losses rose, which commit is from before that,
-and under which settings it can go on from there.
+"""A run that diverged: since when its losses rose, which checkpoint is from before that, and how to resume from it.
 
-A loss that is not finite in step after step comes from the weights, not from what the steps read, so commits made while
-the losses rose are of no use. The event "diverged" names the commit to go back to; the next start does so.
+A loss that is not finite in step after step comes from the weights, not from the data, so checkpoints written while the
+losses rose are of no use. The event "diverged" names the checkpoint to go back to; the next start does so.
 """
 
 import math
@@ -11,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster.journal import JournalRecord
-from pretrain.checkpoint.finding import last_valid_before
 from pretrain.checkpoint.listing import step_name, step_of
+from pretrain.checkpoint.verify import last_valid_before
 from pretrain.config import HealthConfig, PretrainConfig
 from pretrain.health.spikes import SpikeDetector
 from pretrain.journal.events import Diverged, Ended, Start, Stopped, event_of
@@ -23,11 +22,11 @@ _LOOKED_AT_STEPS = 2000
 """A rise of the loss does not take longer."""
 _NOTHING_LEARNT = 1.1
 """Losses above so many times the first step's are worse than those of a model that has learnt nothing."""
-_TOLD_STEPS = 3
+_SHOWN_STEPS = 3
 
 
 def streak_from(steps: Mapping[int, MadeStep], last_step: int) -> int:
-    """The first of the steps in a row up to `last_step` that were not applied; `last_step` + 1 where it was."""
+    """Return the first of the consecutive steps up to `last_step` that were not applied; `last_step` + 1 if it was."""
     first = last_step + 1
     while first - 1 in steps and not steps[first - 1].applied:
         first -= 1
@@ -35,9 +34,9 @@ def streak_from(steps: Mapping[int, MadeStep], last_step: int) -> int:
 
 
 def rising_from(steps: Mapping[int, MadeStep], first_step: int, health: HealthConfig) -> int:
-    """The first of the steps directly before `first_step` whose losses were high; `first_step` where none was.
+    """Return the first of the consecutive steps before `first_step` with high losses; `first_step` if there is none.
 
-    High is what the rule for loss spikes calls high, or more than a model loses that has learnt nothing.
+    A loss is high by the rule for loss spikes, or if it is above that of a model that has learnt nothing.
     """
     applied = [made for made in steps.values() if made.applied and made.step < first_step]
     first = steps.get(1)
@@ -51,39 +50,41 @@ def rising_from(steps: Mapping[int, MadeStep], first_step: int, health: HealthCo
 
 
 def step_to_go_back_to(checkpoints: Path, rising_from_step: int) -> int:
-    """Of the newest sound commit whose weights gave a normal loss in the step after it; 0 where there is none."""
-    commit = last_valid_before(checkpoints, rising_from_step - 1)
-    return 0 if commit is None else step_of(commit) or 0
+    """Return the step of the newest valid checkpoint whose next step had a normal loss; 0 if there is none."""
+    checkpoint = last_valid_before(checkpoints, rising_from_step - 1)
+    return 0 if checkpoint is None else step_of(checkpoint) or 0
 
 
 def pending_return(records: Sequence[JournalRecord]) -> int | None:
-    """The step to go back to at this start; None where the attempt before it did not end by diverging."""
+    """Return the step to go back to at this start; None if the previous attempt did not diverge."""
     events = (event_of(record) for record in reversed(records))
     last = next((one for one in events if isinstance(one, Diverged | Start | Stopped | Ended)), None)
     return last.back_to if isinstance(last, Diverged) else None
 
 
 def losses_text(steps: Mapping[int, MadeStep], first_step: int, rising_from_step: int) -> str:
-    """The losses from the last normal one on, as far as they were finite; empty where there were none."""
-    told = [
+    """Return the finite losses from the last normal one on as text; empty if there are none."""
+    shown = [
         made for made in steps.values() if made.applied and rising_from_step - 1 <= made.step < first_step
     ]
-    if len(told) > _TOLD_STEPS:
-        told = [told[0], told[1], told[-1]]
-    return ", ".join(f"{made.loss:.4g} in step {made.step}" for made in told)
+    if len(shown) > _SHOWN_STEPS:
+        shown = [shown[0], shown[1], shown[-1]]
+    return ", ".join(f"{made.loss:.4g} in step {made.step}" for made in shown)
 
 
-def way_out(config: PretrainConfig, folder: Path, back_to: int, num_commits: int) -> str:
-    """The command that goes on, and from where; `folder` is the pretraining's in its run's folder."""
+def way_out(config: PretrainConfig, folder: Path, back_to: int, num_checkpoints: int) -> str:
+    """Return the command that resumes at a lower learning rate; `folder` is the pretraining's in its run's folder."""
     rate = min(config.schedule.peak_learning_rate / 10, ScheduleConfig().peak_learning_rate)
     out = shlex.quote(str(folder.parent))
     recipe = shlex.quote(str(folder.parent / "config.yaml"))
     where = f"checkpoint {step_name(back_to)}, the newest whose weights gave a normal loss"
     if not back_to:
         where = (
-            "step 0, as no checkpoint is left whose weights gave a normal loss" if num_commits else "step 0"
+            "step 0, as no checkpoint is left whose weights gave a normal loss"
+            if num_checkpoints
+            else "step 0"
         )
     return (
         f"`permcode pretrain --recipe {recipe} --out {out} pretrain.schedule.peak_learning_rate={rate:g} "
-        f"--accept schedule.peak_learning_rate` goes on under a lower learning rate from {where}"
+        f"--accept schedule.peak_learning_rate` resumes at a lower learning rate from {where}"
     )

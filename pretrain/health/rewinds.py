@@ -1,7 +1,7 @@
-"""Rewinds: which data a run passes over, and which commits a rewind has made void.
+"""Rewinds: which data a run passes over, and which checkpoints a rewind has made void.
 
 `rewinds.json` in the run's folder is written before anything else of a rewind happens, so a kill anywhere in it is
-finished by the next start: a commit knows how many rewinds it has seen, and one that lies behind the target of a
+finished by the next start: a checkpoint knows how many rewinds it has seen, and one that lies behind the target of a
 rewind it has not seen is void.
 """
 
@@ -51,7 +51,7 @@ class Rewinds:
         return cursor
 
     def is_void(self, step: int, rewinds_seen: int) -> bool:
-        """Whether a commit of `step`, made after `rewinds_seen` rewinds, has been gone back behind."""
+        """Whether a checkpoint of `step`, made after `rewinds_seen` rewinds, has been gone back behind."""
         return any(step > rewind.to_step for rewind in self.rewinds[rewinds_seen:])
 
     def with_one_more(self, rewind: Rewind) -> "Rewinds":

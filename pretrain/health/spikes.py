@@ -28,7 +28,7 @@ class Spike:
 
 @dataclass
 class SpikeDetector:
-    """Sees every loss in turn; what it remembers is a handful of numbers that go into the commit."""
+    """Sees every loss in turn; what it remembers is a handful of numbers that go into the checkpoint."""
 
     window_steps: int
     threshold: float

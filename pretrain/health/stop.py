@@ -66,7 +66,7 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
         finally:
             has_ended.set()
 
-    # Ray would take Ctrl-C for itself in the main thread, and end the workers without a commit.
+    # Ray would take Ctrl-C for itself in the main thread, and end the workers without a checkpoint.
     thread = threading.Thread(target=work, name="fit", daemon=True)
     was_started = was_asked = False
     while True:
@@ -95,4 +95,4 @@ def _ask_to_stop(stop_file: Path, reporter: Reporter) -> None:
             f"cannot ask the workers to stop ({error.strerror}): interrupt again to stop them at once"
         )
         return
-    reporter.warn("stopping after this step, with a commit; interrupt again to stop at once")
+    reporter.warn("stopping after this step, with a checkpoint; interrupt again to stop at once")

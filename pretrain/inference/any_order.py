@@ -19,7 +19,7 @@ from pretrain.inference.generation import NEW_TOKENS, log_probability
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.sampling import Sampling, pick
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 from pretrain.randomness import key_seed, keyed_generator
 
 FillingOrder = Literal["most_certain", "left_to_right"]

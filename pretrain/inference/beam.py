@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from pretrain.inference.finite import check_finite
-from pretrain.inference.generation import NEW_TOKENS, Generated
-from pretrain.inference.vocabulary import TokenRules
-from pretrain.inference.written import Written
+from pretrain.inference.generation import NEW_TOKENS, Generated, IncrementalDecoder
+from pretrain.inference.token_rules import TokenRules
 
 
 @dataclass
@@ -69,7 +68,7 @@ class _Beam:
 
 @torch.inference_mode()
 def beam_search(
-    text: Written,
+    text: IncrementalDecoder,
     limits: Sequence[int],
     width: int,
     rules: TokenRules,

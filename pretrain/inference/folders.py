@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import UserError
-from pretrain.checkpoint.finding import newest_valid, problem_of
 from pretrain.checkpoint.reading import load_weights
+from pretrain.checkpoint.verify import find_damage, newest_valid
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import CONFIG_NAME, ModelDescription, build_model, check_model_folder, model_with
 
@@ -81,7 +81,7 @@ def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[Mode
     if not files.is_checkpoint:
         return files, check_model_folder(files.folder)
     if not files.is_checked:
-        problem = problem_of(files.folder)
+        problem = find_damage(files.folder)
         if problem is not None:
             raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
     return files, ModelDescription.read(files.description)
@@ -89,7 +89,7 @@ def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[Mode
 
 def _model_at(path: Path) -> ModelFiles | None:
     if (path / "COMMIT.json").is_file():
-        return _commit(path)
+        return _checkpoint_files(path)
     for inner in _MODEL_PLACES:
         folder = path / inner
         if (folder / CONFIG_NAME).is_file():
@@ -103,8 +103,8 @@ def _newest_stage(run: Path) -> ModelFiles | None:
 
 
 def _checkpoint_of(stage: Path, on_damaged: OnDamaged) -> ModelFiles | None:
-    commit = newest_valid(stage / "checkpoints", lambda damaged: on_damaged(str(damaged)))
-    return None if commit is None else _commit(commit, is_checked=True)
+    checkpoint = newest_valid(stage / "checkpoints", lambda damaged: on_damaged(str(damaged)))
+    return None if checkpoint is None else _checkpoint_files(checkpoint, is_checked=True)
 
 
 def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFiles | None:
@@ -125,7 +125,7 @@ def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFi
     return None
 
 
-def _commit(folder: Path, is_checked: bool = False) -> ModelFiles:
+def _checkpoint_files(folder: Path, is_checked: bool = False) -> ModelFiles:
     if not (folder / "model.json").is_file():
         raise UserError(
             f"checkpoint {folder} does not say what model it is of: use the model of a finished run"

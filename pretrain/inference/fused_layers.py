@@ -12,8 +12,7 @@ from torch import Tensor
 from pretrain.inference.linear import MAX_FEW_ROWS, FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.fused.operators import operators_are_there
-from pretrain.model.positions.layer import LayerPositions
-from pretrain.model.positions.transformer_xl import TransformerXLLayer
+from pretrain.model.positions import LayerPositions, TransformerXLLayer
 
 if TYPE_CHECKING:
     from pretrain.inference.layer import DecodingLayer, LayerCache

@@ -6,20 +6,36 @@ Shapes: B lanes, T tokens, V vocabulary.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from pretrain.inference.finite import check_finite
 from pretrain.inference.sampling import Sampling
-from pretrain.inference.vocabulary import TokenRules
-from pretrain.inference.written import Written
+from pretrain.inference.token_rules import TokenRules
 from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_token_nats
 from pretrain.model.precision import at_least_float32
 
 NEW_TOKENS = "the scores of new tokens"
 Watch = Callable[[int, int], bool]
 """Told (lane, token) of every new token but the one that ends a text; True ends the lane."""
+
+
+class IncrementalDecoder(Protocol):
+    """Lanes of text that are written token by token."""
+
+    def first(self) -> Tensor:
+        """Scores [B, V] of the first new token."""
+
+    def following(self, token_B: Tensor) -> Tensor:
+        """Scores [B, V] of the token after `token_B`, which is written."""
+
+    def reorder(self, lane_B: Tensor) -> None:
+        """Let lane i go on from the tokens of lane `lane_B[i]`, which has the same context."""
+
+    def retain(self, lane_X: Tensor) -> None:
+        """Forget all lanes but these, which become lanes 0, 1, ..."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ class _Chosen:
 
 @torch.inference_mode()
 def generate(
-    text: Written,
+    text: IncrementalDecoder,
     limits: Sequence[int],
     sampling: Sampling,
     rules: TokenRules,

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.errors import UserError
+from pretrain.inference.completion import read_history
 from pretrain.inference.context import Context
-from pretrain.inference.continuation import read_history
-from pretrain.inference.session import Decoder, DecodingSession, check_room
-from pretrain.inference.written import check_positions
+from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Hole:
 
 
 class Holes:
-    """`Written` for the holes of any texts: `lanes_each` lanes in a row for each of their layouts.
+    """`IncrementalDecoder` for the holes of any texts: `lanes_each` lanes in a row for each of their layouts.
 
     Every text is read by itself, so that nothing is read as long as the longest; what is kept of it is then put where
     all holes begin in one column. Raises UserError when the longest place does not fit a segment, or a text the model's

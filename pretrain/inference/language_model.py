@@ -20,19 +20,18 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from pretrain.inference.any_order import FillingOrder
+from pretrain.inference.completion import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.embedding import embed_texts
-from pretrain.inference.filling import FillingWay, fill_holes
 from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import Wanted
-from pretrain.inference.left_to_right import check_prompts, complete_by_beam, complete_tokens
+from pretrain.inference.infilling import FillingWay, Wanted, fill_holes
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
-from pretrain.inference.vocabulary import TokenRules, specials_but
+from pretrain.inference.token_rules import TokenRules, specials_but
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 

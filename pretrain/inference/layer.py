@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.inference.frozen_feed_forward import FrozenFeedForward
-from pretrain.inference.linear import FrozenLinear
+from pretrain.inference.linear import FrozenFeedForward, FrozenLinear
 from pretrain.inference.reach import Reach
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block

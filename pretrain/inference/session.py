@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cluster.errors import UserError
 from cluster.memory import check_memory
 from pretrain.inference.context import Context
 from pretrain.inference.fused_layers import FusedLayers
-from pretrain.inference.lanes import moved_lanes
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.reach import Reach
@@ -80,6 +80,18 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
         f"writing {lanes:,} texts of up to {num_columns:,} tokens side by side",
         "write fewer at a time (batch, beam, samples), or shorter ones (max_new_tokens)",
     )
+
+
+def check_positions(decoder: Decoder, num_tokens: int) -> None:
+    """Raise UserError when a text with what is written into it does not fit a model with absolute positions."""
+    positions = decoder.model.config.positions
+    # A table may have more positions than training ever reached.
+    limit = min(decoder.segment_tokens, getattr(positions, "max_positions", decoder.segment_tokens))
+    if decoder.absolute and num_tokens > limit:
+        raise UserError(
+            f"text and new tokens make {num_tokens} tokens, and this model with {positions.kind} positions can "
+            f"place {limit}: use a shorter text or ask for fewer tokens"
+        )
 
 
 def table_columns(num_columns: int) -> int:
@@ -372,3 +384,9 @@ class DecodingSession:
         added_BQD = model.input_positions.vectors(position_BQ, extent=0)
         assert added_BQD is not None
         return rows_BQD + added_BQD.to(rows_BQD.dtype)
+
+
+def moved_lanes(lane_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Of lanes i that go on from lane `lane_B[i]`, those that are not the same: (i, lane_B[i]), int64 [X] each."""
+    to_X = (lane_B != torch.arange(len(lane_B), device=lane_B.device)).nonzero()[:, 0]
+    return to_X, lane_B[to_X]

@@ -4,15 +4,20 @@ What waited for data, computed, saved and evaluated is measured; the little that
 record is for who adds them up. Workers but the first record nothing.
 """
 
+import os
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from cluster.fault_points import fault_point
+from cluster.heartbeat import Heartbeat, process_started_s
 from cluster.journal import Journal, Level
-from pretrain.journal.events import Ended, Event, Start, Stopped
+from pretrain.files import PretrainFiles
+from pretrain.journal.events import Attempt, Ended, Event, Start, Stopped
 
 
 class Recorder:
@@ -52,7 +57,7 @@ class Recorder:
             fault_point("step.recorded")
 
     def sync(self) -> bool:
-        """A commit must never survive a power cut that the steps before it did not; False where records wait."""
+        """A checkpoint must never survive a power cut that the steps before it did not; False where records wait."""
         return self._journal is None or self._journal.sync()
 
     def end(self, text: str, event: Stopped | Ended) -> None:
@@ -78,3 +83,30 @@ class Recorder:
         }
         self._spans_s.clear()
         return spans
+
+
+HEARTBEAT_NAME = PretrainFiles.HEARTBEAT
+
+
+@contextmanager
+def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
+    """Write that an attempt begins, and beat in `folder` while the block runs.
+
+    For the only writer of the run, and before all that takes time: an attempt that is killed in it shows, too.
+    """
+    import torch
+
+    host = socket.gethostname()
+    with Heartbeat(folder / HEARTBEAT_NAME) as heartbeat:
+        attempt = Attempt(
+            process_started_s=process_started_s(),
+            previous_beat_s=heartbeat.previous_beat_s,
+            host=host,
+            gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        )
+        journal.event(
+            f"process {os.getpid()} on {host} begins to work on the run",
+            name=attempt.name,
+            **attempt.facts(),
+        )
+        yield

@@ -11,7 +11,7 @@ from pretrain.model.attend import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
 from pretrain.model.fused.attend import attend_fused, fusable
 from pretrain.model.places import DistanceSpan, Places, Sight
-from pretrain.model.positions.choice import layer_positions
+from pretrain.model.positions import layer_positions
 from pretrain.model.precision import product_dtype
 
 

@@ -3,9 +3,7 @@
 from torch import nn
 
 from pretrain.model.attention import SegmentEncodings
-from pretrain.model.positions.absolute import LearnedInput
-from pretrain.model.positions.shaw import ShawLayer
-from pretrain.model.positions.transformer_xl import TransformerXLLayer
+from pretrain.model.positions import LearnedInput, ShawLayer, TransformerXLLayer
 
 QUERY_START_DEVIATION = 0.02
 POSITION_BIAS_DEVIATION = 1.0

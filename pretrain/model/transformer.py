@@ -17,8 +17,7 @@ from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import DistanceSpan, Places, Sight, join
-from pretrain.model.positions.choice import input_positions
-from pretrain.model.positions.transformer_xl import sinusoid_table
+from pretrain.model.positions import input_positions, sinusoid_table
 from pretrain.model.precision import at_least_float32, product_dtype
 
 

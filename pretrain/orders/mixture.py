@@ -9,10 +9,24 @@ from torch import Tensor
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import DrawTable, LaneDraws, choice_bounds
 from pretrain.orders.infill import INFILL_DRAWS, InfillOrders
-from pretrain.orders.left_to_right import LEFT_TO_RIGHT_DRAWS, left_to_right_orders
 from pretrain.orders.order import Orders
 from pretrain.orders.spans import SpanOrders
 from pretrain.orders.words import WordPieces
+
+LEFT_TO_RIGHT_DRAWS = {"cut": 1}
+"""Random numbers needed per lane."""
+
+
+def left_to_right_orders(segment_tokens: int, num_targets: int, draws: LaneDraws) -> Orders:
+    """What lies before the cut is context, the next P tokens are predicted left to right.
+
+    Every token after these comes later in the order than the one before it, so that one P fits every cut.
+    """
+    cut_B1 = draws.below("cut", segment_tokens - num_targets + 1)
+    index_L = torch.arange(segment_tokens, device=draws.device)
+    return Orders.of_tokens(
+        rank_BL=(index_L - cut_B1 + 1).clamp(min=0), target_BP=cut_B1 + index_L[:num_targets]
+    )
 
 
 class OrderMixture:

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from pretrain import pretrainer
 from pretrain.data.feed import LaneFeed
-from pretrain.data.lanes import LaneReader
-from pretrain.data.window import LaneBatch
+from pretrain.data.lanes import LaneBatch, LaneReader
 from pretrain.evaluation import scoring
 from pretrain.model.block import Block
 

@@ -20,7 +20,8 @@ from pipeline.folder.run_folder import check_owner, working_folder
 from pipeline.folder.stage_record import StageRecord, hash_outputs, read_record, verify_outputs, write_record
 from pipeline.folder.status_facts import read_facts
 from pretrain.checkpoint.compatibility import RunIdentity
-from pretrain.checkpoint.finding import best, newest_valid
+from pretrain.checkpoint.retention import best
+from pretrain.checkpoint.verify import newest_valid
 from pretrain.inference.folders import checked_model
 from pretrain.run import PREP_NAME
 from pretrain.stage import summary_of
@@ -39,7 +40,7 @@ def run_config() -> RunConfig:
 
 @pytest.fixture(scope="module")
 def finished(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 12 steps with commits of steps 8 and 12, as `permcode pretrain` leaves it."""
+    """A run of 12 steps with checkpoints of steps 8 and 12, as `permcode pretrain` leaves it."""
     out, config = tmp_path_factory.mktemp("finished") / "run", run_config()
     prep, folder = out / "prep-0123456789ab", out / "pretrain-0123456789ab"
     with working_folder(out, config.model_dump(mode="json")):
@@ -114,7 +115,7 @@ FILES = {
     "config.yaml": ("owner", "audit", "status"),
     "prep-0123456789ab/manifest.json": ("audit",),
 }
-_OTHER_COMMIT = {"resume": ("step-00000008",), "best": ("step-00000008",)}
+_OTHER_CHECKPOINT = {"resume": ("step-00000008",), "best": ("step-00000008",)}
 """What may be read in the place of a damaged one."""
 
 
@@ -145,8 +146,10 @@ def check_flips(out: Path, name: str, num: int) -> None:
                 assert "\n" not in text, (reader, text)
                 assert path.name in text or path.parent.name in text, (reader, text)
                 continue
-            is_other_commit = any(commit in str(found) for commit in _OTHER_COMMIT.get(reader, ()))
-            assert found == before[reader] or is_other_commit, (name, reader, changed)
+            is_other_checkpoint = any(
+                checkpoint in str(found) for checkpoint in _OTHER_CHECKPOINT.get(reader, ())
+            )
+            assert found == before[reader] or is_other_checkpoint, (name, reader, changed)
     path.write_bytes(whole)
     assert refused > 0
 
@@ -180,7 +183,7 @@ def test_the_audit_refuses_every_cut_of_a_finished_journal(run: Path) -> None:
         audited(run, read=False)
 
 
-def test_the_audit_refuses_a_cut_below_the_newest_commit_of_an_unfinished_run(run: Path) -> None:
+def test_the_audit_refuses_a_cut_below_the_newest_checkpoint_of_an_unfinished_run(run: Path) -> None:
     """Here of step 12: the journal must know step 12."""
     for name in ("STAGE.json", "result.json"):
         (stage(run) / name).unlink()
@@ -199,7 +202,7 @@ def test_the_audit_refuses_a_cut_below_the_newest_commit_of_an_unfinished_run(ru
         assert "cut short" in problems[0], length
 
 
-def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_commit(run: Path) -> None:
+def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_checkpoint(run: Path) -> None:
     """Training goes on from the one before it, and makes the steps behind that again."""
     for name in ("STAGE.json", "result.json"):
         (stage(run) / name).unlink()

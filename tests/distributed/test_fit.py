@@ -12,8 +12,8 @@ from cluster.storage import sha256_file
 from finetune.training.batches import Batches
 from finetune.training.best import Best, read_best
 from finetune.training.config import FitConfig
-from pretrain.checkpoint.digest import digest
 from pretrain.checkpoint.listing import step_folders, step_of
+from pretrain.checkpoint.reading import state_digest
 from tests.distributed.nursery import Worker, start_ranks
 
 _STEPS = 24
@@ -36,7 +36,7 @@ def start(folder: Path, given: FitConfig, metric: float | None = None, **environ
 
 
 def finish(folder: Path, given: FitConfig, metric: float | None = None) -> tuple[str, str]:
-    """Hashes of the last commit and of the best weights."""
+    """Hashes of the last checkpoint and of the best weights."""
     for rank, process in enumerate(start(folder, given, metric)):
         log = folder.parent / f"{folder.name}-{rank}.log"
         assert process.wait(120) == 0, log.read_text()[-3000:]
@@ -45,7 +45,7 @@ def finish(folder: Path, given: FitConfig, metric: float | None = None) -> tuple
 
 def state(folder: Path) -> tuple[str, str]:
     newest = max((folder / "checkpoints").iterdir())
-    return digest(newest), sha256_file(folder / "best.safetensors")
+    return state_digest(newest), sha256_file(folder / "best.safetensors")
 
 
 def events(folder: Path, name: str) -> list[JournalRecord]:
@@ -57,8 +57,8 @@ def events(folder: Path, name: str) -> list[JournalRecord]:
     [
         ("step.computed:9", {}),
         ("step.recorded:6", {"precision": "bf16", "zero_stage": 1}),
-        ("commit.tensors_torn:1", {}),
-        ("commit.renamed:2", {"num_workers": 2, "zero_stage": 2, "precision": "bf16"}),
+        ("checkpoint.tensors_torn:1", {}),
+        ("checkpoint.renamed:2", {"num_workers": 2, "zero_stage": 2, "precision": "bf16"}),
         ("file.written:3", {}),
     ],
 )
@@ -134,7 +134,7 @@ def test_weights_that_cannot_be_computed_with_end_training_with_one_line(tmp_pat
     )
 
 
-def test_steps_that_were_not_applied_are_not_committed(tmp_path: Path) -> None:
+def test_steps_that_were_not_applied_are_not_saved(tmp_path: Path) -> None:
     (process,) = start(tmp_path / "run", config(learning_rate=1e30, evaluate_every_steps=1), metric=0.0)
     assert process.wait(60) == 1
     steps = [

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.heartbeat import last_beat_s
 from cluster.journal import read_journal
-from pretrain.goodput.ledger import goodput
+from pretrain.goodput import goodput
 from tests.distributed.workers import Workers, small_config
 
 _BEAT_S = 1.0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
-from pretrain.checkpoint.reading import open_commit
-from pretrain.ledger.books import books_of
+from pretrain.audit import books_of
+from pretrain.checkpoint.reading import CheckpointTensors
 from tests.distributed.workers import Workers, final_state, small_config
 
 _STEPS = 12
@@ -35,7 +35,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_names_its_documents(
     skipped = events(folder, "skipped")
     assert [(event.facts["step"], event.facts["cursor"]) for event in skipped] == [(5, 4), (9, 8)]
     assert all(event.facts["cause"] == "loss" and event.facts["documents"] for event in skipped)
-    assert open_commit(folder / "checkpoints" / "step-00000012").adam_steps == _STEPS - 2
+    assert CheckpointTensors(folder / "checkpoints" / "step-00000012").adam_steps == _STEPS - 2
     steps = [record for record in read_journal(folder / "journal.jsonl") if record.kind == "step"]
     assert [record.facts["applied"] for record in steps].count(False) == 2
     assert all(record.metrics["loss"] < 8 for record in steps if record.facts["applied"])
@@ -44,7 +44,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_names_its_documents(
 def test_what_a_step_read_is_suspected_only_where_the_steps_around_it_are_finite(
     prep_folder: Path, tmp_path: Path
 ) -> None:
-    """Steps 3 and 4 are a streak, steps 8 and 10 stand alone. The commits of steps 4 and 8 come a step late."""
+    """Steps 3 and 4 are a streak, steps 8 and 10 stand alone. The checkpoints of steps 4 and 8 come a step late."""
     folder = tmp_path / "run"
     antics = {"kind": "nan", "cursors": [2, 3, 7, 9]}
     Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, antics=antics).wait()
@@ -68,7 +68,7 @@ def test_a_stop_waits_for_a_finite_step(prep_folder: Path, tmp_path: Path) -> No
 def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
     prep_folder: Path, tmp_path: Path, sound_steps: int
 ) -> None:
-    """No weights survive a rate of 1e30. Every step is committed, so there are commits of weights blown up.
+    """No weights survive a rate of 1e30. Every step is saved, so there are checkpoints of weights blown up.
 
     The same settings once more change nothing: they end where they ended, not after one step.
     """
@@ -98,7 +98,7 @@ def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
     cured = small_config(num_steps=20, **{schedule: {name: float(rate), "warmup_steps": 2}}, **settings)
     Workers(cured, prep_folder, folder, world_size=1, accepted=(accepted_key, "num_steps")).wait()
     assert events(folder, "start")[-1].facts["step"] == sound_steps
-    assert open_commit(folder / "checkpoints" / "step-00000020").adam_steps == 20
+    assert CheckpointTensors(folder / "checkpoints" / "step-00000020").adam_steps == 20
     assert losses(folder)[20] < losses(folder)[1] < 8
     assert books_of(read_journal(folder / "journal.jsonl")).problems == []
 
@@ -120,12 +120,12 @@ def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path,
     assert rewind.facts["to_step"] == 16
     assert (rewind.facts["skipped_from_cursor"], rewind.facts["skipped_to_cursor"]) == (17, 19)
     assert cursors(folder) == [*range(19), 16, *range(19, 26)]
-    commit = open_commit(folder / "checkpoints" / "step-00000024")
-    assert commit.cursor == 26
-    assert commit.adam_steps == 24
+    checkpoint = CheckpointTensors(folder / "checkpoints" / "step-00000024")
+    assert checkpoint.cursor == 26
+    assert checkpoint.adam_steps == 24
 
 
-def test_sigterm_commits_the_step_it_came_to_and_the_run_goes_on_with_the_same_bits(
+def test_sigterm_checkpoints_the_step_it_came_to_and_the_run_goes_on_with_the_same_bits(
     prep_folder: Path, tmp_path: Path
 ) -> None:
     config = small_config(num_steps=100, checkpoint={"every_steps": 1000})
@@ -139,10 +139,10 @@ def test_sigterm_commits_the_step_it_came_to_and_the_run_goes_on_with_the_same_b
     sent_s = time.time()
     workers.processes[1].send_signal(signal.SIGTERM)
     assert workers.exit_codes() == [0, 0]
-    (commit,), (stop,) = events(folder, "commit"), events(folder, "stop")
-    assert commit.facts["reason"] == "stop"
-    assert commit.facts["step"] == stop.facts["step"] < 100
-    assert commit.time_s - sent_s < 3.0
+    (checkpoint,), (stop,) = events(folder, "commit"), events(folder, "stop")
+    assert checkpoint.facts["reason"] == "stop"
+    assert checkpoint.facts["step"] == stop.facts["step"] < 100
+    assert checkpoint.time_s - sent_s < 3.0
     Workers(config, prep_folder, folder, world_size=2).wait()
     assert final_state(folder, 100) == final_state(whole, 100)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
+from pretrain.audit import books_of
 from pretrain.config import PretrainConfig
-from pretrain.ledger.books import books_of
 from tests.distributed.workers import Workers, final_state, small_config
 from tests.faults.kills import Run
 
@@ -14,7 +14,7 @@ _STEPS = 16
 
 
 def config(**changes: object) -> PretrainConfig:
-    """Four micro-batches a step, a commit every second step."""
+    """Four micro-batches a step, a checkpoint every second step."""
     return small_config(
         num_steps=_STEPS, micro_batch_lanes=1, checkpoint={"every_steps": 2}, num_workers=1, **changes
     )
@@ -25,10 +25,10 @@ def steps(folder: Path) -> list[JournalRecord]:
 
 
 def trained_in_pieces(prep_folder: Path, folder: Path, pieces: list[tuple[int, PretrainConfig]]) -> str:
-    """Each piece is killed at its second new commit, the last one ends; the final state."""
+    """Each piece is killed at its second new checkpoint, the last one ends; the final state."""
     for world_size, settings in pieces[:-1]:
         run = Run(folder, prep_folder, settings, world_size)
-        assert run.kill_at("commit.published:2:0")
+        assert run.kill_at("checkpoint.published:2:0")
     world_size, settings = pieces[-1]
     return Run(folder, prep_folder, settings, world_size).finish()
 

@@ -11,7 +11,7 @@ import torch
 from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
 from pretrain.checkpoint.listing import step_folders
-from pretrain.checkpoint.reading import open_commit
+from pretrain.checkpoint.reading import CheckpointTensors
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.weights import load_pretrained
@@ -27,8 +27,8 @@ def untouched(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def wait_for_commit(workers: Workers, step: int) -> None:
-    """Not for the step alone: its commit is written beside the steps after it."""
+def wait_for_checkpoint(workers: Workers, step: int) -> None:
+    """Not for the step alone: its checkpoint is written beside the steps after it."""
     deadline_s = time.monotonic() + 240
     while not (workers.folder / "checkpoints" / f"step-{step:08d}").is_dir():
         assert time.monotonic() < deadline_s, "training did not get that far"
@@ -38,8 +38,8 @@ def wait_for_commit(workers: Workers, step: int) -> None:
         time.sleep(0.005)
 
 
-def kill_after_commit(workers: Workers, step: int) -> None:
-    wait_for_commit(workers, step)
+def kill_after_checkpoint(workers: Workers, step: int) -> None:
+    wait_for_checkpoint(workers, step)
     workers.kill()
 
 
@@ -54,7 +54,7 @@ def test_killed_and_repeated_ends_with_the_same_bits_and_leaves_no_shared_memory
 ) -> None:
     folder = tmp_path / "run"
     workers = Workers(small_config(), prep_folder, folder, world_size=2)
-    wait_for_commit(workers, 4)
+    wait_for_checkpoint(workers, 4)
     buffers = [shared_memory(process) for process in workers.processes]
     workers.kill()
     assert not (folder / "result.json").exists()
@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_gives_the_same_bits
     untouched: Path, prep_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    kill_after_commit(Workers(small_config(), prep_folder, folder, world_size=2), 8)
+    kill_after_checkpoint(Workers(small_config(), prep_folder, folder, world_size=2), 8)
     weights = folder / "checkpoints" / "step-00000008" / "weights-00001.safetensors"
     data = bytearray(weights.read_bytes())
     data[-3] ^= 4
@@ -114,7 +114,7 @@ def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, 
 
 
 def test_memory_keeps_float32_under_bfloat16(untouched: Path) -> None:
-    newest = open_commit(step_folders(untouched / "checkpoints")[0])
+    newest = CheckpointTensors(step_folders(untouched / "checkpoints")[0])
     layer_BMD = newest.memory(range(2)).layers_BMD[-1]
     assert layer_BMD.dtype == torch.float32
     assert (layer_BMD != layer_BMD.bfloat16()).any(), "it was rounded"
@@ -137,6 +137,6 @@ def test_zero_1_in_float32_resumes_with_the_same_bits(prep_folder: Path, tmp_pat
     config = small_config(zero_stage=1, precision="fp32")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     Workers(config, prep_folder, whole, world_size=2).wait()
-    kill_after_commit(Workers(config, prep_folder, killed, world_size=2), 4)
+    kill_after_checkpoint(Workers(config, prep_folder, killed, world_size=2), 4)
     Workers(config, prep_folder, killed, world_size=2).wait()
     assert final_state(killed, _STEPS) == final_state(whole, _STEPS)

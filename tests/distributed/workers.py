@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from cluster.journal import read_journal
-from pretrain.checkpoint.digest import digest
+from pretrain.checkpoint.reading import state_digest
 from pretrain.config import PretrainConfig
 from tests.distributed.nursery import start_ranks
 
@@ -94,5 +94,5 @@ class Workers:
 
 
 def final_state(folder: Path, num_steps: int) -> str:
-    """SHA-256 over weights, moments, memory and cursor of the last commit."""
-    return digest(folder / "checkpoints" / f"step-{num_steps:08d}")
+    """SHA-256 over weights, moments, memory and cursor of the last checkpoint."""
+    return state_digest(folder / "checkpoints" / f"step-{num_steps:08d}")

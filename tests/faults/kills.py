@@ -7,10 +7,9 @@ from pathlib import Path
 
 from cluster.journal import read_journal
 from data_prep.prepared import open_prepared
+from pretrain.audit import audit, books_of, check_digests
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
-from pretrain.ledger.audit import audit, check_digests
-from pretrain.ledger.books import books_of
 from tests.distributed.workers import Workers, small_config
 
 KILLED = -9
@@ -33,7 +32,7 @@ class Run:
         return Workers(self.config, self.prep_folder, self.folder, self.world_size, environment=environment)
 
     def finish(self) -> str:
-        """Let it end; the last commit's SHA-256 over weights, optimizer, memory and cursor."""
+        """Let it end; the last checkpoint's SHA-256 over weights, optimizer, memory and cursor."""
         from tests.distributed.workers import final_state
 
         self.start().wait()

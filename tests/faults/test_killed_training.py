@@ -10,16 +10,16 @@ from tests.distributed.workers import final_state
 from tests.faults.kills import Run, recorded_points
 
 _DOZEN = (
-    "commit.begun:1:1",
-    "commit.folder_made:1:0",
-    "commit.tensors_torn:1:1",
+    "checkpoint.begun:1:1",
+    "checkpoint.folder_made:1:0",
+    "checkpoint.tensors_torn:1:1",
     "file.written:1:0",
-    "commit.tensors_synced:2:0",
-    "commit.part_left:1:1",
-    "commit.parts_found:1:0",
-    "commit.listed:1:0",
+    "checkpoint.tensors_synced:2:0",
+    "checkpoint.part_left:1:1",
+    "checkpoint.parts_found:1:0",
+    "checkpoint.listed:1:0",
     "step.computed:2:1",
-    "commit.renamed:1:0",
+    "checkpoint.renamed:1:0",
     "step.updated:1:0",
     "step.recorded:1:0",
 )

@@ -39,10 +39,10 @@ def test_sigterm_saves_and_another_number_of_workers_under_another_stage_goes_on
     assert process.wait(timeout=60) == 130, (tmp_path / "log").read_text()
 
     journal = only(out, "pretrain-*") / "journal.jsonl"
-    (commit,) = (record for record in read_journal(journal) if record.name == "commit")
-    assert commit.facts["reason"] == "stop"
-    assert commit.time_s - sent_s < 3.0
-    stopped_at = commit.facts["step"]
+    (checkpoint,) = (record for record in read_journal(journal) if record.name == "commit")
+    assert checkpoint.facts["reason"] == "stop"
+    assert checkpoint.time_s - sent_s < 3.0
+    stopped_at = checkpoint.facts["step"]
 
     run(command("pretrain", out, corpus, *_MORE_STEPS, "pretrain.num_workers=1", "pretrain.zero_stage=3"))
     second = [record for record in read_journal(journal) if record.name == "start"][-1]

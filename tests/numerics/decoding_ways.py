@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pretrain.inference.continuation import Continuation
+from pretrain.inference.completion import Continuation
 from pretrain.inference.session import Decoder
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.places import Places

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import XLNetConfig, XLNetLMHeadModel, XLNetModel
 
-from pretrain.hf.weight_names import to_xlnet
+from pretrain.hf.weights import to_xlnet
 from pretrain.hf.xlnet_config import xlnet_config_json
 from pretrain.model.config import ModelConfig
 from pretrain.model.memory import SegmentMemory

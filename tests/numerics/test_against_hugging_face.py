@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from pretrain.hf.weight_names import to_xlnet
+from pretrain.hf.weights import to_xlnet
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.fused.operators import load_operators
 from pretrain.model.memory import SegmentMemory

@@ -18,8 +18,7 @@ from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig, TokenizerKind
 from data_prep.tokenizers.verification import battery
-from pretrain.hf.exporting import export_to_hf
-from pretrain.hf.importing import import_from_hf
+from pretrain.hf.export_import import export_to_hf, import_from_hf
 from pretrain.model.config import ModelConfig
 from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer

@@ -6,12 +6,11 @@ import torch
 from numpy.typing import NDArray
 
 from pretrain.inference.any_order import fill_any_order
-from pretrain.inference.continuation import Continuation
+from pretrain.inference.completion import Continuation, complete_by_beam
 from pretrain.inference.hole import Hole, Holes, Sides
-from pretrain.inference.left_to_right import complete_by_beam
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.numerics.decoding_ways import (

@@ -15,7 +15,7 @@ from finetune.examples import Pair
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig
 from finetune.systems.writers.prefix_layout import PrefixLayout, side_by_side
 from finetune.systems.writers.sequences import Sequences
-from pretrain.inference.continuation import Continuation
+from pretrain.inference.completion import Continuation
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder

@@ -25,8 +25,8 @@ from finetune.systems.writers.encoder_decoder import EncoderDecoderConfig
 from finetune.systems.writers.from_source import SourceBatch, SourceNetwork, SourceWriter
 from finetune.systems.writers.transformer import TransformerWriterConfig
 from pretrain.inference.beam import beam_search
-from pretrain.inference.vocabulary import TokenRules
-from pretrain.inference.written import Written
+from pretrain.inference.generation import IncrementalDecoder
+from pretrain.inference.token_rules import TokenRules
 from tests.example_corpus import stdlib_packages, write_corpus
 from tests.unit.finetune.systems.toys import as_data, toy_base, toy_pairs
 
@@ -97,7 +97,7 @@ def test_cached_scores_are_the_trained_ones(writers: dict[str, SourceWriter], na
 def test_lanes_that_go_on_alone_go_on_as_before(writers: dict[str, SourceWriter], name: str) -> None:
     network, batch = writers[name].network, writers[name].learner.batch([0, 5, 11, 3], draw=0)
 
-    def texts() -> Written:
+    def texts() -> IncrementalDecoder:
         encoded = network.encode(batch.source_BS, batch.is_source_BS)
         return network.written(encoded, int(batch.input_BT[0, 0]), 6)
 

@@ -102,7 +102,7 @@ class AlignedRnnNetwork(SourceNetwork):
 
 
 class AlignedText:
-    """`pretrain.inference.written.Written` by the recurrent decoder; `weights` are the alignments so far."""
+    """An `IncrementalDecoder` with the recurrent decoder; `weights` are the alignments so far."""
 
     def __init__(self, network: AlignedRnnNetwork, encoded: Annotations, start_id: int) -> None:
         self._network, self._source = network, encoded

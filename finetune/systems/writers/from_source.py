@@ -23,7 +23,7 @@ from finetune.layers.loss import writing_loss
 from finetune.systems.base import OnProgress
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.sequences import Sequences, Source, Target, Tokens
-from pretrain.inference.written import Written
+from pretrain.inference.generation import IncrementalDecoder
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SourceNetwork(nn.Module, ABC):
         """Scores [X, V]."""
 
     @abstractmethod
-    def written(self, encoded: Any, start_id: int, max_tokens: int) -> Written:
+    def written(self, encoded: Any, start_id: int, max_tokens: int) -> IncrementalDecoder:
         """A text to be written in every lane of `encoded`."""
 
     @abstractmethod

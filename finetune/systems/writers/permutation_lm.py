@@ -28,7 +28,7 @@ from finetune.systems.writers.prefix_layout import (
     side_by_side,
 )
 from finetune.systems.writers.sequences import Sequences, Source, Target
-from pretrain.inference.continuation import Continuation
+from pretrain.inference.completion import Continuation
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import Wanted, fill_unknown_length, place_lengths

@@ -57,7 +57,7 @@ def run(
     return reporter
 
 
-def commit(folder: Path, step: int) -> Callable[[], None]:
+def checkpoint(folder: Path, step: int) -> Callable[[], None]:
     return lambda: write_json(folder / "checkpoints" / f"step-{step:08d}" / "COMMIT.json", {})
 
 
@@ -69,7 +69,7 @@ def test_workers_go_on_while_they_come_further(workers: Workers, monkeypatch: py
     def finish_a_job() -> None:
         write_json(workers.folder / "own" / "seed-0" / "result.json", {})
 
-    attempts = Attempts(commit(workers.folder, 4), commit(workers.folder, 8), finish_a_job)
+    attempts = Attempts(checkpoint(workers.folder, 4), checkpoint(workers.folder, 8), finish_a_job)
     reporter = run(workers, attempts, monkeypatch)
     assert attempts.num_started == 4
     assert ["started again" in line for line in reporter.warnings] == [True] * 3
@@ -78,7 +78,7 @@ def test_workers_go_on_while_they_come_further(workers: Workers, monkeypatch: py
 def test_workers_that_come_no_further_end_the_command(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts = Attempts(commit(workers.folder, 4), nothing, nothing)
+    attempts = Attempts(checkpoint(workers.folder, 4), nothing, nothing)
     with pytest.raises(UnfinishedError, match="finetuning workers failed"):
         run(workers, attempts, monkeypatch)
     assert attempts.num_started == 2
@@ -101,7 +101,7 @@ def test_what_has_a_reason_is_not_tried_again(
     told: str,
 ) -> None:
     def fail() -> None:
-        commit(workers.folder, 4)()
+        checkpoint(workers.folder, 4)()
         write_json(workers.folder / name, values)
 
     attempts = Attempts(fail)

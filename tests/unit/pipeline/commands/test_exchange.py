@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from pipeline.cli import app
 from pretrain.checkpoint.snapshot import StaticFiles
 from pretrain.weights import ModelDescription, load_pretrained, save_model
-from tests.commits import IDENTITY, write_commit
+from tests.checkpoints import IDENTITY, write_checkpoint
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
 
 
@@ -54,7 +54,7 @@ def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path:
     static = StaticFiles.of_pretraining(IDENTITY, description, (model / "tokenizer.json").read_bytes())
     checkpoints = tmp_path / "training" / "pretrain-0" / "checkpoints"
     for step in (1, 2):
-        write_commit(checkpoints, step, static=static, weights=dict(network.named_parameters()))
+        write_checkpoint(checkpoints, step, static=static, weights=dict(network.named_parameters()))
     (checkpoints / "step-00000002" / "weights-00000.safetensors").write_bytes(b"")
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("x = 1\n")

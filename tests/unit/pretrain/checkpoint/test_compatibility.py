@@ -20,7 +20,7 @@ from pretrain.checkpoint.compatibility import (
 )
 from pretrain.checkpoint.listing import step_folders
 from pretrain.config import PretrainConfig
-from tests.commits import IDENTITY, write_commit
+from tests.checkpoints import IDENTITY, write_checkpoint
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -46,7 +46,7 @@ def test_every_setting_has_a_rule_and_every_rule_a_setting() -> None:
 
 
 def test_a_config_comes_back_from_its_file(tmp_path: Path) -> None:
-    folder = write_commit(tmp_path, 1)
+    folder = write_checkpoint(tmp_path, 1)
     assert RunIdentity.read(folder) == IDENTITY
     assert differences(RunIdentity.read(folder), IDENTITY) == []
 
@@ -100,7 +100,7 @@ def test_what_makes_another_run_has_to_be_accepted(key: str, value: object) -> N
         ("segment_tokens", 128, "counted in segments"),
     ],
 )
-def test_what_the_commit_does_not_fit_is_never_accepted(key: str, value: object, why: str) -> None:
+def test_what_the_checkpoint_does_not_fit_is_never_accepted(key: str, value: object, why: str) -> None:
     stored = {"model.positions.kind": {"model__positions": {"kind": value}}}
     now = changed(**stored.get(key, {key.replace(".", "__"): value}))
     with pytest.raises(UserError, match=re.escape(key)) as refused:
@@ -137,7 +137,7 @@ def test_what_follows_from_an_accepted_setting_is_accepted_with_it() -> None:
 
 def test_a_run_cannot_end_before_the_step_it_has_come_to(tmp_path: Path) -> None:
     for step in (800, 1200):
-        write_commit(tmp_path, step)
+        write_checkpoint(tmp_path, step)
     accepted = frozenset({"num_steps"})
     check_newest(tmp_path, changed(num_steps=1200).config, IDENTITY.seed, accepted)
     with pytest.raises(
@@ -171,7 +171,7 @@ def test_a_setting_without_a_rule_never_changes() -> None:
     ],
 )
 def test_a_config_of_another_version_is_told(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
-    folder = write_commit(tmp_path, 1)
+    folder = write_checkpoint(tmp_path, 1)
     write_document(folder / "config.json", read_document(folder / "config.json") | damage)
     with pytest.raises(UserError, match=told):
         RunIdentity.read(folder)

@@ -1,4 +1,4 @@
-"""Commits in the background: the caller is not kept waiting, and a disk that fails costs a commit, not the run."""
+"""Checkpoints in the background: the caller does not wait, and a failing disk costs a checkpoint, not the run."""
 
 import errno
 import os
@@ -12,13 +12,21 @@ import torch
 
 from cluster.journal import Level
 from pretrain.checkpoint import writer as writer_module
-from pretrain.checkpoint.finding import Damaged, newest_valid
-from pretrain.checkpoint.publishing import temporary_folder
-from pretrain.checkpoint.reading import open_commit
-from pretrain.checkpoint.writer import CommitWriter
+from pretrain.checkpoint.rank_files import temporary_folder
+from pretrain.checkpoint.reading import CheckpointTensors
+from pretrain.checkpoint.verify import Damaged, newest_valid
+from pretrain.checkpoint.writer import CheckpointWriter
 from pretrain.config import CheckpointConfig
 from pretrain.journal.events import Event
-from tests.commits import TOKEN, begin_all, begin_one, memory_of, snapshot_of, weights_of, write_commit
+from tests.checkpoints import (
+    TOKEN,
+    begin_all,
+    begin_one,
+    memory_of,
+    snapshot_of,
+    weights_of,
+    write_checkpoint,
+)
 
 
 @dataclass
@@ -47,34 +55,40 @@ def nothing_damaged(damaged: Damaged) -> None:
 
 def writers_of(
     checkpoints: Path, world_size: int, on_event: Events, keep: int = 100, **more: Any
-) -> list[CommitWriter]:
+) -> list[CheckpointWriter]:
     config = CheckpointConfig(keep=keep)
     return [
-        CommitWriter(checkpoints, rank, world_size, config, on_event, **more) for rank in range(world_size)
+        CheckpointWriter(checkpoints, rank, world_size, config, on_event, **more)
+        for rank in range(world_size)
     ]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_state_comes_back_whole_whoever_wrote_it(tmp_path: Path, world_size: int) -> None:
     state = {"seed": 7, "health": {"losses": [1.5, 2.0]}}
-    folder = write_commit(tmp_path, 30, world_size=world_size, state=state, num_lanes=4)
+    folder = write_checkpoint(tmp_path, 30, world_size=world_size, state=state, num_lanes=4)
     assert newest_valid(tmp_path, nothing_damaged) == folder
-    commit, weights = open_commit(folder), weights_of(30)
-    assert (commit.step, commit.cursor, commit.adam_steps, commit.num_lanes) == (30, 32, 30, 4)
-    assert commit.state == state | {"format": 3, "step": 30, "cursor": 32, "adam_steps": 30}
-    assert commit.names == sorted(weights)
+    checkpoint, weights = CheckpointTensors(folder), weights_of(30)
+    assert (checkpoint.step, checkpoint.cursor, checkpoint.adam_steps, checkpoint.num_lanes) == (
+        30,
+        32,
+        30,
+        4,
+    )
+    assert checkpoint.state == state | {"format": 3, "step": 30, "cursor": 32, "adam_steps": 30}
+    assert checkpoint.names == sorted(weights)
     for name, weight in weights.items():
-        assert torch.equal(commit.master(name), weight)
-        assert torch.equal(commit.moment("exp_avg", name), weight * 0.5)
-        assert torch.equal(commit.moment("exp_avg_sq", name), weight * 0.25)
+        assert torch.equal(checkpoint.master(name), weight)
+        assert torch.equal(checkpoint.moment("exp_avg", name), weight * 0.5)
+        assert torch.equal(checkpoint.moment("exp_avg_sq", name), weight * 0.25)
         half, end = weight.numel() // 2, weight.numel()
-        assert torch.equal(commit.master_part(name, half, end), weight.flatten()[half:])
-        assert torch.equal(commit.moment_part("exp_avg", name, half, end), weight.flatten()[half:] * 0.5)
-    assert torch.equal(commit.memory(range(1, 4)).layers_BMD[1], memory_of(range(1, 4), 30).layers_BMD[1])
+        assert torch.equal(checkpoint.master_part(name, half, end), weight.flatten()[half:])
+        assert torch.equal(checkpoint.moment_part("exp_avg", name, half, end), weight.flatten()[half:] * 0.5)
+    assert torch.equal(checkpoint.memory(range(1, 4)).layers_BMD[1], memory_of(range(1, 4), 30).layers_BMD[1])
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_a_commit_is_told_once_it_is_there(tmp_path: Path) -> None:
+def test_a_checkpoint_is_told_once_it_is_there(tmp_path: Path) -> None:
     events = Events()
     (writer,) = writers_of(tmp_path, 1, events)
     assert writer.begin(snapshot_of(5), TOKEN, None, "stop", copy_s=2.5) < 30.0
@@ -101,7 +115,7 @@ def test_the_caller_goes_on_while_other_ranks_still_write(tmp_path: Path) -> Non
     assert newest_valid(tmp_path, nothing_damaged) == tmp_path / "step-00000001"
 
 
-def test_a_second_commit_waits_for_the_first_and_says_so(
+def test_a_second_checkpoint_waits_for_the_first_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "_LONG_WAIT_S", 0.1)
@@ -121,7 +135,7 @@ def test_a_second_commit_waits_for_the_first_and_says_so(
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("name", ["weights-{:05d}", "optimizer-{:05d}", "memory-{:05d}"])
-def test_a_full_disk_on_any_rank_costs_only_that_commit(tmp_path: Path, rank: int, name: str) -> None:
+def test_a_full_disk_on_any_rank_costs_only_that_checkpoint(tmp_path: Path, rank: int, name: str) -> None:
     """The kernel's own ENOSPC: one of the files is /dev/full."""
     events = Events()
     writers = writers_of(tmp_path, 2, events)
@@ -142,7 +156,7 @@ def test_a_full_disk_on_any_rank_costs_only_that_commit(tmp_path: Path, rank: in
     assert newest_valid(tmp_path, nothing_damaged) == tmp_path / "step-00000003"
 
 
-def test_a_disk_without_room_for_the_list_keeps_the_old_commit(
+def test_a_disk_without_room_for_the_list_keeps_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = Events()
@@ -183,19 +197,19 @@ def test_rank_0_gives_up_on_a_rank_that_does_not_come(tmp_path: Path) -> None:
 def test_what_another_attempt_left_is_not_mixed_in(tmp_path: Path) -> None:
     """A killed attempt's rank 1 has written its part of the same step, and lives on to write more."""
     old = temporary_folder(tmp_path, 1, "an attempt before")
-    stale = CommitWriter(tmp_path, 1, 2, CheckpointConfig(), Events())
+    stale = CheckpointWriter(tmp_path, 1, 2, CheckpointConfig(), Events())
     stale.begin(snapshot_of(1, 1, 2, weights=weights_of(99)), "an attempt before", None, "cadence")
     assert stale.wait(60)
     assert old.is_dir()
-    folder = write_commit(tmp_path, 1, world_size=2)
-    commit = open_commit(folder)
+    folder = write_checkpoint(tmp_path, 1, world_size=2)
+    checkpoint = CheckpointTensors(folder)
     for name, weight in weights_of(1).items():
-        assert torch.equal(commit.master(name), weight)
+        assert torch.equal(checkpoint.master(name), weight)
 
 
-def test_a_damaged_commit_is_replaced_and_does_not_count_as_kept(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_and_does_not_count_as_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
-        write_commit(tmp_path, step)
+        write_checkpoint(tmp_path, step)
     for step in (3, 4):
         (tmp_path / f"step-0000000{step}" / "weights-00000.safetensors").write_bytes(b"")
     told: list[Damaged] = []
@@ -209,7 +223,7 @@ def test_a_damaged_commit_is_replaced_and_does_not_count_as_kept(tmp_path: Path)
     assert newest_valid(tmp_path, nothing_damaged) == tmp_path / "step-00000004"
 
 
-def test_a_state_that_is_already_committed_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_state_that_is_already_saved_is_left_as_it_is(tmp_path: Path) -> None:
     """There is no moment without it, should a kill come."""
     events = Events()
     (writer,) = writers_of(tmp_path, 1, events)
@@ -233,7 +247,7 @@ def test_a_mistake_of_ours_is_not_swallowed_by_the_thread(tmp_path: Path) -> Non
     assert writer.wait(60)
 
 
-def test_a_commit_whose_steps_are_not_recorded_is_not_made(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_steps_are_not_recorded_is_not_made(tmp_path: Path) -> None:
     events = Events()
     writers = writers_of(tmp_path, 2, events, steps_are_recorded=lambda: False)
     begin_all(writers, 4)

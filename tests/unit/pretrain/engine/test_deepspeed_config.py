@@ -3,8 +3,7 @@
 import torch
 
 from pretrain.config import PretrainConfig
-from pretrain.engine.deepspeed_config import deepspeed_config
-from pretrain.engine.settings import EngineSettings
+from pretrain.engine.deepspeed_config import EngineSettings, deepspeed_config
 
 PARAMETERS = [torch.zeros(20, 4), torch.zeros(6), torch.zeros(9)]
 

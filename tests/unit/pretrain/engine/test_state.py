@@ -1,11 +1,10 @@
-"""Without ZeRO every worker has all of the state: it is dealt out, so that a commit holds everything once."""
+"""Without ZeRO every worker has all of the state: it is dealt out, so that a checkpoint holds everything once."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.engine.fragments import Fragment
-from pretrain.engine.state import _dealt
+from pretrain.engine.state import Fragment, _dealt
 
 
 def whole_fragments(sizes: list[int]) -> list[Fragment]:

@@ -15,7 +15,6 @@ from data_prep.prepared import PreparedCorpus
 from pretrain.data.batch import left_to_right_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation import evaluator as evaluator_module
-from pretrain.evaluation import workers
 from pretrain.evaluation.conditions import HEADLINE, Condition
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.evaluation.result import Evaluation
@@ -131,7 +130,7 @@ def test_the_figures_do_not_depend_on_the_workers(
     alone = evaluator_of(corpus, per_pass=LANES).final(model)
     parts: list[np.ndarray] = []
     for rank in range(world_size):
-        monkeypatch.setattr(workers, "_rank_and_world_size", lambda rank=rank: (rank, world_size))
+        monkeypatch.setattr(evaluator_module, "_rank_and_world_size", lambda rank=rank: (rank, world_size))
         monkeypatch.setattr(evaluator_module, "union", lambda _languages: ("Markdown", "Python"))
 
         def keep(sums: np.ndarray, _device: torch.device) -> np.ndarray:
@@ -154,8 +153,10 @@ def test_every_worker_makes_the_same_number_of_passes(monkeypatch: pytest.Monkey
     for num_lanes, world_size, per_pass in [(3, 5, 1), (7, 2, 2), (16, 4, 4), (1, 3, 8)]:
         numbers, counted = set(), []
         for rank in range(world_size):
-            monkeypatch.setattr(workers, "_rank_and_world_size", lambda rank=rank, of=world_size: (rank, of))
-            passes = list(workers.passes(num_lanes, per_pass))
+            monkeypatch.setattr(
+                evaluator_module, "_rank_and_world_size", lambda rank=rank, of=world_size: (rank, of)
+            )
+            passes = list(evaluator_module.passes(num_lanes, per_pass))
             numbers.add(len(passes))
             counted += [lane for lanes, counts in passes if counts for lane in lanes]
         assert len(numbers) == 1

@@ -15,7 +15,7 @@ from pretrain.health.divergence import (
     way_out,
 )
 from pretrain.journal.replay import MadeStep
-from tests.commits import write_commit
+from tests.checkpoints import write_checkpoint
 
 HEALTH = HealthConfig()
 
@@ -58,10 +58,10 @@ def test_a_streak_begins_behind_the_last_step_that_was_applied() -> None:
     assert streak_from(steps_of([9.0, 8.0]), 2) == 3
 
 
-def test_a_commit_is_gone_back_to_whose_weights_gave_a_normal_loss(tmp_path: Path) -> None:
+def test_a_checkpoint_is_gone_back_to_whose_weights_gave_a_normal_loss(tmp_path: Path) -> None:
     """Weights of step 8 are seen in step 9: when that is the first high one, they are no good."""
     for step in (4, 8, 9):
-        write_commit(tmp_path, step)
+        write_checkpoint(tmp_path, step)
     assert [step_to_go_back_to(tmp_path, rising) for rising in (5, 9, 10, 11)] == [0, 4, 8, 9]
     (tmp_path / "step-00000008" / "state.json").write_text("{}")
     assert step_to_go_back_to(tmp_path, 10) == 4
@@ -88,7 +88,7 @@ def test_the_rate_that_is_told_is_a_tenth_and_at_most_the_default(
     peak: float, told: str, tmp_path: Path
 ) -> None:
     config = PretrainConfig.model_validate({"num_steps": 1000, "schedule": {"peak_learning_rate": peak}})
-    text = way_out(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_commits=2)
+    text = way_out(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_checkpoints=2)
     assert f" pretrain.schedule.peak_learning_rate={told} --accept schedule.peak_learning_rate`" in text
     assert f"--out '{tmp_path}/my run' " in text
     assert text.endswith("from step 0, as no checkpoint is left whose weights gave a normal loss")

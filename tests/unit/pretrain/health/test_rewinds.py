@@ -1,4 +1,4 @@
-"""Which data is passed over and which commits are void."""
+"""Which data is passed over and which checkpoints are void."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def rewind(to_step: int, skipped_from: int, skipped_to: int) -> Rewind:
     return Rewind(to_step + 9, to_step, skipped_from, skipped_to, "a spike")
 
 
-def test_without_rewinds_data_steps_follow_each_other_and_no_commit_is_void() -> None:
+def test_without_rewinds_data_steps_follow_each_other_and_no_checkpoint_is_void() -> None:
     assert [Rewinds().next_cursor(cursor) for cursor in range(3)] == [1, 2, 3]
     assert not Rewinds().is_void(100, 0)
 
@@ -31,7 +31,7 @@ def test_the_next_data_step_is_the_first_later_one_in_no_window(
     assert rewinds.next_cursor(cursor) == next(c for c in range(cursor + 1, 200) if c not in skipped)
 
 
-def test_a_commit_behind_the_target_of_a_rewind_it_has_not_seen_is_void() -> None:
+def test_a_checkpoint_behind_the_target_of_a_rewind_it_has_not_seen_is_void() -> None:
     rewinds = Rewinds((rewind(10, 12, 15), rewind(30, 40, 41)))
     assert not rewinds.is_void(10, 0)
     assert rewinds.is_void(11, 0)

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from pretrain.inference import filling
+from pretrain.inference import infilling
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown_length
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
 from tests.small_models import ABSOLUTE, RELATIVE, VOCAB, small_model
 
@@ -171,6 +171,6 @@ def test_no_more_lanes_than_allowed_are_filled_side_by_side(
         batches.append(len(holes))
         return fill_unknown_length(decoder, holes, *others, **options)
 
-    monkeypatch.setattr(filling, "fill_unknown_length", fill)
+    monkeypatch.setattr(infilling, "fill_unknown_length", fill)
     lm.infill_texts(TEXTS, max_new_tokens=9, sampling=SAMPLED, num_samples=3, max_lanes=18)
     assert batches == [3, 1], "two places, three samples"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pretrain.inference.beam import _in_place, beam_search
-from pretrain.inference.lanes import moved_lanes
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.session import moved_lanes
+from pretrain.inference.token_rules import TokenRules
 
 END, LOOP, OTHER = 0, 1, 2
 

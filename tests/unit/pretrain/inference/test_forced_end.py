@@ -11,7 +11,7 @@ from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import Wanted, fill_unknown_length
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 from tests.small_models import small_model
 
 

@@ -23,7 +23,7 @@ from pretrain.model.config import (
 )
 from pretrain.model.fused.operators import load_operators
 from pretrain.model.places import DistanceSpan
-from pretrain.model.positions.transformer_xl import sinusoid_table
+from pretrain.model.positions import sinusoid_table
 
 FP32_TOLERANCE = 1e-5
 BF16_AGAINST_PLAIN = 1.1

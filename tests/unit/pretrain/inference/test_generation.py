@@ -12,12 +12,12 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from pretrain.inference.any_order import fill_any_order
+from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown_length, place_lengths
-from pretrain.inference.left_to_right import complete_by_beam, complete_tokens
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.session import Decoder
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.small_models import ABSOLUTE, small_model

@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.prepared import PreparedCorpus
-from pretrain.checkpoint import finding
+from pretrain.checkpoint import verify
 from pretrain.checkpoint.snapshot import StaticFiles
-from pretrain.hf.exporting import export_to_hf
+from pretrain.hf.export_import import export_to_hf
 from pretrain.inference.folders import find_model_folder
 from pretrain.inference.language_model import PermutationLM
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription, save_model
-from tests import commits
+from tests import checkpoints
 from tests.unit.pretrain.inference.conftest import SEGMENT
 
 WEIGHTS = "weights-00000.safetensors"
@@ -37,11 +37,17 @@ def run(tmp_path: Path, text_corpus: PreparedCorpus, network: TwoStreamTransform
     return tmp_path / "run"
 
 
-def write_commit(stage: Path, step: int, network: TwoStreamTransformer, text_corpus: PreparedCorpus) -> Path:
+def write_checkpoint(
+    stage: Path, step: int, network: TwoStreamTransformer, text_corpus: PreparedCorpus
+) -> Path:
     tokenizer = (text_corpus.folder / "tokenizer.json").read_bytes()
-    static = StaticFiles.of_pretraining(commits.IDENTITY, ModelDescription.of(network, SEGMENT), tokenizer)
+    static = StaticFiles.of_pretraining(
+        checkpoints.IDENTITY, ModelDescription.of(network, SEGMENT), tokenizer
+    )
     weights = dict(network.named_parameters())
-    return commits.write_commit(stage / "checkpoints", step, world_size=2, static=static, weights=weights)
+    return checkpoints.write_checkpoint(
+        stage / "checkpoints", step, world_size=2, static=static, weights=weights
+    )
 
 
 def test_a_model_is_found_from_every_folder_that_has_it(run: Path, lm: PermutationLM) -> None:
@@ -57,8 +63,8 @@ def test_a_run_in_training_gives_its_newest_valid_checkpoint(
 ) -> None:
     stage = tmp_path / "run" / "pretrain-0123"
     wanted = lm.complete("def f(", max_new_tokens=4)[0].text
-    first = write_commit(stage, 1, lm.network, text_corpus)
-    second = write_commit(stage, 2, lm.network, text_corpus)
+    first = write_checkpoint(stage, 1, lm.network, text_corpus)
+    second = write_checkpoint(stage, 2, lm.network, text_corpus)
     for folder in (stage.parent, stage, first):
         loaded = PermutationLM.from_run(folder, device="cpu")
         assert loaded.segment_tokens == SEGMENT
@@ -76,7 +82,7 @@ def test_damaged_checkpoints_passed_over_are_told_whoever_asks(
     tmp_path: Path, lm: PermutationLM, text_corpus: PreparedCorpus
 ) -> None:
     stage = tmp_path / "run" / "pretrain-0123"
-    first, second = (write_commit(stage, step, lm.network, text_corpus) for step in (1, 2))
+    first, second = (write_checkpoint(stage, step, lm.network, text_corpus) for step in (1, 2))
     (second / WEIGHTS).write_bytes(b"")
     told: list[str] = []
     PermutationLM.from_run(stage.parent, device="cpu", on_damaged=told.append)
@@ -88,15 +94,15 @@ def test_damaged_checkpoints_passed_over_are_told_whoever_asks(
 def test_a_checkpoint_is_hashed_once(
     tmp_path: Path, lm: PermutationLM, text_corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = write_commit(tmp_path / "run" / "pretrain-0123", 1, lm.network, text_corpus)
+    checkpoint = write_checkpoint(tmp_path / "run" / "pretrain-0123", 1, lm.network, text_corpus)
     hashed: list[Path] = []
 
     def sha256(path: Path) -> str:
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr(finding, "sha256_file", sha256)
-    for folder in (tmp_path / "run", commit):
+    monkeypatch.setattr(verify, "sha256_file", sha256)
+    for folder in (tmp_path / "run", checkpoint):
         hashed.clear()
         PermutationLM.from_run(folder, device="cpu")
         assert len(hashed) == len(set(hashed)) > 0
@@ -106,9 +112,9 @@ def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
     tmp_path: Path, lm: PermutationLM, text_corpus: PreparedCorpus
 ) -> None:
     old, newer, newest = (tmp_path / "run" / f"pretrain-{number}" for number in range(3))
-    wanted = write_commit(old, 1, lm.network, text_corpus)
-    (write_commit(newer, 1, lm.network, text_corpus) / WEIGHTS).write_bytes(b"")
-    (write_commit(newest, 1, lm.network, text_corpus) / "model.json").unlink()
+    wanted = write_checkpoint(old, 1, lm.network, text_corpus)
+    (write_checkpoint(newer, 1, lm.network, text_corpus) / WEIGHTS).write_bytes(b"")
+    (write_checkpoint(newest, 1, lm.network, text_corpus) / "model.json").unlink()
     (newest / "checkpoints" / "step-00000001" / "COMMIT.json").write_text(
         '{"format": 2, "step": 1, "files": {}}'
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from pretrain.inference.sampling import GREEDY, Sampling, pick, uniforms
-from pretrain.inference.vocabulary import TokenRules
+from pretrain.inference.token_rules import TokenRules
 
 logits = st.lists(st.floats(-20, 20), min_size=2, max_size=12).map(
     lambda row: torch.tensor([row], dtype=torch.float64)

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from pretrain.config import PretrainConfig
-from pretrain.plan.fit import needed_bytes, smallest_change
-from pretrain.plan.memory import ZERO_STAGES, gpu_memory, passes_bytes
+from pretrain.plan.memory import ZERO_STAGES, gpu_memory, needed_bytes, passes_bytes, smallest_change
 from pretrain.plan.parameters import count_parameters
 
 VOCAB_SIZE = 1000

@@ -4,7 +4,7 @@ import pytest
 
 from pretrain.config import PretrainConfig
 from pretrain.plan.flops import training_flops_per_step
-from pretrain.plan.utilisation import flops_per_token, gpu_of_device
+from pretrain.plan.hardware import flops_per_token, gpu_of_device
 
 
 @pytest.mark.parametrize(

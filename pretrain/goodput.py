@@ -1,0 +1,258 @@
+"""Goodput: where every second of a run's wall time went, from its journal and its heartbeat, over all restarts.
+
+The journal is read in the order it was written. A mark stands where accounting has come to; records move it to their
+own time, and what it passes over goes to the parts that the record tells. So no second is counted twice or left out,
+whatever was killed when.
+
+A step that was recorded before counts as it was first made; what making it again takes is lost work. A rewind makes
+the records behind the step that it goes back to lost work.
+
+Clocks are set back, and attempts run on machines whose clocks differ: where a record is older than the mark, all later
+times are taken as so much later, so no span is negative.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from cluster.heartbeat import STALE_S
+from cluster.journal import JournalRecord
+from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped
+from pretrain.journal.replay import Change, Replay
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """Seconds by what they were spent on; every second of a run is in exactly one of these."""
+
+    startup_s: float = 0.0
+    """From a process's beginning to its first step."""
+    data_s: float = 0.0
+    """Waiting for a batch."""
+    compute_s: float = 0.0
+    """Steps that count."""
+    save_s: float = 0.0
+    """Steps waiting for a checkpoint."""
+    evaluation_s: float = 0.0
+    lost_s: float = 0.0
+    """Work that a kill or a rewind threw away, and the second making of steps that were made before."""
+    down_s: float = 0.0
+    """No process of the run lived, or it had ended its work."""
+
+    @property
+    def total_s(self) -> float:
+        """All parts together."""
+        return sum(self.by_name().values())
+
+    def by_name(self) -> dict[str, float]:
+        """The parts by their field's name, in this order."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def sum_of(parts: Iterable[Parts]) -> Parts:
+    """The parts of several spans together."""
+    spans = list(parts)
+    return Parts(**{field.name: sum(getattr(span, field.name) for span in spans) for field in fields(Parts)})
+
+
+LABELS = {
+    "startup_s": "start-up",
+    "data_s": "data wait",
+    "compute_s": "compute",
+    "save_s": "save stall",
+    "evaluation_s": "evaluation",
+    "lost_s": "lost work re-done",
+    "down_s": "down",
+}
+"""How the parts are called where people read them."""
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """The wall time of a run from the first process's beginning on, over all restarts."""
+
+    parts: Parts
+    wall_s: float
+    """Measured by itself, from the first beginning to the end; `parts` add up to it."""
+    num_attempts: int
+    unexplained_s: float
+    """By how much the records' own measurements miss the times between them; it is in compute."""
+
+    @property
+    def share(self) -> float:
+        """Goodput: compute as a share of all; 0 before the first second."""
+        return self.shares()["compute_s"]
+
+    def shares(self) -> dict[str, float]:
+        """Each part as a share of the whole; all 0 before the first second."""
+        whole_s = self.wall_s or 1.0
+        return {name: seconds / whole_s for name, seconds in self.parts.by_name().items()}
+
+    def summary(self) -> dict[str, Any]:
+        """For the record of a finished stage."""
+        return {
+            "share": self.share,
+            "wall_s": self.wall_s,
+            "num_attempts": self.num_attempts,
+            "unexplained_s": self.unexplained_s,
+            "seconds": self.parts.by_name(),
+        }
+
+
+Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
+_MEASURED = ("save_s", "data_s", "evaluation_s", "compute_s")
+"""Facts of records of a step, a stop and the end: how the time since the record before was spent; fields of `Parts`."""
+
+
+def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: float) -> Goodput:
+    """Account for a run up to its end, or up to `now_s` where it has not ended.
+
+    `last_beat_s` is that of the run's heartbeat: a run with a fresh one is at work until `now_s`, another one was until
+    its last. All times are seconds since the epoch. A journal without records gives zeros.
+    """
+    ledger = _Ledger()
+    for record in records:
+        ledger.take(record)
+    ledger.close(last_beat_s, now_s)
+    return Goodput(
+        parts=sum_of([*ledger.spans, *ledger.steps.values()]),
+        wall_s=ledger.mark_s - ledger.first_s,
+        num_attempts=ledger.num_attempts,
+        unexplained_s=ledger.unexplained_s,
+    )
+
+
+class _Ledger:
+    """What is known at the mark."""
+
+    def __init__(self) -> None:
+        self.phase: Phase = "down"
+        self.spans: list[Parts] = []
+        self.steps: dict[int, Parts] = {}
+        """The steps that count, by number: a rewind can take these back."""
+        self.replay = Replay()
+        self.first_s = self.mark_s = 0.0
+        self.clock_lag_s = 0.0
+        """By how much clocks were set back until the mark."""
+        self.num_attempts = 0
+        self.unexplained_s = 0.0
+
+    def take(self, record: JournalRecord) -> None:
+        """Move the mark to `record`, if it is of a kind that says how time was spent."""
+        change = self.replay.take(record)
+        if change.made is not None:
+            self._take_step(change, self._time_of(record), record.facts)
+            return
+        match change.event:
+            case Attempt() as attempt:
+                self._begin(self._time_of(record), attempt)
+            case Start() as start if not isinstance(start, StartAfterRewind):
+                if self.phase != "starting":
+                    self._begin(self._time_of(record), Attempt())
+                self._charge("startup_s", self._time_of(record))
+                self.phase = "started"
+                self._make_lost(change)
+            case Rewound():
+                self._rewind(self._time_of(record), change)
+            case Stopped():
+                self._end(self._time_of(record), record.facts, "stopped")
+            case Ended():
+                self._end(self._time_of(record), record.facts, "finished")
+
+    def close(self, last_beat_s: float | None, now_s: float) -> None:
+        """Move the mark to the run's end, or to now if it has none."""
+        if self.num_attempts == 0 or self.phase == "finished":
+            return
+        end_s = now_s + self.clock_lag_s
+        if last_beat_s is not None and now_s - last_beat_s < STALE_S:
+            self._charge_phase(end_s, is_alive=True)
+        elif last_beat_s is not None:
+            self._charge_phase(last_beat_s + self.clock_lag_s, is_alive=False)
+        self._charge("down_s", end_s)
+
+    def _begin(self, written_s: float, attempt: Attempt) -> None:
+        """A new attempt: what the one before did until its last beat, then nothing until this process began."""
+        started_s = written_s if attempt.process_started_s is None else attempt.process_started_s
+        began_s = min(started_s + self.clock_lag_s, written_s)
+        if self.num_attempts == 0:
+            self.first_s = self.mark_s = began_s
+        if attempt.previous_beat_s is not None:
+            self._charge_phase(min(attempt.previous_beat_s + self.clock_lag_s, written_s), is_alive=False)
+        self._charge("down_s", began_s)
+        self.phase = "starting"
+        self.num_attempts += 1
+
+    def _take_step(self, change: Change, written_s: float, facts: dict[str, Any]) -> None:
+        assert change.made
+        step = change.made.step
+        if self.num_attempts == 0:
+            self._begin(written_s, Attempt())
+        if self.phase != "stepping":
+            # An attempt starts, or goes back, until its first step begins.
+            began_s = min(facts.get("began_s", self.mark_s) + self.clock_lag_s, written_s)
+            self._charge("lost_s" if self.phase == "rewinding" else "startup_s", began_s)
+            self.phase = "stepping"
+        span = self._split(written_s - self.mark_s, facts)
+        self.mark_s = written_s
+        if change.is_repeated:
+            self.spans.append(Parts(lost_s=span.total_s))
+            return
+        # An evaluation may come after its step in a record of its own.
+        self.steps[step] = sum_of([span, self.steps.get(step, Parts())])
+
+    def _split(self, span_s: float, facts: dict[str, Any]) -> Parts:
+        """What was measured, cut to the span; what is left over is compute."""
+        measured = {name: facts.get(name, 0.0) for name in _MEASURED}
+        self.unexplained_s += abs(span_s - sum(measured.values()))
+        left_s, parts = span_s, {}
+        for name in ("save_s", "data_s", "evaluation_s"):
+            parts[name] = min(measured[name], left_s)
+            left_s -= parts[name]
+        return Parts(compute_s=left_s, **parts)
+
+    def _rewind(self, written_s: float, change: Change) -> None:
+        # One that a kill cut short is recorded by the next start.
+        is_starting = self.phase == "starting"
+        self._charge("startup_s" if is_starting else "lost_s", written_s)
+        self._make_lost(change)
+        if not is_starting:
+            self.phase = "rewinding"
+
+    def _make_lost(self, change: Change) -> None:
+        """The time of steps that are void was lost work."""
+        for made in change.void:
+            if (parts := self.steps.pop(made.step, None)) is not None:
+                self.spans.append(Parts(lost_s=parts.total_s))
+
+    def _end(self, written_s: float, facts: dict[str, Any], phase: Phase) -> None:
+        """The attempt's last save, and the evaluation of a finished run."""
+        if self.phase == "starting":
+            self._charge("startup_s", written_s)
+        self.spans.append(self._split(written_s - self.mark_s, facts))
+        self.mark_s = written_s
+        self.phase = phase
+
+    def _charge_phase(self, until_s: float, is_alive: bool) -> None:
+        """What an attempt did after the last that it told: the step in the works, thrown away with a dead one."""
+        if self.phase == "starting":
+            self._charge("startup_s", until_s)
+        elif self.phase in ("started", "stepping"):
+            is_new = is_alive and self.replay.position >= self.replay.last_step
+            self._charge("compute_s" if is_new else "lost_s", until_s)
+        elif self.phase == "rewinding":
+            self._charge("lost_s", until_s)
+
+    def _charge(self, part: str, until_s: float) -> None:
+        """Move the mark to `until_s` and put the time down as `part`; never backwards."""
+        if until_s > self.mark_s:
+            self.spans.append(Parts(**{part: until_s - self.mark_s}))
+            self.mark_s = until_s
+
+    def _time_of(self, record: JournalRecord) -> float:
+        """When it was written, on a clock that nobody sets back."""
+        written_s = record.time_s + self.clock_lag_s
+        if written_s >= self.mark_s:
+            return written_s
+        measured_s = float(sum(record.facts.get(name, 0.0) for name in _MEASURED))
+        self.clock_lag_s += self.mark_s + measured_s - written_s
+        return self.mark_s + measured_s

@@ -1,1 +1,0 @@
-"""Where the wall time of a run went, from its journal and its heartbeat, over all restarts."""

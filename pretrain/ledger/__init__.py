@@ -1,1 +1,0 @@
-"""The token ledger: which tokens each step of a run consumed, proven from its journal and the corpus' manifest."""
