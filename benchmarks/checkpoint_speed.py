@@ -85,7 +85,7 @@ def work(folder: Path, num_rounds: int) -> None:
             started_s = time.perf_counter()
             tokens_BL = torch.randint(VOCAB_SIZE, (len(lanes), CONFIG.segment_tokens))
             orders = mixture.orders(tokens_BL, 0, step, lanes)
-            content, targets = orders.places(torch.zeros_like(tokens_BL), None, mixture.extent)
+            content, targets = orders.layouts(torch.zeros_like(tokens_BL), None, mixture.extent)
             output = engine.forward(tokens_BL, content, targets, memory)
             engine.accumulate(output.logits_BPV.float().logsumexp(-1).mean(), rank)
             engine.update(1e-4)

@@ -16,7 +16,7 @@ from transformers import logging as peers_logging
 
 from benchmarks.model_sizes import Batch, Size
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 
@@ -73,7 +73,7 @@ class Ours(Contender):
 
     def loss(self) -> Tensor:
         batch = self.batch
-        content = Places.in_order(batch.rank_BL, torch.zeros_like(batch.rank_BL))
+        content = TokenLayout.contiguous(batch.rank_BL, torch.zeros_like(batch.rank_BL))
         output = self.model(batch.tokens_BL, content, content.at(batch.target_BP), self.memory)
         self.memory = output.memory
         return prediction_loss(output.logits_BPV, batch.labels_BP)

@@ -54,7 +54,7 @@ class Case:
         tokens_BL = torch.randint(model.vocab_size, (len(lanes), self.segment_tokens))
         start_s = time.perf_counter()
         orders = self.mixture.orders(tokens_BL, 0, step, lanes)
-        content, targets = orders.places(torch.zeros_like(tokens_BL), None, self.mixture.extent)
+        content, targets = orders.layouts(torch.zeros_like(tokens_BL), None, self.mixture.extent)
         wanted_BP = orders.wanted(tokens_BL, _END_HOLE_ID)
         made_s = time.perf_counter()
         output = model(tokens_BL, content, targets, self.memory)

@@ -258,8 +258,8 @@ def _overlaps(reader: LaneReader, epoch: Epoch) -> Iterable[str]:
     """Lanes whose slice of an epoch does not begin where the one before ends."""
     last_step = epoch.end_step - 1
     for lane in range(1, reader.lanes):
-        end = reader.places(last_step, lane - 1)[-1]
-        begin = reader.places(epoch.first_step, lane)[0]
+        end = reader.block_ranges(last_step, lane - 1)[-1]
+        begin = reader.block_ranges(epoch.first_step, lane)[0]
         if not _adjoin(end, begin):
             yield f"data steps {epoch.first_step} to {last_step}: lane {lane} does not begin where lane {lane - 1} ends"
 

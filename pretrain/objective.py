@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_cross_entropy
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.precision import at_least_float32
 
 
-def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> Places:
+def left_to_right(group_BL: Tensor, document_BL: Tensor | None = None) -> TokenLayout:
     """Plain language modelling: every token comes after those before it. Serves as content and as targets."""
     position_L = torch.arange(group_BL.shape[1], device=group_BL.device)
-    return Places.in_order((position_L + 1).expand_as(group_BL), group_BL, document_BL)
+    return TokenLayout.contiguous((position_L + 1).expand_as(group_BL), group_BL, document_BL)
 
 
 def prediction_loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from cluster.config import Config
 from finetune.layers.conba import ConbaBlock, ConbaConfig
-from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.layout import UNFILLED_GROUP
 from pretrain.model.precision import at_least_float32
 
 

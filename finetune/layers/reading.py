@@ -21,7 +21,7 @@ from finetune.layers.pooling import Pooling, PoolingConfig
 from finetune.systems.base import Base, OnProgress
 from finetune.systems.networks import EncodingNetwork, ReplaceableNetworkConfig, encoding_network
 from pretrain.model.config import AbsoluteLearnedPositions
-from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 
@@ -134,13 +134,13 @@ class TextEncoder(nn.Module):
 
     def forward(self, reading: Reading) -> Tensor:
         """[B, E] in float32."""
-        inputs_BLD = self.network.read(reading.tokens_BL, Places.given(reading.group_BL))
+        inputs_BLD = self.network.read(reading.tokens_BL, TokenLayout.bidirectional(reading.group_BL))
         vector_BE: Tensor = self.pooling(inputs_BLD, reading.group_BL, reading.statement_BL)
         return vector_BE
 
     def both(self, reading: Reading, separator_id: int) -> tuple[Tensor, Tensor]:
         """The vectors [B, E] of two texts that are read together, the separator between them."""
-        inputs_BLD = self.network.read(reading.tokens_BL, Places.given(reading.group_BL))
+        inputs_BLD = self.network.read(reading.tokens_BL, TokenLayout.bidirectional(reading.group_BL))
         ends_BL = reading.tokens_BL == separator_id
         is_second_BL = ends_BL.cumsum(dim=1) > 0
         vectors = [

@@ -26,7 +26,7 @@ from finetune.systems.base import Base
 from pretrain.model.block import Norm
 from pretrain.model.config import ModelConfig
 from pretrain.model.dropout import Dropout
-from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.precision import at_least_float32
 from pretrain.plan.parameters import count_parameters
 from pretrain.randomness import key_seed
@@ -103,7 +103,7 @@ class EncodingNetwork(ReplacingNetwork, ABC):
     """Reads whole texts."""
 
     @abstractmethod
-    def read(self, tokens_BL: Tensor, content: Places) -> list[Tensor]:
+    def read(self, tokens_BL: Tensor, content: TokenLayout) -> list[Tensor]:
         """States [B, L, `config.model_dim`] from the lowest to the highest, `config.num_layers` of them.
 
         Padding is not seen; what stands there in the states means nothing.
@@ -150,7 +150,7 @@ class RecurrentEncoder(EncodingNetwork):
         )
         initialise_recurrent(self)
 
-    def read(self, tokens_BL: Tensor, content: Places) -> list[Tensor]:
+    def read(self, tokens_BL: Tensor, content: TokenLayout) -> list[Tensor]:
         """See `EncodingNetwork`."""
         rows_BLD = _embedded(self.embedding, self.dropout, tokens_BL)
         return [self.dropout(self.blocks[0](rows_BLD, _is_read(content)))]
@@ -166,7 +166,7 @@ class TransformerEncoder(EncodingNetwork):
         self.vocabulary.output_bias_V.requires_grad_(False)  # nothing is scored
         self.blocks, self.final_norm = _blocks(stack)
 
-    def read(self, tokens_BL: Tensor, content: Places) -> list[Tensor]:
+    def read(self, tokens_BL: Tensor, content: TokenLayout) -> list[Tensor]:
         """See `EncodingNetwork`."""
         rows_BLD, visible_B11L = self.vocabulary.rows(tokens_BL), _is_read(content)[:, None, None]
         states = []
@@ -286,7 +286,7 @@ def _embedded(embedding: nn.Embedding, dropout: Dropout, tokens_BL: Tensor) -> T
     return rows_BLD
 
 
-def _is_read(content: Places) -> Tensor:
+def _is_read(content: TokenLayout) -> Tensor:
     """bool [B, L]: the text, and the first place of a lane that has none, for no network reads nothing."""
     is_text_BL = content.group_BX != UNFILLED_GROUP
     return is_text_BL | (content.position_BX == 0)

@@ -56,7 +56,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
     reader = LaneReader(corpora, "train", config.pretrain.lanes, size, config.seed)
     wanted = range(size) if offset is None else range(_check("offset", offset, size, folder.run), offset + 1)
     lines, position = [], 0
-    for place in reader.places(_data_step(begun, step), lane):
+    for place in reader.block_ranges(_data_step(begun, step), lane):
         start, end = max(position, wanted.start), min(position + place.num_tokens, wanted.stop)
         if start < end:
             in_block = place.start + start - position

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from data_prep.documents import SPECIAL_TOKENS
 from pretrain.data.lanes import LaneBatch, LaneReader
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.objective import left_to_right
 from pretrain.orders.mixture import OrderMixture
 
@@ -24,8 +24,8 @@ class Batch:
     """Tokens int64 [B, L] and their places, the places to predict [B, P] and the tokens wanted there."""
 
     tokens_BL: Tensor
-    content: Places
-    targets: Places
+    content: TokenLayout
+    targets: TokenLayout
     wanted_BP: Tensor
 
     def part(self, start: int, stop: int) -> "Batch":
@@ -49,7 +49,7 @@ def ordered_batch(read: LaneBatch, mixture: OrderMixture, seed: int, with_docume
     """What was read, in the orders that (seed, cursor, lane) give, on the mixture's device."""
     tokens_BL, group_BL, document_BL = _segments(read, with_documents, mixture.device)
     orders = mixture.orders(tokens_BL, seed, read.cursor, read.lanes)
-    content, targets = orders.places(group_BL, document_BL, mixture.extent)
+    content, targets = orders.layouts(group_BL, document_BL, mixture.extent)
     return Batch(tokens_BL, content, targets, orders.wanted(tokens_BL, _END_HOLE_ID))
 
 

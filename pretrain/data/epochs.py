@@ -49,7 +49,7 @@ class Epoch:
         """The first step of the next epoch."""
         return self.first_step + self.num_steps
 
-    def place(self, position: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    def reading_at(self, position: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """The reading that the stream's token at each position belongs to."""
         return np.asarray(self.starts_R.searchsorted(position, side="right")) - 1
 

@@ -189,15 +189,15 @@ class LaneReader:
         slice_tokens = epoch.num_steps * self.segment_tokens
         lanes_B = np.arange(lanes.start, lanes.stop)
         now_B = lanes_B * slice_tokens + (step - 1 - epoch.first_step) * self.segment_tokens
-        following_B = epoch.place(now_B) + 1
+        following_B = epoch.reading_at(now_B) + 1
         is_last_B = epoch.end(following_B - 1) >= (lanes_B + 1) * slice_tokens
         self._open_blocks.request(epoch.blocks_R[following_B[~is_last_B]])
         if is_last_B.any():
             epoch = self._epochs.epoch_of(epoch.end_step)
             first_B = lanes_B[is_last_B] * (epoch.num_steps * self.segment_tokens)
-            self._open_blocks.request(epoch.blocks_R[epoch.place(first_B)])
+            self._open_blocks.request(epoch.blocks_R[epoch.reading_at(first_B)])
 
-    def places(self, step: int, lane: int) -> list[BlockRange]:
+    def block_ranges(self, step: int, lane: int) -> list[BlockRange]:
         """Where the tokens of `segment` lie, in order; opens no block."""
         return self._ranges(self._epochs.epoch_of(step), step, 1, lane)
 
@@ -208,7 +208,7 @@ class LaneReader:
     def documents(self, step: int, lane: int) -> list[str]:
         """Ids of the documents that `segment` has tokens of, in order."""
         found: list[str] = []
-        for part in self.places(step, lane):
+        for part in self.block_ranges(step, lane):
             block = self._open_blocks.read(part.number)
             first, last = np.searchsorted(
                 block.doc_starts, (part.start, part.start + part.num_tokens - 1), "right"
@@ -226,7 +226,7 @@ class LaneReader:
     def _ranges(self, epoch: Epoch, step: int, num_steps: int, lane: int) -> list[BlockRange]:
         begin = (lane * epoch.num_steps + step - epoch.first_step) * self.segment_tokens
         end = begin + num_steps * self.segment_tokens
-        place = int(epoch.place(begin))
+        place = int(epoch.reading_at(begin))
         found = []
         while begin < end:
             number = int(epoch.blocks_R[place])

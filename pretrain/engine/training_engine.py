@@ -12,8 +12,8 @@ from pretrain.engine.deepspeed_config import EngineSettings
 from pretrain.engine.module_engine import ModuleEngine
 from pretrain.engine.optimizer import adamw
 from pretrain.model.block import Block
+from pretrain.model.layout import TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import Places
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 
 
@@ -64,7 +64,7 @@ class TrainingEngine(ModuleEngine):
         self._output.end()
 
     def forward(
-        self, tokens_BL: Tensor, content: Places, targets: Places, memory: SegmentMemory
+        self, tokens_BL: Tensor, content: TokenLayout, targets: TokenLayout, memory: SegmentMemory
     ) -> PermutationOutput:
         """The model's output for one micro-batch, ready for `accumulate`."""
         if self._deterministic_sum:  # DeepSpeed sees no forward pass

@@ -74,7 +74,7 @@ class ValidationOrders:
         else:
             orders = self._holes(segment, lanes)
         group_BL, document_BL = plain.content.group_BX, plain.content.document_BX
-        content, targets = orders.places(group_BL, document_BL, self._segment_tokens)
+        content, targets = orders.layouts(group_BL, document_BL, self._segment_tokens)
         return Batch(plain.tokens_BL, content, targets, plain.tokens_BL.gather(1, orders.target_BP))
 
     def _holes(self, segment: int, lanes: range) -> Orders:

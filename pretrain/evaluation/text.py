@@ -92,7 +92,7 @@ class DocumentFinder:
     def _find(self, lane: int) -> LaneDocuments:
         block_parts, document_parts = [], []
         for step in range(self._text.num_segments):
-            for place in self._text.reader.places(step, lane):
+            for place in self._text.reader.block_ranges(step, lane):
                 starts = self._block(place.number, place.block).starts
                 index = np.arange(place.start, place.start + place.num_tokens)
                 document_parts.append(np.searchsorted(starts, index, side="right") - 1)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from pretrain.inference.finite import check_finite
 from pretrain.inference.text_batches import text_batches
-from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 
 _LANES = 16
@@ -48,7 +48,7 @@ def embed_texts(
             memory = memory.lanes(0, len(segment.numbers))
             group_BL = segment.group_BL.to(model.device)
             document_BL = torch.zeros_like(group_BL) if model.config.segment_encodings else None
-            content = Places.in_order(torch.zeros_like(group_BL), group_BL, document_BL)
+            content = TokenLayout.contiguous(torch.zeros_like(group_BL), group_BL, document_BL)
             inputs_BLD = model.read(segment.tokens_BL.to(model.device), content, memory)
             memory = memory.advanced(inputs_BLD, content)
             sums[segment.numbers] += summed_states(inputs_BLD, group_BL).double().cpu().numpy()

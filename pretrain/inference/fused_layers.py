@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pretrain.inference.linear import MAX_FEW_ROWS, FrozenLinear
-from pretrain.inference.reach import Reach
+from pretrain.inference.pass_layout import PassLayout
 from pretrain.model.fused.operators import operators_are_there
 from pretrain.model.positions import LayerPositions, TransformerXLLayer
 
@@ -34,30 +34,30 @@ class FusedLayers:
         """None for layers that the operator does not know, or where there is none."""
         return FusedLayers(layers) if all(map(_is_known, layers)) and operators_are_there() else None
 
-    def takes(self, rows_BQD: Tensor, reach: Reach) -> bool:
+    def takes(self, rows_BQD: Tensor, layout: PassLayout) -> bool:
         """Whether `advance` can be used for these rows."""
         lanes, rows = rows_BQD.shape[:2]
         few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
-        return few and reach.first_column is not None
+        return few and layout.first_column is not None
 
     def advance(
-        self, rows_BQD: Tensor, caches: Sequence["LayerCache"], reach: Reach, num_passed: int
+        self, rows_BQD: Tensor, caches: Sequence["LayerCache"], layout: PassLayout, num_passed: int
     ) -> Tensor:
         """The last P rows above the last layer [B, P, D], the content rows' keys and values written in every layer."""
-        assert reach.first_column is not None
+        assert layout.first_column is not None
         distances = [cache.distances.keys_NRH for cache in caches]
         passed_BPD: Tensor = self._compiled.advance(
             rows_BQD.contiguous(),
-            reach.num_content,
+            layout.num_content,
             num_passed,
-            reach.first_column,
+            layout.first_column,
             [cache.key_NBCH for cache in caches],
             [cache.value_NBCH for cache in caches],
             [] if distances[0] is None else distances,
-            reach.num_keys,
-            reach.span.high - reach.first_column,
-            reach.hidden_BQK,
-            reach.other_document_BQK,
+            layout.num_keys,
+            layout.span.high - layout.first_column,
+            layout.hidden_BQK,
+            layout.other_document_BQK,
         )
         return passed_BPD
 

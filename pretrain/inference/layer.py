@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.inference.linear import FrozenFeedForward, FrozenLinear
-from pretrain.inference.reach import Reach
+from pretrain.inference.pass_layout import PassLayout
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block
 from pretrain.model.precision import at_least_float32
@@ -81,27 +81,29 @@ class DecodingLayer:
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
 
     def advance(
-        self, rows_BQD: Tensor, cache: LayerCache, reach: Reach, *, only_predicted: bool = False
+        self, rows_BQD: Tensor, cache: LayerCache, layout: PassLayout, *, only_predicted: bool = False
     ) -> Tensor:
         """The rows one layer up, after the keys and values of the content rows among them are written.
 
         With `only_predicted` the content rows end here: nobody reads the last layer's content stream.
         """
-        if only_predicted and reach.num_content:
-            return self._end_content(rows_BQD, cache, reach)
+        if only_predicted and layout.num_content:
+            return self._end_content(rows_BQD, cache, layout)
         query_BQNH, key_BQNH, value_BQNH = self._projected(rows_BQD)
-        num_content = reach.num_content
+        num_content = layout.num_content
         if num_content:
-            self._write(key_BQNH[:, :num_content], value_BQNH[:, :num_content], cache, reach)
-        mixed_BQE = self._attend(query_BQNH, cache, reach)
+            self._write(key_BQNH[:, :num_content], value_BQNH[:, :num_content], cache, layout)
+        mixed_BQE = self._attend(query_BQNH, cache, layout)
         return self._finish(rows_BQD, mixed_BQE)
 
-    def _end_content(self, rows_BQD: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
-        content_BTD, predicted_BPD = rows_BQD.tensor_split([reach.num_content], dim=1)
+    def _end_content(self, rows_BQD: Tensor, cache: LayerCache, layout: PassLayout) -> Tensor:
+        content_BTD, predicted_BPD = rows_BQD.tensor_split([layout.num_content], dim=1)
         _, key_BTNH, value_BTNH = self._projected(content_BTD)
-        self._write(key_BTNH, value_BTNH, cache, reach)
+        self._write(key_BTNH, value_BTNH, cache, layout)
         return (
-            self.advance(predicted_BPD, cache, reach.predicted()) if predicted_BPD.shape[1] else predicted_BPD
+            self.advance(predicted_BPD, cache, layout.predicted())
+            if predicted_BPD.shape[1]
+            else predicted_BPD
         )
 
     def _projected(self, rows_BQD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,32 +115,32 @@ class DecodingLayer:
         query_BQNH, key_BQNH, value_BQNH = fused_BQ3NH.unbind(2)
         return query_BQNH, key_BQNH, value_BQNH
 
-    def _write(self, key_BTNH: Tensor, value_BTNH: Tensor, cache: LayerCache, reach: Reach) -> None:
-        key_BTNH = self.positions.placed(key_BTNH, reach.position_BQ[:, : reach.num_content])
-        reach.write(cache.key_NBCH, key_BTNH.permute(2, 0, 1, 3))
-        reach.write(cache.value_NBCH, value_BTNH.permute(2, 0, 1, 3))
+    def _write(self, key_BTNH: Tensor, value_BTNH: Tensor, cache: LayerCache, layout: PassLayout) -> None:
+        key_BTNH = self.positions.with_positions(key_BTNH, layout.position_BQ[:, : layout.num_content])
+        layout.write(cache.key_NBCH, key_BTNH.permute(2, 0, 1, 3))
+        layout.write(cache.value_NBCH, value_BTNH.permute(2, 0, 1, 3))
 
-    def _attend(self, query_BQNH: Tensor, cache: LayerCache, reach: Reach) -> Tensor:
+    def _attend(self, query_BQNH: Tensor, cache: LayerCache, layout: PassLayout) -> Tensor:
         lanes, rows = query_BQNH.shape[:2]
-        query_NBQH = self.positions.placed(query_BQNH, reach.position_BQ).permute(2, 0, 1, 3)
-        key_NBKH = cache.key_NBCH[:, :, : reach.num_keys]
-        value_NBKH = cache.value_NBCH[:, :, : reach.num_keys]
+        query_NBQH = self.positions.with_positions(query_BQNH, layout.position_BQ).permute(2, 0, 1, 3)
+        key_NBKH = cache.key_NBCH[:, :, : layout.num_keys]
+        value_NBKH = cache.value_NBCH[:, :, : layout.num_keys]
         score_NBQK = query_NBQH @ key_NBKH.transpose(-1, -2)
         if cache.distances.keys_NRH is not None:
             distance_BQNH = query_BQNH + self.from_content_to_distance_NH
-            score_NBQK = score_NBQK + reach.by_distance(
+            score_NBQK = score_NBQK + layout.distance_scores(
                 distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
             )
-        if reach.other_document_BQK is not None:
-            score_NBQK = score_NBQK + self._of_other_document(query_BQNH) * reach.other_document_BQK
-        if reach.hidden_BQK is not None:
-            score_NBQK = score_NBQK + reach.hidden_BQK.to(score_NBQK.dtype)
+        if layout.other_document_BQK is not None:
+            score_NBQK = score_NBQK + self._of_other_document(query_BQNH) * layout.other_document_BQK
+        if layout.hidden_BQK is not None:
+            score_NBQK = score_NBQK + layout.hidden_BQK.to(score_NBQK.dtype)
         weight_NBQK = functional.softmax(score_NBQK, dim=-1)
-        if reach.sees_any_BQ1 is not None:
-            weight_NBQK = weight_NBQK * reach.sees_any_BQ1
+        if layout.sees_any_BQ1 is not None:
+            weight_NBQK = weight_NBQK * layout.sees_any_BQ1
         mixed_NBQH = weight_NBQK @ value_NBKH
         if cache.distances.values_RH is not None:
-            mixed_NBQH = mixed_NBQH + reach.distance_values(weight_NBQK, cache.distances.values_RH)
+            mixed_NBQH = mixed_NBQH + layout.distance_values(weight_NBQK, cache.distances.values_RH)
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
 
     def _of_other_document(self, query_BQNH: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.finite import check_finite
 from pretrain.inference.text_batches import TextSegment, text_batches
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 
@@ -220,7 +220,7 @@ def _score_piece(
     target_BP = torch.from_numpy(piece_P[None] - start).to(model.device)
     rank_BP = torch.arange(1, len(piece_P) + 1, device=model.device)[None]
     rank_BL = torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP)
-    content = Places.in_order(rank_BL, group_BL, _documents(model, tokens_BL, eod_id))
+    content = TokenLayout.contiguous(rank_BL, group_BL, _documents(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content.at(target_BP), memory)
     return _log_probabilities(output.logits_BPV[0], tokens_BL.gather(1, target_BP)[0])
 
@@ -241,7 +241,9 @@ def _memory_before(
         part_T = slice(start, start + segment_tokens)
         group_BL = _group(is_hidden_T[part_T]).to(model.device)
         tokens_BL = torch.from_numpy(row_T[None, part_T]).to(model.device)
-        content = Places.in_order(torch.zeros_like(group_BL), group_BL, _documents(model, tokens_BL, eod_id))
+        content = TokenLayout.contiguous(
+            torch.zeros_like(group_BL), group_BL, _documents(model, tokens_BL, eod_id)
+        )
         memory = memory.advanced(model.read(tokens_BL, content, memory), content)
     return memory
 

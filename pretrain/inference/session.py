@@ -17,10 +17,10 @@ from pretrain.inference.context import Context
 from pretrain.inference.fused_layers import FusedLayers
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
-from pretrain.inference.reach import Reach
+from pretrain.inference.pass_layout import PassLayout
 from pretrain.model.attend import Distances
 from pretrain.model.block import Block
-from pretrain.model.places import DistanceSpan
+from pretrain.model.layout import DistanceSpan
 from pretrain.model.precision import at_least_float32
 from pretrain.model.transformer import TwoStreamTransformer
 
@@ -192,11 +192,11 @@ class DecodingSession:
         self.filled_BC[:, first : self.num_columns] = context.given_BT
         self._before_BC[:, first : self.num_columns] = context.before_BT
         self._look_again()
-        reach = self._aligned(first, context.num_columns, 0)
-        if reach.other_document_BQK is not None:
+        layout = self._aligned(first, context.num_columns, 0)
+        if layout.other_document_BQK is not None:
             of_row_BT1 = context.before_BT[:, :, None]
-            reach = replace(reach, other_document_BQK=reach.other_document_BQK != of_row_BT1)
-        self._run(context.tokens_BT, reach)
+            layout = replace(layout, other_document_BQK=layout.other_document_BQK != of_row_BT1)
+        self._run(context.tokens_BT, layout)
 
     @torch.inference_mode()
     def keep(self, first: int, end: int) -> None:
@@ -209,7 +209,7 @@ class DecodingSession:
         for layer, cache in zip(self.layers, self.caches, strict=True):
             kept_BKNH = cache.key_NBCH[:, :, dropped : dropped + keep].permute(1, 2, 0, 3).clone()
             # Rotary keys are turned by their position, which is now another one.
-            turned_BKNH = layer.positions.placed(kept_BKNH, back_B1.expand(-1, keep))
+            turned_BKNH = layer.positions.with_positions(kept_BKNH, back_B1.expand(-1, keep))
             cache.key_NBCH[:, :, :keep] = turned_BKNH.permute(2, 0, 1, 3)
             cache.value_NBCH[:, :, :keep] = cache.value_NBCH[:, :, dropped : dropped + keep].clone()
         for column_BC in (self.filled_BC, self._before_BC):
@@ -288,7 +288,7 @@ class DecodingSession:
         )
         lowest = torch.finfo(self.model.dtype).min
         hidden_BQK = visible_BQK.new_zeros(visible_BQK.shape, dtype=self.model.dtype)
-        reach = Reach(
+        layout = PassLayout(
             self.tables.span,
             num_content,
             self.num_columns,
@@ -301,7 +301,7 @@ class DecodingSession:
         )
         self.filled_BC.scatter_(1, column_BT, True)
         self._look_again()
-        return self._run(token_BT, reach)
+        return self._run(token_BT, layout)
 
     def take_back(self, column_BT: Tensor) -> None:
         """Forget what was written to columns."""
@@ -329,14 +329,14 @@ class DecodingSession:
             )
             self._hidden_B1C = hidden_BC.masked_fill(~self.filled_BC, lowest)[:, None]
 
-    def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> Reach:
+    def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> PassLayout:
         """Successive columns, the same in every lane, all rows seeing every filled column."""
         last = first_column + num_content + num_predicted
         hidden_B1K = sees_any_B11 = None
         if self._hidden_B1C is not None:
             hidden_B1K = self._hidden_B1C[:, :, : self.num_columns]
             sees_any_B11 = self.filled_BC[:, : self.num_columns].any(dim=-1)[:, None, None]
-        return Reach(
+        return PassLayout(
             self.tables.span,
             num_content,
             self.num_columns,
@@ -354,33 +354,33 @@ class DecodingSession:
             return None
         return self._other_document_B1C[:, :, : self.num_columns]
 
-    def _run(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
+    def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""
-        rows_BQD = self._entering(tokens_BT, reach)
-        if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, reach):
-            num_predicted = rows_BQD.shape[1] - reach.num_content
-            rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, reach, num_predicted)
+        rows_BQD = self._entering(tokens_BT, layout)
+        if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, layout):
+            num_predicted = rows_BQD.shape[1] - layout.num_content
+            rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, layout, num_predicted)
         else:
-            rows_BPD = self._advance_plainly(rows_BQD, reach)
+            rows_BPD = self._advance_plainly(rows_BQD, layout)
         return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
 
-    def _advance_plainly(self, rows_BQD: Tensor, reach: Reach) -> Tensor:
+    def _advance_plainly(self, rows_BQD: Tensor, layout: PassLayout) -> Tensor:
         for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
-            rows_BQD = layer.advance(rows_BQD, cache, reach)
-        return self.layers[-1].advance(rows_BQD, self.caches[-1], reach, only_predicted=True)
+            rows_BQD = layer.advance(rows_BQD, cache, layout)
+        return self.layers[-1].advance(rows_BQD, self.caches[-1], layout, only_predicted=True)
 
-    def _entering(self, tokens_BT: Tensor | None, reach: Reach) -> Tensor:
+    def _entering(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""
         model = self.model
-        lanes, num_rows = reach.position_BQ.shape
-        rows_BQD = model.query_start_D.expand(lanes, num_rows - reach.num_content, -1)
+        lanes, num_rows = layout.position_BQ.shape
+        rows_BQD = model.query_start_D.expand(lanes, num_rows - layout.num_content, -1)
         if tokens_BT is not None:
             rows_BQD = torch.cat([functional.embedding(tokens_BT, model.embedding.weight), rows_BQD], dim=1)
         rows_BQD = at_least_float32(rows_BQD)
         if not self._absolute:
             return rows_BQD
         # Padding, and lanes that have ended, stand before the first position or behind the last: nobody reads them.
-        position_BQ = reach.position_BQ.clamp(min=0, max=self._last_position)
+        position_BQ = layout.position_BQ.clamp(min=0, max=self._last_position)
         added_BQD = model.input_positions.vectors(position_BQ, extent=0)
         assert added_BQD is not None
         return rows_BQD + added_BQD.to(rows_BQD.dtype)

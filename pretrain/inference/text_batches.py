@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.layout import UNFILLED_GROUP
 
 
 @dataclass(frozen=True)

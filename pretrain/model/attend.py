@@ -1,4 +1,4 @@
-"""Attention of rows to keys, written out in plain tensor operations.
+"""Attention of rows to keys in plain tensor operations, with Transformer-XL's relative shift.
 
 Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances.
 """
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pretrain.model.places import Sight
+from pretrain.model.layout import AttentionMask
 
 
 @dataclass(frozen=True)
 class Distances:
-    """What a layer keeps for every distance of a span: keys [N, R, H] and values [R, H], each or neither."""
+    """A layer's keys [N, R, H] and values [R, H] of every distance of a span; each may be None."""
 
     keys_NRH: Tensor | None
     values_RH: Tensor | None
@@ -30,10 +30,10 @@ class Distances:
 
 @dataclass(frozen=True)
 class Queries:
-    """What rows ask: keys query * scale + content bias, distances query * scale + distance bias.
+    """Queries of rows: for keys query * scale + content bias, for distances query * scale + distance bias.
 
-    `document` are a row's scores for a key of the same and of another document. Biases are in the queries' type and
-    scaled already; None is a bias of zeros. The scale is H^-1/2.
+    `document_NBQ2` are a row's scores for keys of the same and of another document. Biases are in the queries' type and
+    already scaled; None is a bias of zeros. The scale is H^-1/2.
     """
 
     query_NBQH: Tensor
@@ -53,11 +53,11 @@ class Queries:
         )
 
     def of_keys(self) -> Tensor:
-        """What keys are asked, [N, B, Q, H]."""
+        """Return the queries for keys, [N, B, Q, H]."""
         return self._biased(self.content_bias_NH)
 
     def of_distances(self) -> Tensor:
-        """What distances are asked, [N, B, Q, H]."""
+        """Return the queries for distances, [N, B, Q, H]."""
         return self._biased(self.distance_bias_NH)
 
     def _biased(self, bias_NH: Tensor | None) -> Tensor:
@@ -72,17 +72,17 @@ def attend(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distances: Distances,
-    sight: Sight,
+    mask: AttentionMask,
     dropout: float = 0.0,
 ) -> Tensor:
-    """What the rows gather from the keys they see, [N, B, Q, H]; zeros for a row that sees none.
+    """Return the attention output of the rows, [N, B, Q, H]; zeros for a row that sees no key.
 
     `dropout` is the probability that a weight is dropped.
     """
     score_NBQK = queries.of_keys() @ key_NBKH.transpose(-1, -2)
     if distances.keys_NRH is not None:
-        score_NBQK = score_NBQK + _by_distance(queries.of_distances(), distances.keys_NRH, sight)
-    pairs = sight.dense()
+        score_NBQK = score_NBQK + _distance_scores(queries.of_distances(), distances.keys_NRH, mask)
+    pairs = mask.dense()
     if queries.document_NBQ2 is not None and pairs.other_document_BQK is not None:
         same_NBQ1, other_NBQ1 = queries.document_NBQ2.chunk(2, dim=-1)
         score_NBQK = score_NBQK + torch.where(pairs.other_document_BQK, other_NBQ1, same_NBQ1)
@@ -92,31 +92,32 @@ def attend(
     weight_NBQK = functional.dropout(weight_NBQK, dropout)
     mixed_NBQH = weight_NBQK @ value_NBKH
     if distances.values_RH is not None:
-        mixed_NBQH = mixed_NBQH + _distance_values(weight_NBQK, distances.values_RH, sight)
+        mixed_NBQH = mixed_NBQH + _distance_values(weight_NBQK, distances.values_RH, mask)
     return mixed_NBQH
 
 
-def _by_distance(query_NBQH: Tensor, keys_NRH: Tensor, sight: Sight) -> Tensor:
+def _distance_scores(query_NBQH: Tensor, keys_NRH: Tensor, mask: AttentionMask) -> Tensor:
     num_heads, lanes, rows, _ = query_NBQH.shape
     # One product for all lanes: distances have the same keys in every lane.
     score_NXR = query_NBQH.flatten(1, 2) @ keys_NRH.transpose(-1, -2)
     score_NBQR = score_NXR.view(num_heads, lanes, rows, keys_NRH.shape[1])
-    table_row_NBQK = sight.dense().table_row_BQK.expand(num_heads, -1, -1, -1)
-    return _GatherRows.apply(score_NBQR, table_row_NBQK)  # type: ignore[no-any-return, no-untyped-call]
+    distance_index_NBQK = mask.dense().distance_index_BQK.expand(num_heads, -1, -1, -1)
+    return _RelativeShift.apply(score_NBQR, distance_index_NBQK)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _distance_values(weight_NBQK: Tensor, values_RH: Tensor, sight: Sight) -> Tensor:
+def _distance_values(weight_NBQK: Tensor, values_RH: Tensor, mask: AttentionMask) -> Tensor:
     num_heads = weight_NBQK.shape[0]
-    table_row_NBQK = sight.dense().table_row_BQK.expand(num_heads, -1, -1, -1)
-    weight_NBQR = weight_NBQK.new_zeros(*weight_NBQK.shape[:3], len(sight.span))
-    return weight_NBQR.scatter_add(-1, table_row_NBQK, weight_NBQK) @ values_RH
+    distance_index_NBQK = mask.dense().distance_index_BQK.expand(num_heads, -1, -1, -1)
+    weight_NBQR = weight_NBQK.new_zeros(*weight_NBQK.shape[:3], len(mask.span))
+    return weight_NBQR.scatter_add(-1, distance_index_NBQK, weight_NBQK) @ values_RH
 
 
-class _GatherRows(torch.autograd.Function):
-    """`gather` on the last dimension whose indices never repeat within a row: its backward is a plain scatter.
+class _RelativeShift(torch.autograd.Function):
+    """Transformer-XL's relative shift (Dai et al. 2019, appendix B), from scores by distance to scores by key.
 
-    They cannot repeat where the span holds every distance, as it must: the keys of a lane stand at different
-    positions. Distances outside the span all take its end, and all but one of their gradients would be lost.
+    It is a gather and not a shift of the whole matrix, because positions need not be consecutive. Indices never repeat
+    within a row, since the keys of a lane have different positions and the span must hold every distance, so the
+    backward pass is a plain scatter. (Distances outside the span all take its end; gradients would be lost.)
     """
 
     @staticmethod

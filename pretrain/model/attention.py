@@ -10,7 +10,7 @@ from torch.nn import functional
 from pretrain.model.attend import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
 from pretrain.model.fused.attend import attend_fused, fusable
-from pretrain.model.places import DistanceSpan, Places, Sight
+from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout
 from pretrain.model.positions import layer_positions
 from pretrain.model.precision import product_dtype
 
@@ -24,13 +24,13 @@ class SegmentEncodings(nn.Module):
         self.key_2NH = nn.Parameter(torch.empty(2, num_heads, head_dim))
 
     def forward(self, query_BQNH: Tensor) -> Tensor:
-        """(q + b) s for the two cases, [B, Q, N, 2]."""
+        """Return (q + b) s for the two cases, [B, Q, N, 2]."""
         biased_BQNH = query_BQNH + self.query_bias_NH.to(query_BQNH.dtype)
         return torch.einsum("bqnh,snh->bqns", biased_BQNH, self.key_2NH.to(query_BQNH.dtype))
 
 
 class TwoStreamAttention(nn.Module):
-    """Rows of either stream attend to keys made of [memory; content]."""
+    """Attention of rows of either stream to keys made of [memory; content]."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -46,37 +46,46 @@ class TwoStreamAttention(nn.Module):
             SegmentEncodings(config.num_heads, config.head_dim) if config.segment_encodings else None
         )
 
-    def keys_values(self, memory_BMD: Tensor, content_BLD: Tensor, keys: Places) -> tuple[Tensor, Tensor]:
-        """Keys and values [N, B, K, H] over [memory; content], for both streams."""
+    def keys_values(
+        self, memory_BMD: Tensor, content_BLD: Tensor, keys: TokenLayout
+    ) -> tuple[Tensor, Tensor]:
+        """Return keys and values [N, B, K, H] over [memory; content], for both streams."""
         # One product for both: in bfloat16 the gradients of two would be rounded before they are added.
         weight_ED = torch.cat([self.key.weight, self.value.weight]).to(product_dtype(content_BLD))
         both_BKE: Tensor = _ProductWithMemory.apply(memory_BMD, content_BLD, weight_ED)  # type: ignore[no-untyped-call]
         key_BKNH, value_BKNH = (self._heads(part_BKD) for part_BKD in both_BKE.chunk(2, dim=-1))
-        return _heads_first(self.positions.placed(key_BKNH, keys.position_BX)), _heads_first(value_BKNH)
+        return _heads_first(self.positions.with_positions(key_BKNH, keys.position_BX)), _heads_first(
+            value_BKNH
+        )
 
     def distances(self, span: DistanceSpan, table_RD: Tensor | None) -> Distances:
-        """What this layer keeps for every distance of the span."""
+        """Return this layer's keys and values of every distance of the span."""
         return Distances(self.positions.distance_keys(span, table_RD), self.positions.distance_values(span))
 
     def forward(
-        self, rows_BQD: Tensor, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
+        self,
+        rows_BQD: Tensor,
+        key_NBKH: Tensor,
+        value_NBKH: Tensor,
+        distances: Distances,
+        mask: AttentionMask,
     ) -> Tensor:
-        """What every row gathers from the keys it sees, [B, Q, D]."""
-        queries = self._queries(rows_BQD, sight)
+        """Return the attention output of every row, [B, Q, D]."""
+        queries = self._queries(rows_BQD, mask)
         dropout = self.dropout if self.training else 0.0
         if fusable(queries, distances, dropout):
-            mixed_NBQH = attend_fused(queries, key_NBKH, value_NBKH, distances, sight)
+            mixed_NBQH = attend_fused(queries, key_NBKH, value_NBKH, distances, mask)
         else:
-            mixed_NBQH = attend(queries, key_NBKH, value_NBKH, distances, sight, dropout)
+            mixed_NBQH = attend(queries, key_NBKH, value_NBKH, distances, mask, dropout)
         mixed: Tensor = self.output(mixed_NBQH.permute(1, 2, 0, 3).flatten(-2))
         return mixed
 
-    def _queries(self, rows_BQD: Tensor, sight: Sight) -> Queries:
+    def _queries(self, rows_BQD: Tensor, mask: AttentionMask) -> Queries:
         scale = self.head_dim**-0.5
         query_BQNH = self._heads(self.query(rows_BQD))
-        placed_BQNH = self.positions.placed(query_BQNH, sight.position_BQ)
+        placed_BQNH = self.positions.with_positions(query_BQNH, mask.position_BQ)
         document_NBQ2 = None
-        if self.segments is not None and sight.document_BQ is not None:
+        if self.segments is not None and mask.document_BQ is not None:
             document_NBQ2 = _heads_first(self.segments(query_BQNH) * scale)
         biases = self.positions.biases()
         content_NH, distance_NH = (

@@ -11,7 +11,7 @@ from pretrain.model.config import ModelConfig
 from pretrain.model.dropout import Dropout
 from pretrain.model.feed_forward import feed_forward
 from pretrain.model.fused.add_norm import add_norm, add_norm_fusable
-from pretrain.model.places import Sight
+from pretrain.model.layout import AttentionMask
 
 
 class Norm(nn.LayerNorm):
@@ -44,22 +44,22 @@ class Block(nn.Module):
         narrow_BQD: Tensor,
         memory_BMD: Tensor,
         table_RD: Tensor | None,
-        sight: Sight,
+        mask: AttentionMask,
     ) -> tuple[Tensor, Tensor]:
-        """The rows of the sight one layer up.
+        """Return the rows of the mask after this layer.
 
-        Rows come and go twice: as the residual stream, and in the type matrices are multiplied in (`narrow`). The
-        content's come first; of them and the memory before them keys and values are made. The sight's come last.
+        Rows are passed twice: as the residual stream, and in the type in which matrices are multiplied (`narrow`). The
+        content rows come first; keys and values are made of the memory and of them. The mask's rows come last.
         """
-        num_content = sight.keys.position_BX.shape[1] - memory_BMD.shape[1]
-        first = rows_BQD.shape[1] - sight.position_BQ.shape[1]
+        num_content = mask.keys.position_BX.shape[1] - memory_BMD.shape[1]
+        first = rows_BQD.shape[1] - mask.position_BQ.shape[1]
         if self.pre_norm:
             narrow_BQD = self.attention_norm(rows_BQD).to(narrow_BQD.dtype)
             memory_BMD = self.attention_norm(memory_BMD)
         memory_BMD = memory_BMD.to(narrow_BQD.dtype)
-        keys_values = self.attention.keys_values(memory_BMD, narrow_BQD[:, :num_content], sight.keys)
-        distances = self.attention.distances(sight.span, table_RD)
-        attended_BQD = self.attention(narrow_BQD[:, first:], *keys_values, distances, sight)
+        keys_values = self.attention.keys_values(memory_BMD, narrow_BQD[:, :num_content], mask.keys)
+        distances = self.attention.distances(mask.span, table_RD)
+        attended_BQD = self.attention(narrow_BQD[:, first:], *keys_values, distances, mask)
         rows_BQD, narrow_BQD = self._add(self.attention_norm, rows_BQD[:, first:], attended_BQD)
         if self.pre_norm:
             narrow_BQD = self.feed_forward_norm(rows_BQD).to(narrow_BQD.dtype)

@@ -20,7 +20,7 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` with some numbers dropped, in its type."""
+        """Return `x` with some numbers dropped, in its type."""
         if not self.training or self.probability == 0.0:
             return x
         if _fusable(x):
@@ -29,7 +29,7 @@ class Dropout(nn.Module):
         return functional.dropout(x, self.probability)
 
     def extra_repr(self) -> str:
-        """For people."""
+        """Return the text for printing the module."""
         return f"probability={self.probability}"
 
 
@@ -40,7 +40,7 @@ def _fusable(x: Tensor) -> bool:
 
 
 class _Dropout(torch.autograd.Function):
-    """Its gradient is dropped like the input: the seed brings the same choices again."""
+    """Dropout in C++; the gradient is dropped like the input, because the same seed gives the same choices."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, probability: float) -> Tensor:

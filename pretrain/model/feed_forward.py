@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, rows_BQD: Tensor) -> Tensor:
-        """The update [B, Q, D]."""
+        """Return the update [B, Q, D]."""
         return self.down(self.dropout(self._middle(rows_BQD)))  # type: ignore[no-any-return]
 
     def _middle(self, rows_BQD: Tensor) -> Tensor:
@@ -45,11 +45,11 @@ class SwiGLU(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, rows_BQD: Tensor) -> Tensor:
-        """The update [B, Q, D]."""
+        """Return the update [B, Q, D]."""
         gated_BQF = functional.silu(self.gate(rows_BQD)) * self.up(rows_BQD)
         return self.down(self.dropout(gated_BQF))  # type: ignore[no-any-return]
 
 
 def feed_forward(config: ModelConfig) -> nn.Module:
-    """The chosen network."""
+    """Return the feed-forward network that the config chooses."""
     return SwiGLU(config) if config.activation == "swiglu" else FeedForward(config)

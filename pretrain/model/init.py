@@ -1,4 +1,4 @@
-"""Every initial value of the model."""
+"""The initial values of all parameters of the model."""
 
 from torch import nn
 

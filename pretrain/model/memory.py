@@ -1,4 +1,4 @@
-"""Segment memory: what a lane carries from one segment to the next (XLNet section 2.4).
+"""Segment memory: the inputs of every layer that a lane carries from one segment to the next (XLNet section 2.4).
 
 Shapes: B lanes, M memory, L segment, D model.
 """
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pretrain.model.places import BEFORE_ALL_RANKS, UNFILLED_GROUP, Places
+from pretrain.model.layout import BEFORE_ALL_RANKS, UNFILLED_GROUP, TokenLayout
 
 
 @dataclass(frozen=True)
 class SegmentMemory:
     """Inputs of every layer at the last M positions, without gradients, and each position's group and document.
 
-    `group_BM` is UNFILLED_GROUP where nothing was written yet; such positions are never attended to.
+    `group_BM` is UNFILLED_GROUP at positions that are not filled yet; they are never attended to.
     """
 
     layers_BMD: tuple[Tensor, ...]
@@ -33,7 +33,7 @@ class SegmentMemory:
         device: torch.device,
         dtype: torch.dtype,
     ) -> "SegmentMemory":
-        """Memory before the first segment."""
+        """Make the memory before the first segment."""
         layer = torch.zeros(lanes, memory_tokens, model_dim, device=device, dtype=dtype)
         group = torch.full((lanes, memory_tokens), UNFILLED_GROUP, device=device, dtype=torch.int64)
         return cls(tuple(layer.clone() for _ in range(num_layers)), group, torch.zeros_like(group))
@@ -43,10 +43,10 @@ class SegmentMemory:
         """M."""
         return self.group_BM.shape[1]
 
-    def places(self, with_documents: bool) -> Places:
-        """Positions -M..-1, before every rank."""
+    def layout(self, with_documents: bool) -> TokenLayout:
+        """Return the memory's layout: positions -M..-1, before every rank."""
         position_M = torch.arange(-self.memory_tokens, 0, device=self.group_BM.device)
-        return Places(
+        return TokenLayout(
             position_M.expand_as(self.group_BM),
             torch.full_like(self.group_BM, BEFORE_ALL_RANKS),
             self.group_BM,
@@ -55,7 +55,7 @@ class SegmentMemory:
         )
 
     def lanes(self, first: int, last: int) -> "SegmentMemory":
-        """The memory of lanes [first, last)."""
+        """Return the memory of lanes [first, last)."""
         return SegmentMemory(
             tuple(layer[first:last] for layer in self.layers_BMD),
             self.group_BM[first:last],
@@ -63,7 +63,7 @@ class SegmentMemory:
         )
 
     def to(self, device: torch.device) -> "SegmentMemory":
-        """The same memory on `device`."""
+        """Return the memory on `device`."""
         return SegmentMemory(
             tuple(layer.to(device) for layer in self.layers_BMD),
             self.group_BM.to(device),
@@ -71,13 +71,13 @@ class SegmentMemory:
         )
 
     def without_past(self) -> "SegmentMemory":
-        """The same lanes and layers with no memory positions at all."""
+        """Return memory of M = 0 positions for the same lanes and layers."""
         return SegmentMemory(
             tuple(layer[:, :0] for layer in self.layers_BMD), self.group_BM[:, :0], self.document_BM[:, :0]
         )
 
-    def advanced(self, inputs_BLD: Sequence[Tensor], content: Places) -> "SegmentMemory":
-        """The memory after a segment: the last M positions of [memory; segment] of every layer's input."""
+    def advanced(self, inputs_BLD: Sequence[Tensor], content: TokenLayout) -> "SegmentMemory":
+        """Return the memory after a segment: the last M positions of [memory; segment] of every layer's input."""
         if self.memory_tokens == 0:
             return self
         document_BL = content.document_BX
@@ -91,14 +91,14 @@ class SegmentMemory:
 
 
 def _last(old_BM: Tensor, new_BL: Tensor) -> Tensor:
-    """The last M of [old; new], in the type of the old, as a tensor of its own."""
+    """Return the last M rows of [old; new], in the type of the old, as a new tensor."""
     memory_tokens = old_BM.shape[1]
     kept_BL = new_BL[:, -memory_tokens:]
     return torch.cat([old_BM[:, kept_BL.shape[1] :], kept_BL.to(old_BM.dtype)], dim=1)
 
 
 def concatenate(parts: Sequence[SegmentMemory]) -> SegmentMemory:
-    """Memories of consecutive lanes as one."""
+    """Return the memories of consecutive lanes as one."""
     layers = tuple(
         torch.cat(layer, dim=0) for layer in zip(*(part.layers_BMD for part in parts), strict=True)
     )

@@ -19,34 +19,34 @@ from pretrain.model.config import (
     ShawPositions,
     TransformerXLPositions,
 )
-from pretrain.model.places import DistanceSpan
+from pretrain.model.layout import DistanceSpan
 
 
 @dataclass(frozen=True)
 class QueryBiases:
-    """Added to the queries that meet keys, and to those that meet `distance_keys`; None where nothing is."""
+    """Biases of the queries for keys, and of those for `distance_keys`; None for no bias."""
 
     content_NH: Tensor | None
     distance_NH: Tensor | None
 
 
 class LayerPositions(nn.Module):
-    """One layer's part of an encoding. Absolute encodings, which act on the input only, need no more than this."""
+    """One layer's part of an encoding. The base class does nothing, as for absolute encodings."""
 
-    def placed(self, heads_BXNH: Tensor, position_BX: Tensor) -> Tensor:
-        """Queries or keys with their own position worked in."""
+    def with_positions(self, heads_BXNH: Tensor, position_BX: Tensor) -> Tensor:
+        """Return queries or keys with their own position encoded."""
         return heads_BXNH
 
     def biases(self) -> QueryBiases:
-        """What is added to all queries."""
+        """Return the biases of all queries."""
         return QueryBiases(None, None)
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor | None:
-        """A key [N, R, H] for every distance of the span; None where distances have none."""
+        """Return a key [N, R, H] for every distance of the span; None for an encoding without."""
         return None
 
     def distance_values(self, span: DistanceSpan) -> Tensor | None:
-        """A value [R, H] for every distance of the span, for all heads; None where distances have none."""
+        """Return a value [R, H] for every distance of the span, for all heads; None for an encoding without."""
         return None
 
 
@@ -54,7 +54,7 @@ _BASE = 10_000.0
 
 
 def sinusoids(position_X: Tensor, model_dim: int) -> Tensor:
-    """float64 [X, D]: sines, then cosines, of positions or distances."""
+    """Return sines, then cosines, of positions or distances, float64 [X, D]."""
     frequency = _BASE ** (
         -torch.arange(0.0, model_dim, 2.0, device=position_X.device, dtype=torch.float64) / model_dim
     )
@@ -63,12 +63,15 @@ def sinusoids(position_X: Tensor, model_dim: int) -> Tensor:
 
 
 def sinusoid_table(span: DistanceSpan, model_dim: int, device: torch.device) -> Tensor:
-    """float64 [R, D]: the sinusoids of the span's distances, the highest first."""
+    """Return the sinusoids of the span's distances, the highest distance first, float64 [R, D]."""
     return sinusoids(torch.arange(span.high, span.low - 1, -1, device=device), model_dim)
 
 
 class TransformerXLLayer(LayerPositions):
-    """score(i, j) = (q_i + u) k_j + (q_i + v) W r_(i-j): u are content biases, v position biases."""
+    """Transformer-XL (Dai et al. 2019, section 3.3; XLNet's bidirectional table of distances).
+
+    score(i, j) = (q_i + u) k_j + (q_i + v) W r_(i-j): u are content biases, v position biases.
+    """
 
     def __init__(self, model_dim: int, num_heads: int, head_dim: int) -> None:
         super().__init__()
@@ -78,18 +81,20 @@ class TransformerXLLayer(LayerPositions):
         self.position_bias_NH = nn.Parameter(torch.empty(num_heads, head_dim))
 
     def biases(self) -> QueryBiases:
-        """u and v."""
+        """Return u and v."""
         return QueryBiases(self.content_bias_NH, self.position_bias_NH)
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor:
-        """W r for every distance, shared by all lanes."""
+        """Return W r for every distance, shared by all lanes."""
         assert table_RD is not None
         projected: Tensor = self.projection(table_RD)
         return projected.view(len(span), self.num_heads, -1).transpose(0, 1)
 
 
 class ShawLayer(LayerPositions):
-    """score(i, j) = q_i (k_j + a^K_clip(i-j)), output = sum of weight * (v_j + a^V_clip(i-j)).
+    """Learned vectors per clipped distance (Shaw et al. 2018, equations 3 and 4; in the seed documents 4 and 5).
+
+    score(i, j) = q_i (k_j + a^K_clip(i-j)), output = sum of weight * (v_j + a^V_clip(i-j)).
 
     The vectors of a layer serve all heads; row 0 is distance +c, the last row -c.
     """
@@ -106,23 +111,26 @@ class ShawLayer(LayerPositions):
         return clip - distance_R.clamp(-clip, clip)
 
     def distance_keys(self, span: DistanceSpan, table_RD: Tensor | None) -> Tensor:
-        """a^K of every distance, the same for all heads."""
+        """Return a^K of every distance, the same for all heads."""
         return self.key_CH[self._rows(span)].expand(self.num_heads, -1, -1)
 
     def distance_values(self, span: DistanceSpan) -> Tensor:
-        """a^V of every distance."""
+        """Return a^V of every distance."""
         return self.value_CH[self._rows(span)]
 
 
 class RotaryLayer(LayerPositions):
-    """Turns queries and keys, so that their product depends on the difference of their positions alone."""
+    """Rotary positions (Su et al. 2021, section 3.2); the halves of a head's dimensions form the pairs.
+
+    Queries and keys are rotated, so that their product depends on the difference of their positions alone.
+    """
 
     def __init__(self, head_dim: int, base: float) -> None:
         super().__init__()
         self.head_dim, self.base = head_dim, base
 
-    def placed(self, heads_BXNH: Tensor, position_BX: Tensor) -> Tensor:
-        """Heads turned by position * base^(-2i/H) in pair i."""
+    def with_positions(self, heads_BXNH: Tensor, position_BX: Tensor) -> Tensor:
+        """Return heads rotated by position * base^(-2i/H) in pair i."""
         pair = torch.arange(0.0, self.head_dim, 2.0, device=heads_BXNH.device, dtype=torch.float64)
         angle = position_BX.double()[..., None] * self.base ** (-pair / self.head_dim)
         cos, sin = (part[:, :, None].to(heads_BXNH.dtype) for part in (angle.cos(), angle.sin()))
@@ -131,10 +139,10 @@ class RotaryLayer(LayerPositions):
 
 
 class InputPositions(nn.Module):
-    """What an encoding adds to the input; the base class adds nothing."""
+    """The vectors that an encoding adds to the input; the base class adds nothing."""
 
     def vectors(self, position_BX: Tensor, extent: int) -> Tensor | None:
-        """A vector [B, X, D] for each position, or None."""
+        """Return a vector [B, X, D] for each position, or None."""
         return None
 
 
@@ -146,7 +154,7 @@ class SinusoidalInput(InputPositions):
         self.model_dim = model_dim
 
     def vectors(self, position_BX: Tensor, extent: int) -> Tensor:
-        """Fixed, of size 1 per element."""
+        """Return the sinusoids [B, X, D] of the positions."""
         return sinusoids(position_BX, self.model_dim)
 
 
@@ -158,7 +166,7 @@ class LearnedInput(InputPositions):
         self.position_XD = nn.Parameter(torch.empty(max_positions, model_dim))
 
     def vectors(self, position_BX: Tensor, extent: int) -> Tensor:
-        """Raises UserError for a text longer than the model has positions."""
+        """Return learned vectors [B, X, D]. Raises UserError for a text longer than the model has positions."""
         if extent > len(self.position_XD):
             raise UserError(
                 f"a text of {extent} tokens is longer than the {len(self.position_XD)} positions of this model "
@@ -168,7 +176,7 @@ class LearnedInput(InputPositions):
 
 
 def layer_positions(config: ModelConfig) -> LayerPositions:
-    """One layer's part of the chosen encoding."""
+    """Return one layer's part of the encoding that the config chooses."""
     match config.positions:
         case TransformerXLPositions():
             return TransformerXLLayer(config.model_dim, config.num_heads, config.head_dim)
@@ -181,7 +189,7 @@ def layer_positions(config: ModelConfig) -> LayerPositions:
 
 
 def input_positions(config: ModelConfig) -> InputPositions:
-    """The input's part of the chosen encoding."""
+    """Return the input's part of the encoding that the config chooses."""
     match config.positions:
         case AbsoluteSinusoidalPositions():
             return SinusoidalInput(config.model_dim)

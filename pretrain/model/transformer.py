@@ -15,15 +15,15 @@ from pretrain.model.block import Block, Norm
 from pretrain.model.config import ModelConfig, TransformerXLPositions
 from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
+from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import DistanceSpan, Places, Sight, join
 from pretrain.model.positions import input_positions, sinusoid_table
 from pretrain.model.precision import at_least_float32, product_dtype
 
 
 @dataclass(frozen=True)
 class PermutationOutput:
-    """Scores of the predicted positions and the memory for the next segment."""
+    """Logits of the predicted positions and the memory for the next segment."""
 
     logits_BPV: Tensor
     memory: SegmentMemory
@@ -33,7 +33,7 @@ class TwoStreamTransformer(nn.Module):
     """XLNet's two streams (Yang et al. 2019, section 2.3) with segment recurrence (2.4).
 
     The rows of a layer are the content stream's, one per token, then the query stream's, one per prediction. An
-    order is a rank per token: see `Places` and `Sight`.
+    order is a rank per token: see `TokenLayout` and `AttentionMask`.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
@@ -41,7 +41,7 @@ class TwoStreamTransformer(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.activation_checkpointing = False
-        """Whether training keeps only the inputs of layers and computes the rest again in the backward pass."""
+        """Whether training keeps only the inputs of layers and recomputes the rest in the backward pass."""
         self.embedding = nn.Embedding(vocab_size, config.model_dim)
         self.input_positions = input_positions(config)
         self.query_start_D = nn.Parameter(torch.empty(config.model_dim))
@@ -57,68 +57,74 @@ class TwoStreamTransformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type matrices are multiplied in."""
+        """The type in which matrices are multiplied."""
         return self.embedding.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.embedding.weight.device
 
     def empty_memory(self, lanes: int) -> SegmentMemory:
-        """Memory of `lanes` lanes before their first segment, on the model's device and in its type."""
+        """Return the memory of `lanes` lanes before their first segment, on the model's device and in its type."""
         config = self.config
         return SegmentMemory.empty(
             config.num_layers, lanes, config.memory_tokens, config.model_dim, self.device, self.dtype
         )
 
     def forward(
-        self, tokens_BL: Tensor, content: Places, targets: Places, memory: SegmentMemory | None = None
+        self,
+        tokens_BL: Tensor,
+        content: TokenLayout,
+        targets: TokenLayout,
+        memory: SegmentMemory | None = None,
     ) -> PermutationOutput:
-        """Predict one token at each of the P places `targets`, from what its rank lets it see.
+        """Predict one token at each of the P `targets`, from the tokens that its rank lets it see.
 
-        tokens: int64 [B, L]. A prediction never sees a token of its own rank; memory is attended to where its group
-        is the place's group. Returns logits [B, P, V] and the advanced memory.
+        tokens: int64 [B, L]. A prediction never sees a token of its own rank, and sees memory of its own group only.
+        Returns logits [B, P, V] and the memory for the next segment.
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0])
         length = tokens_BL.shape[1]
-        sight = _sight(content, targets, memory)
+        mask = _attention_mask(content, targets, memory)
         rows_BQD = torch.cat([self.content_rows(tokens_BL, content), self.query_rows(targets)], dim=1)
-        table_RD = self.distance_table(sight.span)
+        table_RD = self.distance_table(mask.span)
         narrow_BQD = rows_BQD.to(product_dtype(self.embedding.weight))
         inputs_BLD: list[Tensor] = []
         for number, block in enumerate(self.blocks):
             inputs_BLD.append(rows_BQD[:, :length])
             if number + 1 == len(self.blocks):
                 # Neither the loss nor the memory needs the last layer's content stream.
-                sight = sight.rows_from(length)
+                mask = mask.rows_from(length)
             rows_BQD, narrow_BQD = self._layer(
-                block, rows_BQD, narrow_BQD, memory.layers_BMD[number], table_RD, sight
+                block, rows_BQD, narrow_BQD, memory.layers_BMD[number], table_RD, mask
             )
         return PermutationOutput(self.logits(rows_BQD), memory.advanced(inputs_BLD, content))
 
-    def read(self, tokens_BL: Tensor, content: Places, memory: SegmentMemory | None = None) -> list[Tensor]:
-        """The content stream [B, L, D] at the input of every layer; without `memory` nothing is before it.
+    def read(
+        self, tokens_BL: Tensor, content: TokenLayout, memory: SegmentMemory | None = None
+    ) -> list[Tensor]:
+        """Return the content stream [B, L, D] at the input of every layer; without `memory` no token precedes it.
 
-        `Places.given` reads in both directions. These are the states that pretraining shapes; what the last layer
-        would make of the content stream feeds no loss.
+        `TokenLayout.bidirectional` reads in both directions. The last layer's output is left out: pretraining's loss
+        does not depend on it.
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0]).without_past()
         nothing = content.at(torch.zeros_like(tokens_BL[:, :0]))
-        sight = _sight(content, nothing, memory)
-        table_RD = self.distance_table(sight.span)
+        mask = _attention_mask(content, nothing, memory)
+        table_RD = self.distance_table(mask.span)
         rows_BLD = self.content_rows(tokens_BL, content)
         narrow_BLD = rows_BLD.to(product_dtype(self.embedding.weight))
         inputs_BLD = [rows_BLD]
         for number, block in enumerate(list(self.blocks)[:-1]):
             rows_BLD, narrow_BLD = self._layer(
-                block, rows_BLD, narrow_BLD, memory.layers_BMD[number], table_RD, sight
+                block, rows_BLD, narrow_BLD, memory.layers_BMD[number], table_RD, mask
             )
             inputs_BLD.append(rows_BLD)
         return inputs_BLD
 
-    def _layer(self, block: nn.Module, *inputs: Tensor | Sight | None) -> tuple[Tensor, Tensor]:
-        """What the block makes of its inputs, computed again in the backward pass if that is wanted."""
+    def _layer(self, block: nn.Module, *inputs: Tensor | AttentionMask | None) -> tuple[Tensor, Tensor]:
+        """Run a block; with activation checkpointing it is recomputed in the backward pass."""
         if self.activation_checkpointing and self.training:
             both: tuple[Tensor, Tensor] = checkpoint(block, *inputs, use_reentrant=False)
         else:
@@ -126,40 +132,40 @@ class TwoStreamTransformer(nn.Module):
         return both
 
     def distance_table(self, span: DistanceSpan) -> Tensor | None:
-        """Sinusoids [R, D] of the span's distances, which Transformer-XL positions are made of; None for others."""
+        """Return the sinusoids [R, D] of the span's distances for Transformer-XL positions; None for others."""
         if not isinstance(self.config.positions, TransformerXLPositions):
             return None
         table_RD = sinusoid_table(span, self.config.model_dim, self.device)
         dropped: Tensor = self.dropout(table_RD.to(self.dtype))
         return dropped
 
-    def content_rows(self, tokens_BL: Tensor, content: Places) -> Tensor:
-        """The content stream [B, L, D] below the first layer."""
-        return self._entering(
+    def content_rows(self, tokens_BL: Tensor, content: TokenLayout) -> Tensor:
+        """Return the content stream [B, L, D] below the first layer."""
+        return self._with_input_positions(
             functional.embedding(tokens_BL, at_least_float32(self.embedding.weight)), content
         )
 
-    def query_rows(self, targets: Places) -> Tensor:
-        """The query stream [B, P, D] below the first layer."""
-        return self._entering(
+    def query_rows(self, targets: TokenLayout) -> Tensor:
+        """Return the query stream [B, P, D] below the first layer."""
+        return self._with_input_positions(
             at_least_float32(self.query_start_D).expand(*targets.rank_BX.shape, -1), targets
         )
 
-    def _entering(self, rows_BXD: Tensor, places: Places) -> Tensor:
-        added_BXD = self.input_positions.vectors(places.position_BX, places.extent)
+    def _with_input_positions(self, rows_BXD: Tensor, layout: TokenLayout) -> Tensor:
+        added_BXD = self.input_positions.vectors(layout.position_BX, layout.extent)
         if added_BXD is not None:
             rows_BXD = rows_BXD + added_BXD.to(rows_BXD.dtype)
         dropped: Tensor = self.dropout(rows_BXD)
         return dropped
 
     def logits(self, rows_BPD: Tensor) -> Tensor:
-        """Scores [B, P, V] of the query stream above the last layer."""
+        """Return the logits [B, P, V] of the query stream above the last layer."""
         rows_BPD = self.dropout(self.final_norm(rows_BPD))
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
         return functional.linear(rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
 
 
-def _sight(content: Places, targets: Places, memory: SegmentMemory) -> Sight:
-    keys = join(memory.places(with_documents=content.document_BX is not None), content)
+def _attention_mask(content: TokenLayout, targets: TokenLayout, memory: SegmentMemory) -> AttentionMask:
+    keys = join(memory.layout(with_documents=content.document_BX is not None), content)
     span = DistanceSpan.of_segment(content.extent, memory.memory_tokens)
-    return Sight.of_streams(content, targets, keys, span)
+    return AttentionMask.of_streams(content, targets, keys, span)

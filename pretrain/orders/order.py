@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,14 @@ class Orders:
             torch.where(mine_B1, self.ends_hole_BP, other.ends_hole_BP),
         )
 
-    def places(self, group_BL: Tensor, document_BL: Tensor | None, extent: int) -> tuple[Places, Places]:
+    def layouts(
+        self, group_BL: Tensor, document_BL: Tensor | None, extent: int
+    ) -> tuple[TokenLayout, TokenLayout]:
         """The places of the tokens [B, L] and of the predictions [B, P]; a hole ends in its last token's group."""
-        content = Places(self.position_BL, self.rank_BL, group_BL, document_BL, extent)
+        content = TokenLayout(self.position_BL, self.rank_BL, group_BL, document_BL, extent)
         tokens = content.at(self.target_BP)
         after_BP = self.ends_hole_BP.long()
-        targets = Places(
+        targets = TokenLayout(
             tokens.position_BX + after_BP,
             tokens.rank_BX + after_BP,
             tokens.group_BX,

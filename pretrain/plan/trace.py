@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 
@@ -104,7 +104,7 @@ def working_memory(
         tokens_BL = torch.zeros(lanes, segment_tokens, dtype=torch.int64)
         wanted_BP = torch.zeros(lanes, num_targets, dtype=torch.int64)
         documents_BL = tokens_BL if config.segment_encodings else None
-        content = Places(tokens_BL, tokens_BL, tokens_BL, documents_BL, extent_tokens)
+        content = TokenLayout(tokens_BL, tokens_BL, tokens_BL, documents_BL, extent_tokens)
         memory = model.empty_memory(lanes)
         with AllocationCounter() as counter:
             output = model(tokens_BL, content, content.at(wanted_BP), memory)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pretrain.inference.completion import Continuation
 from pretrain.inference.session import Decoder
+from pretrain.model.layout import TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.small_models import VOCAB
 
@@ -45,10 +45,10 @@ def without_cache(
     """
     extent = max(position + [place for place, _ in predicted]) + 1
     documents = None if document is None else row(document)
-    content = Places(row(position), row(rank), torch.zeros_like(row(rank)), documents, extent)
+    content = TokenLayout(row(position), row(rank), torch.zeros_like(row(rank)), documents, extent)
     places, ranks = row([place for place, _ in predicted]), row([one for _, one in predicted])
     of_text = None if document is None else torch.ones_like(ranks)
-    targets = Places(places, ranks, torch.zeros_like(ranks), of_text, extent)
+    targets = TokenLayout(places, ranks, torch.zeros_like(ranks), of_text, extent)
     output = model(row(tokens), content, targets, memory)
     return output.logits_BPV[0], output.memory
 

@@ -17,8 +17,8 @@ from transformers import XLNetConfig, XLNetLMHeadModel, XLNetModel
 from pretrain.hf.weights import to_xlnet
 from pretrain.hf.xlnet_config import xlnet_config_json
 from pretrain.model.config import ModelConfig
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 
 VOCAB = 23
@@ -83,10 +83,10 @@ class Segment:
         wanted_BP = self.tokens_BL.gather(1, self.targets_BP)
         return torch.where(self.sighted_BP(filled), wanted_BP, NO_LABEL)
 
-    def for_ours(self) -> tuple[Tensor, Places, Places]:
+    def for_ours(self) -> tuple[Tensor, TokenLayout, TokenLayout]:
         """Arguments of `TwoStreamTransformer.forward`."""
         group_BL = torch.where(self.real_BL, 0, UNFILLED_GROUP)
-        content = Places.in_order(self.rank_BL, group_BL, self.document_BL)
+        content = TokenLayout.contiguous(self.rank_BL, group_BL, self.document_BL)
         return self.tokens_BL, content, content.at(self.targets_BP)
 
     def for_theirs(self, dtype: torch.dtype) -> dict[str, Tensor | None]:

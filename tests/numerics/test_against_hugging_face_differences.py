@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pretrain.model.places import UNFILLED_GROUP, DistanceSpan
+from pretrain.model.layout import UNFILLED_GROUP, DistanceSpan
 from tests.numerics.hugging_face_twins import (
     VOCAB,
     Case,

@@ -20,7 +20,7 @@ from data_prep.tokenizers.config import TokenizerConfig, TokenizerKind
 from data_prep.tokenizers.verification import battery
 from pretrain.hf.export_import import export_to_hf, import_from_hf
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import load_pretrained, save_model
 from tests.numerics.hugging_face_twins import fill_with_noise
@@ -75,7 +75,7 @@ def logits_of_both(ours: TwoStreamTransformer, theirs: Any) -> tuple[Tensor, Ten
     tokens_BL = torch.randint(0, ours.vocab_size, (2, 12), generator=generator)
     rank_BL = torch.zeros_like(tokens_BL)
     rank_BL[:, -1] = 1
-    content = Places.in_order(rank_BL, torch.zeros_like(tokens_BL))
+    content = TokenLayout.contiguous(rank_BL, torch.zeros_like(tokens_BL))
     perm_mask_BLL = torch.zeros(2, 12, 12)
     perm_mask_BLL[:, :, -1] = 1.0
     target_mapping_BPL = torch.zeros(2, 1, 12)

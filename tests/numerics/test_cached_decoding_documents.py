@@ -15,7 +15,7 @@ from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import PositionsConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.numerics.decoding_ways import (
     EOD,
@@ -77,7 +77,7 @@ def with_documents(
 ) -> Tensor:
     """Logits [P, V] of a text that fits a segment; its first token is of another document."""
     document = row([0] + [1] * (len(tokens) - 1))
-    content = Places.in_order(row(rank), torch.zeros_like(document), document)
+    content = TokenLayout.contiguous(row(rank), torch.zeros_like(document), document)
     return model(row(tokens), content, content.at(row(predicted))).logits_BPV[0]
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.objective import left_to_right, prediction_loss
 from tests.numerics.two_stream_cases import (
     CHOICES,
@@ -142,7 +142,7 @@ def test_a_prediction_depends_on_where_it_stands(choice: str) -> None:
     elsewhere = replace(case.content, position_BX=case.content.position_BX.clone(), extent=LENGTH + 3)
     elsewhere.position_BX[:, 5:] += 3
     given = replace(elsewhere, rank_BX=torch.zeros_like(case.content.rank_BX))
-    target = Places(
+    target = TokenLayout(
         torch.full((LANES, 1), 5), torch.ones(LANES, 1, dtype=torch.int64), given.group_BX[:, :1], None, 10
     )
     first = model(case.tokens_BL, given, target).logits_BPV

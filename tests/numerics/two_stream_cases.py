@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 
 LANES, LENGTH, VOCAB, MEMORY = 2, 7, 13, 4
@@ -58,8 +58,8 @@ class Case:
     """A segment: tokens [B, L], their places, the places to predict."""
 
     tokens_BL: Tensor
-    content: Places
-    targets: Places
+    content: TokenLayout
+    targets: TokenLayout
 
 
 def random_case(seed: int, num_targets: int = 4, gap_tokens: int = 0, padding: int = 0) -> Case:
@@ -77,7 +77,7 @@ def random_case(seed: int, num_targets: int = 4, gap_tokens: int = 0, padding: i
         group_BL[:, -padding:] = UNFILLED_GROUP
     position_BL = torch.arange(LENGTH).repeat(LANES, 1)
     position_BL[:, 2 * LENGTH // 3 :] += gap_tokens
-    content = Places(position_BL, rank_BL, group_BL, integers(2).sort(dim=1).values, LENGTH + gap_tokens)
+    content = TokenLayout(position_BL, rank_BL, group_BL, integers(2).sort(dim=1).values, LENGTH + gap_tokens)
     return Case(integers(VOCAB), content, content.at(target_BP))
 
 

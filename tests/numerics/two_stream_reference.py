@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 
 
@@ -36,7 +36,7 @@ class Key:
     vector: Tensor
 
 
-def lane_places(places: Places, lane: int) -> list[Place]:
+def lane_places(places: TokenLayout, lane: int) -> list[Place]:
     """The places of one lane."""
     documents = None if places.document_BX is None else places.document_BX[lane].tolist()
     rows = zip(
@@ -158,14 +158,14 @@ def entering(model: TwoStreamTransformer, vector: Tensor, place: Place) -> Tenso
 def reference_logits(
     model: TwoStreamTransformer,
     tokens: Tensor,
-    content: Places,
-    targets: Places,
+    content: TokenLayout,
+    targets: TokenLayout,
     memory: SegmentMemory,
     lane: int,
 ) -> Tensor:
     """Logits [P, V] of one lane."""
     places, target_places = lane_places(content, lane), lane_places(targets, lane)
-    past = lane_places(memory.places(with_documents=content.document_BX is not None), lane)
+    past = lane_places(memory.layout(with_documents=content.document_BX is not None), lane)
     h = [
         entering(model, model.embedding.weight[token], place)
         for token, place in zip(tokens[lane].tolist(), places, strict=True)

@@ -27,8 +27,8 @@ from finetune.systems.networks import (
     predicting_network,
 )
 from pretrain.inference.finite import check_finite
+from pretrain.model.layout import UNFILLED_GROUP
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 

@@ -21,8 +21,8 @@ from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter
 from finetune.systems.writers.masked import MaskedDecoderNetwork
 from pretrain.model.block import Norm
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import UNFILLED_GROUP, Places
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 
@@ -82,7 +82,7 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
         encoder, config = self.encoder, self.encoder.config
         group_BS = torch.where(is_source_BS, 0, UNFILLED_GROUP)
         document_BS = torch.zeros_like(group_BS) if config.segment_encodings else None
-        content = Places.in_order(torch.zeros_like(group_BS), group_BS, document_BS)
+        content = TokenLayout.contiguous(torch.zeros_like(group_BS), group_BS, document_BS)
         nothing = SegmentMemory.empty(
             config.num_layers, len(source_BS), 0, config.model_dim, encoder.device, encoder.dtype
         )

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.systems.writers.sequences import Source, Target, Tokens
-from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 
 MAX_GAP_TOKENS = 32
 """Of a hole: what pretraining leaves."""
@@ -51,8 +51,8 @@ class PrefixBatch:
     """What the network takes: examples side by side, filled up with places that nobody sees."""
 
     tokens_BL: Tensor
-    content: Places
-    targets: Places
+    content: TokenLayout
+    targets: TokenLayout
     is_wanted_BP: Tensor
     """Whether there is a prediction."""
     wanted_X: Tensor
@@ -122,9 +122,9 @@ def side_by_side(
     if rounds_extent:
         extent = _rounded(extent)
 
-    def places(position: Tokens, rank: Tokens, group: Tokens) -> Places:
+    def places(position: Tokens, rank: Tokens, group: Tokens) -> TokenLayout:
         document = on_device((position > 0).astype(np.int64)) if with_documents else None
-        return Places(on_device(position), on_device(rank), on_device(group), document, extent)
+        return TokenLayout(on_device(position), on_device(rank), on_device(group), document, extent)
 
     def on_device(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)

@@ -12,24 +12,24 @@ from torch import Tensor
 
 from pretrain.model.attend import Distances, Queries
 from pretrain.model.fused.operators import operators_are_there
-from pretrain.model.places import UNFILLED_GROUP, Sight
+from pretrain.model.layout import UNFILLED_GROUP, AttentionMask
 
 
 @dataclass(frozen=True)
-class PackedSight:
-    """A `Sight` as the operators want it: a bit per pair of row and key, rows in the order of their positions."""
+class PackedMask:
+    """An `AttentionMask` for the operators: a bit per pair of row and key, rows sorted by position."""
 
     visible_BQW: Tensor
     other_document_BQW: Tensor | None
     row_position_BQ: Tensor
     row_order_BQ: Tensor
-    """Which row of the sight each row is."""
+    """The index of each row in the mask."""
     key_position_BK: Tensor
     highest_distance: int
 
 
-_packed: WeakKeyDictionary[Sight, PackedSight] = WeakKeyDictionary()
-"""Every layer uses the same `Sight`."""
+_packed: WeakKeyDictionary[AttentionMask, PackedMask] = WeakKeyDictionary()
+"""Packed masks by mask, because every layer uses the same one."""
 
 
 def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
@@ -58,7 +58,7 @@ def _multiplies(dtype: torch.dtype) -> bool:
 
 
 def attend_fused(
-    queries: Queries, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, sight: Sight
+    queries: Queries, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, mask: AttentionMask
 ) -> Tensor:
     """`attend` without dropout, [N, B, Q, H]; scores are float32 and weights in the type of the queries.
 
@@ -69,10 +69,10 @@ def attend_fused(
     dtype, wide = queries.query_NBQH.dtype, torch.float32
     if not _multiplies(dtype):
         in_float32 = attend_fused(
-            queries.to(wide), key_NBKH.to(wide), value_NBKH.to(wide), distances.to(wide), sight
+            queries.to(wide), key_NBKH.to(wide), value_NBKH.to(wide), distances.to(wide), mask
         )
         return in_float32.to(dtype)
-    document_NBQ2 = None if packed_sight(sight).other_document_BQW is None else queries.document_NBQ2
+    document_NBQ2 = None if packed_mask(mask).other_document_BQW is None else queries.document_NBQ2
     mixed_NBQH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
         queries.query_NBQH,
         queries.scale,
@@ -82,32 +82,32 @@ def attend_fused(
         key_NBKH,
         value_NBKH,
         distances.keys_NRH,
-        packed_sight(sight),
+        packed_mask(mask),
     )
     return mixed_NBQH
 
 
-def packed_sight(sight: Sight) -> PackedSight:
-    """The sight's bits, computed at its first use."""
-    if sight not in _packed:
-        _packed[sight] = _pack(sight)
-    return _packed[sight]
+def packed_mask(mask: AttentionMask) -> PackedMask:
+    """Return the mask's bits, computed at its first use."""
+    if mask not in _packed:
+        _packed[mask] = _pack(mask)
+    return _packed[mask]
 
 
-def _pack(sight: Sight) -> PackedSight:
-    keys, operators = sight.keys, torch.ops.permcode_attention
-    row_order_BQ = sight.position_BQ.argsort(dim=1, stable=True)
+def _pack(mask: AttentionMask) -> PackedMask:
+    keys, operators = mask.keys, torch.ops.permcode_attention
+    row_order_BQ = mask.position_BQ.argsort(dim=1, stable=True)
     other_document_BQW = None
-    if sight.document_BQ is not None and keys.document_BX is not None:
-        other_document_BQW = operators.different(sight.document_BQ.gather(1, row_order_BQ), keys.document_BX)
-    bound_BQ, group_BQ = sight.bound_BQ.gather(1, row_order_BQ), sight.group_BQ.gather(1, row_order_BQ)
-    return PackedSight(
+    if mask.document_BQ is not None and keys.document_BX is not None:
+        other_document_BQW = operators.different(mask.document_BQ.gather(1, row_order_BQ), keys.document_BX)
+    bound_BQ, group_BQ = mask.bound_BQ.gather(1, row_order_BQ), mask.group_BQ.gather(1, row_order_BQ)
+    return PackedMask(
         operators.visible(bound_BQ, group_BQ, keys.rank_BX, keys.group_BX, UNFILLED_GROUP),
         other_document_BQW,
-        sight.position_BQ.gather(1, row_order_BQ),
+        mask.position_BQ.gather(1, row_order_BQ),
         row_order_BQ,
         keys.position_BX,
-        sight.span.high,
+        mask.span.high,
     )
 
 
@@ -125,9 +125,9 @@ class _FusedAttention(torch.autograd.Function):
         key_NBKH: Tensor,
         value_NBKH: Tensor,
         distance_NRH: Tensor | None,
-        sight: PackedSight,
+        mask: PackedMask,
     ) -> Tensor:
-        other_document_BQW = sight.other_document_BQW if document_NBQ2 is not None else None
+        other_document_BQW = mask.other_document_BQW if document_NBQ2 is not None else None
         mixed_NBQH, weights_NBQS = torch.ops.permcode_attention.forward(
             query_NBQH,
             scale,
@@ -137,23 +137,23 @@ class _FusedAttention(torch.autograd.Function):
             key_NBKH,
             value_NBKH,
             distance_NRH,
-            sight.visible_BQW,
+            mask.visible_BQW,
             other_document_BQW,
-            sight.row_position_BQ,
-            sight.row_order_BQ,
-            sight.key_position_BK,
-            sight.highest_distance,
+            mask.row_position_BQ,
+            mask.row_order_BQ,
+            mask.key_position_BK,
+            mask.highest_distance,
             any(ctx.needs_input_grad),  # type: ignore[attr-defined]
         )
         queries = (query_NBQH, content_bias_NH, distance_bias_NH)
         ctx.save_for_backward(weights_NBQS, *queries, key_NBKH, value_NBKH, distance_NRH)  # type: ignore[arg-type]
-        ctx.scale, ctx.sight = scale, sight  # type: ignore[attr-defined]
+        ctx.scale, ctx.mask = scale, mask  # type: ignore[attr-defined]
         ctx.other_document_BQW = other_document_BQW  # type: ignore[attr-defined]
         return mixed_NBQH  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        sight: PackedSight = ctx.sight  # type: ignore[attr-defined]
+        mask: PackedMask = ctx.mask  # type: ignore[attr-defined]
         weights_NBQS, query_NBQH, *others = ctx.saved_tensors  # type: ignore[attr-defined]
         of_query_NBQH, *of_others = torch.ops.permcode_attention.backward(
             gradients[0],
@@ -162,9 +162,9 @@ class _FusedAttention(torch.autograd.Function):
             ctx.scale,  # type: ignore[attr-defined]
             *others,
             ctx.other_document_BQW,  # type: ignore[attr-defined]
-            sight.row_position_BQ,
-            sight.row_order_BQ,
-            sight.key_position_BK,
-            sight.highest_distance,
+            mask.row_position_BQ,
+            mask.row_order_BQ,
+            mask.key_position_BK,
+            mask.highest_distance,
         )
         return (of_query_NBQH, None, *of_others, None)

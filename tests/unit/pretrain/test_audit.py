@@ -158,7 +158,7 @@ def cooked(reader: LaneReader) -> Iterator[tuple[str, Books]]:
     yield "step 7 read other tokens when it was made again", books_of(again.records)
     moved = honest()
     moved.checkpoints[10] = 9
-    yield "the checkpoint of step 10 goes on at data step 9", moved
+    yield "the checkpoint of step 10 continues at data step 9", moved
 
 
 def at_cursor(made: MadeStep, cursor: int) -> MadeStep:

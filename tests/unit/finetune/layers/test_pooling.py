@@ -14,7 +14,7 @@ from finetune.layers.reading import Cutter, EncoderConfig, TextEncoder, check_le
 from finetune.systems.base import Base
 from pretrain.inference.embedding import embed_texts
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
-from pretrain.model.places import UNFILLED_GROUP
+from pretrain.model.layout import UNFILLED_GROUP
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 

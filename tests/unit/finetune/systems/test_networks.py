@@ -20,7 +20,7 @@ from finetune.systems.networks import (
 )
 from finetune.systems.predictors.left_to_right import LeftToRightConfig
 from finetune.systems.saved import count_parameters
-from pretrain.model.places import UNFILLED_GROUP, Places
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.unit.finetune.systems.toys import toy_base
 
@@ -110,7 +110,7 @@ def test_an_encoder_sees_all_of_its_text_and_nothing_beside_it(base: Base, confi
         tokens_BL[1, :beside] = 9
         group_BL[0, : len(tokens)] = 0
         group_BL[1, :beside] = 0
-        states = network.read(tokens_BL, Places.given(group_BL))
+        states = network.read(tokens_BL, TokenLayout.bidirectional(group_BL))
         assert len(states) == network.config.num_layers
         assert {one.shape[-1] for one in states} == {network.config.model_dim}
         return states[-1][0, : len(tokens)]

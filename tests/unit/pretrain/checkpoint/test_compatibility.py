@@ -85,7 +85,7 @@ def test_what_makes_another_run_has_to_be_accepted(key: str, value: object) -> N
         check_resumable(IDENTITY, now, frozenset({"lanes", "tokenizer"}))
     old = IDENTITY.settings()[key]
     assert f"{key} was {old} and is now {value}" in str(refused.value)
-    assert str(refused.value).endswith(f"go on with --accept {key}")
+    assert str(refused.value).endswith(f"resume with --accept {key}")
     for accepted in (key, key.split(".")[0]):
         (change,) = check_resumable(IDENTITY, now, frozenset({accepted}))
         assert (change.key, change.saved, change.now) == (key, old, value)
@@ -94,8 +94,8 @@ def test_what_makes_another_run_has_to_be_accepted(key: str, value: object) -> N
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("model.num_layers", 3, "the weights are of the other shape"),
-        ("model.positions.kind", "rotary", "the weights are of the other shape"),
+        ("model.num_layers", 3, "the weights have another shape"),
+        ("model.positions.kind", "rotary", "the weights have another shape"),
         ("lanes", 32, "belong to lanes"),
         ("segment_tokens", 128, "counted in segments"),
     ],
@@ -127,11 +127,11 @@ def test_what_follows_from_an_accepted_setting_is_accepted_with_it() -> None:
     for accepted in ({"data.own_weight"}, {"data"}):
         found = check_resumable(IDENTITY, other, frozenset(accepted))
         assert [change.key for change in found] == ["corpus", "data.own_weight"]
-    with pytest.raises(UserError, match=r"go on with --accept data\.own_weight$"):
+    with pytest.raises(UserError, match=r"resume with --accept data\.own_weight$"):
         check_resumable(IDENTITY, other, frozenset({"corpus"}))
     now = changed(deterministic=not IDENTITY.config.deterministic)
     assert check_resumable(IDENTITY, now, frozenset({"deterministic"}))
-    with pytest.raises(UserError, match=r"go on with --accept deterministic$"):
+    with pytest.raises(UserError, match=r"resume with --accept deterministic$"):
         check_resumable(IDENTITY, now, NOTHING)
 
 
@@ -144,7 +144,7 @@ def test_a_run_cannot_end_before_the_step_it_has_come_to(tmp_path: Path) -> None
         UserError, match=r"has made 1200 steps, and num_steps is now 1100: set it to 1200 or more"
     ):
         check_newest(tmp_path, changed(num_steps=1100).config, IDENTITY.seed, accepted)
-    with pytest.raises(UserError, match=r"go on with --accept num_steps$"):
+    with pytest.raises(UserError, match=r"resume with --accept num_steps$"):
         check_newest(tmp_path, changed(num_steps=1300).config, IDENTITY.seed, NOTHING)
     (step_folders(tmp_path)[0] / "config.json").write_text("{")
     check_newest(tmp_path, changed(num_steps=1100).config, IDENTITY.seed, accepted)
@@ -166,8 +166,11 @@ def test_a_setting_without_a_rule_never_changes() -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ({"pretrain": {"num_steps": 5, "from_the_future": 1}}, "not a config this permcode knows"),
-        ({"seed": "none"}, "not a config this permcode knows"),
+        (
+            {"pretrain": {"num_steps": 5, "from_the_future": 1}},
+            "has settings that this permcode does not know",
+        ),
+        ({"seed": "none"}, "has settings that this permcode does not know"),
     ],
 )
 def test_a_config_of_another_version_is_told(tmp_path: Path, damage: dict[str, Any], told: str) -> None:

@@ -60,7 +60,7 @@ def test_blocks_have_the_weights_of_their_source_times_their_corpus(tmp_path: Pa
     assert blocks.sources_N.tolist() == [0, 0, 1, 2]
     assert [blocks.find(number)[0] for number in range(4)] == [0, 0, 0, 1]
     reader = LaneReader(corpora, "train", 2, 8, seed=0)
-    places = [reader.places(step, lane) for step in range(reader.steps_per_epoch) for lane in range(2)]
+    places = [reader.block_ranges(step, lane) for step in range(reader.steps_per_epoch) for lane in range(2)]
     for place in (place for places_of_lane in places for place in places_of_lane):
         assert corpora[place.corpus_number].corpus.blocks("train").count(place.block) == 1
 
@@ -88,7 +88,7 @@ def test_repeats_in_one_epoch_share_no_group(tmp_path: Path) -> None:
     assert len(set.union(*groups)) == sum(map(len, groups))
     tokens = [reader.segment(step, 0).tokens_L for step in range(6)]
     assert all(np.array_equal(tokens[0], other) for other in tokens)
-    assert len({reader.places(step, 0)[0].reading for step in range(6)}) == 6
+    assert len({reader.block_ranges(step, 0)[0].reading for step in range(6)}) == 6
 
 
 def test_a_fraction_too_small_for_one_step_is_a_clear_error(tmp_path: Path) -> None:

@@ -81,11 +81,11 @@ def test_the_step_that_needs_a_damaged_block_fails_and_none_before_it(folder: Pa
         return LaneReader(open_prepared(folder), "train", 1, SEGMENT, seed=1)
 
     reader = one_lane()
-    block = reader.places(reader.steps_per_epoch // 2, 0)[-1].block
+    block = reader.block_ranges(reader.steps_per_epoch // 2, 0)[-1].block
     first = next(
         step
         for step in range(reader.steps_per_epoch)
-        if block in [place.block for place in reader.places(step, 0)]
+        if block in [place.block for place in reader.block_ranges(step, 0)]
     )
     assert first > 0, "otherwise this shows nothing"
     tar = folder / "shards" / f"{block.shard}.tar"
@@ -104,7 +104,7 @@ def test_the_step_that_needs_a_damaged_block_fails_and_none_before_it(folder: Pa
 def test_a_tar_that_changes_under_a_running_reader_is_noticed(folder: Path) -> None:
     reader = reader_of(folder)
     expected = reader.batch(0, range(LANES))
-    block = reader.places(1, 0)[0].block
+    block = reader.block_ranges(1, 0)[0].block
     tar = folder / "shards" / f"{block.shard}.tar"
     os.utime(tar)  # touched, but the same bytes
     assert np.array_equal(reader.batch(0, range(LANES)).tokens_BL, expected.tokens_BL)
@@ -126,7 +126,7 @@ def test_a_tar_that_changes_under_a_running_reader_is_noticed(folder: Path) -> N
 
 def test_forgetting_under_a_running_reader_is_told_from_damage(folder: Path) -> None:
     reader = reader_of(folder)
-    block = reader.places(0, 0)[0].block
+    block = reader.block_ranges(0, 0)[0].block
     write_manifest(folder, read_manifest(folder).model_copy(update={"revision": 2}))
     (folder / "shards" / f"{block.shard}.tar").unlink()
     with pytest.raises(
@@ -163,7 +163,7 @@ def test_documents_of_a_segment_are_named(folder: Path) -> None:
     corpus = open_prepared(folder)
     for cursor in range(0, reader.steps_per_epoch, 5):
         expected = []
-        for place in reader.places(cursor, 2):
+        for place in reader.block_ranges(cursor, 2):
             block = corpus.read_block(place.block)
             at = np.searchsorted(
                 block.doc_starts, np.arange(place.start, place.start + place.num_tokens), "right"

@@ -101,7 +101,7 @@ def test_places_say_where_the_tokens_of_a_segment_lie(tmp_path: Path) -> None:
     reader = LaneReader(corpus, "train", LANES, SEGMENT, seed=3)
     for step in range(0, 2 * reader.steps_per_epoch, 5):
         for lane in range(LANES):
-            places = reader.places(step, lane)
+            places = reader.block_ranges(step, lane)
             parts = [
                 corpus.read_block(place.block).tokens[place.start : place.start + place.num_tokens]
                 for place in places

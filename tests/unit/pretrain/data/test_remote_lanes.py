@@ -76,7 +76,7 @@ def test_the_block_after_the_one_being_read_is_fetched_ahead(
 ) -> None:
     monkeypatch.setattr(feed_module, "_LANE_TOKENS", SEGMENT)
     reader = LaneReader(open_prepared(f"{server.url}/prep"), "train", 1, SEGMENT, seed=2)
-    read = [place.block for step in range(reader.steps_per_epoch) for place in reader.places(step, 0)]
+    read = [place.block for step in range(reader.steps_per_epoch) for place in reader.block_ranges(step, 0)]
     following = next(block for block in read if block != read[0])
     assert read.index(following) > 3, "otherwise it is read at once"
     feed = LaneFeed(reader, range(1), 0)
@@ -145,7 +145,7 @@ def test_a_block_that_is_damaged_on_the_way_is_fetched_again(
 def test_what_the_server_has_lost_is_named(server: WebServer) -> None:
     location = f"{server.url}/prep"
     reader = LaneReader(open_prepared(location), "train", LANES, SEGMENT, seed=0)
-    block = reader.places(0, 0)[0].block
+    block = reader.block_ranges(0, 0)[0].block
     tar = f"prep/shards/{block.shard}.tar"
     server.files[tar] = server.files[tar][: block.offset + 100]
     with pytest.raises(UserError, match=rf"{location}/shards/{block.shard}\.tar is missing or cut short"):

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from pretrain.inference.embedding import embed_texts
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 
 VOCAB, SEGMENT = 19, 8
@@ -31,7 +31,7 @@ def slow_vector(model: TwoStreamTransformer, text: np.ndarray) -> np.ndarray:
     memory, total = model.empty_memory(1), 0.0
     for first in range(0, len(text), SEGMENT):
         tokens = torch.from_numpy(text[None, first : first + SEGMENT])
-        given = Places.given(torch.zeros_like(tokens))
+        given = TokenLayout.bidirectional(torch.zeros_like(tokens))
         layers = model.read(tokens, given, memory)
         memory = model(tokens, given, given.at(tokens[:, :0]), memory).memory
         for place in range(tokens.shape[1]):

@@ -11,7 +11,7 @@ from torch import Tensor
 from pretrain.inference.fused_layers import FusedLayers
 from pretrain.inference.layer import DecodingLayer, LayerCache, attention_dtype
 from pretrain.inference.linear import MAX_FEW_ROWS
-from pretrain.inference.reach import Reach
+from pretrain.inference.pass_layout import PassLayout
 from pretrain.model.block import Block
 from pretrain.model.config import (
     AbsoluteSinusoidalPositions,
@@ -22,7 +22,7 @@ from pretrain.model.config import (
     TransformerXLPositions,
 )
 from pretrain.model.fused.operators import load_operators
-from pretrain.model.places import DistanceSpan
+from pretrain.model.layout import DistanceSpan
 from pretrain.model.positions import sinusoid_table
 
 FP32_TOLERANCE = 1e-5
@@ -107,14 +107,14 @@ def passed(case: Case, block: Block, seed: int, dtype: torch.dtype, fused: bool)
     rows_BQD = numbers(case.lanes, case.num_rows, case.model_dim).to(
         torch.promote_types(dtype, torch.float32)
     )
-    reach = make_reach(case, span, numbers(case.lanes, case.num_rows, columns), dtype)
+    layout = make_layout(case, span, numbers(case.lanes, case.num_rows, columns), dtype)
     if fused:
         one = fused_of(layer)
-        assert one.takes(rows_BQD, reach)
+        assert one.takes(rows_BQD, layout)
         num_passed = case.num_predicted if case.only_predicted else case.num_rows
-        rows_BPD = one.advance(rows_BQD, [cache], reach, num_passed)
+        rows_BPD = one.advance(rows_BQD, [cache], layout, num_passed)
     else:
-        rows_BPD = layer.advance(rows_BQD, cache, reach, only_predicted=case.only_predicted)
+        rows_BPD = layer.advance(rows_BQD, cache, layout, only_predicted=case.only_predicted)
     return rows_BPD, cache.key_NBCH, cache.value_NBCH
 
 
@@ -124,7 +124,7 @@ def fused_of(*layers: DecodingLayer) -> FusedLayers:
     return fused
 
 
-def make_reach(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch.dtype) -> Reach:
+def make_layout(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch.dtype) -> PassLayout:
     """Lane 0 sees all columns or, where some are hidden, none."""
     hidden_B1K = sees_any_B11 = other_BQK = None
     column_Q = torch.arange(case.before, case.before + case.num_rows)
@@ -136,7 +136,7 @@ def make_reach(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch.
     if case.documents:
         other_BQK = (random_BQC < 0)[:, : case.num_rows if case.row_documents else 1, : case.num_keys]
     position_BQ = column_Q.expand(case.lanes, -1)
-    return Reach(
+    return PassLayout(
         span,
         case.num_content,
         case.num_keys,
@@ -215,10 +215,10 @@ def test_bfloat16_is_no_worse_than_the_plain_layer(norm: str, activation: str, l
     block = case.block(0).bfloat16()
     if lanes * case.num_rows > MAX_FEW_ROWS and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         rows_BQD = torch.zeros(lanes, case.num_rows, 256)
-        reach = make_reach(
+        layout = make_layout(
             case, DistanceSpan(low=-9, high=9), torch.zeros(lanes, case.num_rows, 30), torch.float32
         )
-        assert not fused_of(DecodingLayer(block, case.activation)).takes(rows_BQD, reach)
+        assert not fused_of(DecodingLayer(block, case.activation)).takes(rows_BQD, layout)
         return
     exact = passed(case, block, 0, torch.float64, fused=False)
     fused = passed(case, block, 0, torch.bfloat16, fused=True)
@@ -245,11 +245,11 @@ def test_other_layers_stay_plain(case: Case) -> None:
 def test_many_rows_of_a_lane_and_scattered_ones_stay_plain() -> None:
     case = Case()
     fused = fused_of(DecodingLayer(case.block(0).float(), case.activation))
-    reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
-    assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), reach)
-    assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32), reach)
-    assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32), reach)
-    assert not fused.takes(torch.zeros(1, 2, 32), replace(reach, first_column=None))
+    layout = make_layout(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
+    assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), layout)
+    assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32), layout)
+    assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32), layout)
+    assert not fused.takes(torch.zeros(1, 2, 32), replace(layout, first_column=None))
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
@@ -259,25 +259,25 @@ def test_many_lanes_need_weights_laid_out_for_many_rows(
     monkeypatch.setattr("pretrain.inference.linear._packed", lambda weight_OI: None)
     case = Case(activation=activation, lanes=MAX_FEW_ROWS, positions=AbsoluteSinusoidalPositions())
     fused = fused_of(DecodingLayer(case.block(0).float(), activation))
-    reach = make_reach(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)
-    assert fused.takes(torch.zeros(1, 2, 32), reach)
-    assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32), reach)
+    layout = make_layout(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)
+    assert fused.takes(torch.zeros(1, 2, 32), layout)
+    assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32), layout)
     cache = torch.zeros(case.heads, MAX_FEW_ROWS, 30, case.head_dim)
-    distances = case.block(0).attention.distances(reach.span, None)
+    distances = case.block(0).attention.distances(layout.span, None)
     with pytest.raises(RuntimeError, match="oneDNN's layout"):
-        fused.advance(torch.zeros(MAX_FEW_ROWS, 2, 32), [LayerCache(cache, cache, distances)], reach, 2)
+        fused.advance(torch.zeros(MAX_FEW_ROWS, 2, 32), [LayerCache(cache, cache, distances)], layout, 2)
 
 
 def test_a_pass_outside_the_cache_is_refused() -> None:
     case = Case(positions=AbsoluteSinusoidalPositions())
     fused = fused_of(DecodingLayer(case.block(0).float(), case.activation))
     cache = case.heads, 1, 21, case.head_dim
-    reach = make_reach(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
-    distances = case.block(0).attention.distances(reach.span, None)
+    layout = make_layout(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
+    distances = case.block(0).attention.distances(layout.span, None)
     full = LayerCache(torch.zeros(cache), torch.zeros(cache), distances)
     rows_BQD = torch.zeros(1, 2, case.model_dim)
-    assert fused.advance(rows_BQD, [full], reach, 2).shape == (1, 2, case.model_dim)
+    assert fused.advance(rows_BQD, [full], layout, 2).shape == (1, 2, case.model_dim)
     with pytest.raises(RuntimeError, match="columns of the cache"):
-        fused.advance(rows_BQD, [full], replace(reach, first_column=21), 2)
+        fused.advance(rows_BQD, [full], replace(layout, first_column=21), 2)
     with pytest.raises(RuntimeError, match="keys in the cache"):
-        fused.advance(rows_BQD, [full], replace(reach, num_keys=22), 2)
+        fused.advance(rows_BQD, [full], replace(layout, num_keys=22), 2)

@@ -18,7 +18,7 @@ from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.small_models import ABSOLUTE, small_model
 
@@ -37,7 +37,7 @@ def log_probabilities(
     """[T, V] of a hole's tokens left to right, from the whole text at once."""
     rank = [0] * len(prefix) + list(range(1, len(hole) + 1)) + [0] * len(suffix)
     rank_1L = torch.tensor([rank])
-    content = Places.in_order(rank_1L, torch.zeros_like(rank_1L))
+    content = TokenLayout.contiguous(rank_1L, torch.zeros_like(rank_1L))
     targets = content.at(torch.arange(len(prefix), len(prefix) + len(hole))[None])
     tokens = torch.tensor(np.concatenate([prefix, array(*hole), suffix]))[None]
     return model(tokens, content, targets).logits_BPV[0].log_softmax(-1)

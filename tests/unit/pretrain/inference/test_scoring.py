@@ -17,8 +17,8 @@ from pretrain.model.config import (
     RotaryPositions,
     TransformerXLPositions,
 )
+from pretrain.model.layout import TokenLayout
 from pretrain.model.memory import SegmentMemory
-from pretrain.model.places import Places
 from pretrain.model.transformer import TwoStreamTransformer
 
 FP64_TOLERANCE = 1e-10
@@ -57,10 +57,10 @@ def random_text(num_tokens: int, seed: int = 0) -> Tokens:
 
 def places(
     model: TwoStreamTransformer, positions: list[int], ranks: list[int], tokens: list[int], extent: int
-) -> Places:
+) -> TokenLayout:
     position, rank, token = torch.tensor([[positions], [ranks], [tokens]], dtype=torch.int64)
     document = (token != EOD).long() if model.config.segment_encodings else None
-    return Places(position, rank, torch.zeros_like(position), document, extent)
+    return TokenLayout(position, rank, torch.zeros_like(position), document, extent)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pretrain.model.attend import Distances, Queries
 from pretrain.model.fused.attend import attend_fused
-from pretrain.model.places import UNFILLED_GROUP, DistanceSpan, Places, Sight, join
+from pretrain.model.layout import UNFILLED_GROUP, AttentionMask, DistanceSpan, TokenLayout, join
 from tests.rounding import OTHER_ROUNDINGS, assert_rounded
 
 FAR_GROUP = 1 << 40
@@ -47,7 +47,7 @@ class Problem:
 
     inputs: tuple[Tensor | None, ...]
     gradient_NBQH: Tensor
-    sight: Sight
+    mask: AttentionMask
 
 
 def make_problem(shape: Shape, seed: int = 0) -> Problem:
@@ -63,12 +63,12 @@ def make_problem(shape: Shape, seed: int = 0) -> Problem:
     lanes, length = shape.lanes, shape.length
     group_BL = integers(2, lanes, length).sort(dim=1).values * FAR_GROUP + 7
     document_BL = integers(3, lanes, length).sort(dim=1).values if shape.documents else None
-    content = Places.in_order(integers(length, lanes, length), group_BL, document_BL)
+    content = TokenLayout.contiguous(integers(length, lanes, length), group_BL, document_BL)
     position_BL = content.position_BX + shape.gap * (content.position_BX >= length // 2)
     content = replace(content, position_BX=position_BL, extent=length + shape.gap)
     group_BM = torch.full((lanes, shape.memory), UNFILLED_GROUP)
     group_BM[:, shape.memory // 2 :] = 7
-    memory = Places(
+    memory = TokenLayout(
         torch.arange(-shape.memory, 0).expand(lanes, -1),
         torch.full((lanes, shape.memory), -1),
         group_BM,
@@ -91,34 +91,36 @@ def make_problem(shape: Shape, seed: int = 0) -> Problem:
         normal(shape.heads, len(span), shape.head_dim) if shape.distances else None,
     )
     gradient_NBQH = normal(*heads, rows, shape.head_dim)
-    return Problem(inputs, gradient_NBQH, Sight.of_streams(content, targets, keys, span))
+    return Problem(inputs, gradient_NBQH, AttentionMask.of_streams(content, targets, keys, span))
 
 
-def plainest(queries: Queries, key: Tensor, value: Tensor, distances: Distances, sight: Sight) -> Tensor:
+def plainest(
+    queries: Queries, key: Tensor, value: Tensor, distances: Distances, mask: AttentionMask
+) -> Tensor:
     """Attention as its definition reads; distances outside the span take its ends."""
-    return _weights(_scores(queries, key, distances, sight), sight) @ value
+    return _weights(_scores(queries, key, distances, mask), mask) @ value
 
 
-def _scores(queries: Queries, key: Tensor, distances: Distances, sight: Sight) -> Tensor:
-    keys, span = sight.keys, sight.span
+def _scores(queries: Queries, key: Tensor, distances: Distances, mask: AttentionMask) -> Tensor:
+    keys, span = mask.keys, mask.span
     scaled = queries.query_NBQH * queries.scale
     score = _plus(scaled, queries.content_bias_NH) @ key.mT
     if distances.keys_NRH is not None:
-        distance = sight.position_BQ[:, :, None] - keys.position_BX[:, None, :]
+        distance = mask.position_BQ[:, :, None] - keys.position_BX[:, None, :]
         row = (span.high - distance.clamp(span.low, span.high)).expand_as(score)
         score = score + (_plus(scaled, queries.distance_bias_NH) @ distances.keys_NRH[:, None].mT).gather(
             -1, row
         )
-    if queries.document_NBQ2 is not None and sight.document_BQ is not None and keys.document_BX is not None:
-        other = sight.document_BQ[:, :, None] != keys.document_BX[:, None, :]
+    if queries.document_NBQ2 is not None and mask.document_BQ is not None and keys.document_BX is not None:
+        other = mask.document_BQ[:, :, None] != keys.document_BX[:, None, :]
         score = score + torch.where(other, queries.document_NBQ2[..., 1:], queries.document_NBQ2[..., :1])
     return score
 
 
-def _weights(score: Tensor, sight: Sight) -> Tensor:
-    keys = sight.keys
-    visible = (sight.group_BQ[:, :, None] == keys.group_BX[:, None, :]) & (
-        keys.rank_BX[:, None, :] < sight.bound_BQ[:, :, None]
+def _weights(score: Tensor, mask: AttentionMask) -> Tensor:
+    keys = mask.keys
+    visible = (mask.group_BQ[:, :, None] == keys.group_BX[:, None, :]) & (
+        keys.rank_BX[:, None, :] < mask.bound_BQ[:, :, None]
     )
     visible = visible & (keys.group_BX != UNFILLED_GROUP)[:, None, :]
     return torch.where(visible, score, -1e300).softmax(dim=-1) * visible
@@ -139,7 +141,7 @@ def solved(problem: Problem, dtype: torch.dtype, attention=attend_fused) -> list
     """What NAMES names: the result, then the gradients of the inputs."""
     inputs = [None if x is None else x.to(dtype).clone().requires_grad_() for x in problem.inputs]
     *_, key, value, table = inputs
-    mixed = attention(queries_of(inputs), key, value, Distances(table, None), problem.sight)
+    mixed = attention(queries_of(inputs), key, value, Distances(table, None), problem.mask)
     mixed.backward(problem.gradient_NBQH.to(dtype))
     return [mixed.detach(), *(None if x is None else x.grad for x in inputs)]
 
@@ -153,13 +155,13 @@ def magnitudes(problem: Problem) -> list[Tensor | None]:
     assert key is not None
     assert value is not None
     weight = _weights(
-        _scores(queries_of(problem.inputs), key, Distances(table, None), problem.sight), problem.sight
+        _scores(queries_of(problem.inputs), key, Distances(table, None), problem.mask), problem.mask
     )
     sizes = [None if x is None else x.abs().requires_grad_() for x in problem.inputs]
     *_, key, value, table = sizes
     assert key is not None
     assert value is not None
-    score_size = _scores(queries_of(sizes), key, Distances(table, None), problem.sight)
+    score_size = _scores(queries_of(sizes), key, Distances(table, None), problem.mask)
     seen_size = torch.where(weight > 0, score_size, 0.0).detach()
     weight_size = weight * (1 + seen_size + seen_size.amax(dim=-1, keepdim=True))
     mixed = weight_size @ value
@@ -175,7 +177,7 @@ def magnitudes(problem: Problem) -> list[Tensor | None]:
 def assert_solved(problem: Problem, found: Sequence[Tensor | None], exact: Sequence[Tensor | None]) -> None:
     """What `solved` gave in float32 is what it gives in float64, but for rounding."""
     _, lanes, rows, head_dim = problem.gradient_NBQH.shape
-    num_roundings = head_dim + problem.sight.keys.position_BX.shape[1] + lanes * rows + OTHER_ROUNDINGS
+    num_roundings = head_dim + problem.mask.keys.position_BX.shape[1] + lanes * rows + OTHER_ROUNDINGS
     for name, one, other, magnitude in zip(NAMES, found, exact, magnitudes(problem), strict=True):
         assert (one is None) == (other is None) == (magnitude is None), name
         if one is not None and other is not None and magnitude is not None:

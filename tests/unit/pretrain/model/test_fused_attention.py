@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.model.attend import Distances, Queries, attend
 from pretrain.model.fused.attend import attend_fused, fusable
 from pretrain.model.fused.operators import load_operators
-from pretrain.model.places import DistanceSpan, Sight
+from pretrain.model.layout import AttentionMask, DistanceSpan
 from tests.unit.pretrain.model.fused_cases import (
     NAMES,
     Shape,
@@ -82,7 +82,7 @@ def test_the_tolerance_finds_a_row_that_is_missing_in_a_sum_over_rows(name: str,
     problem = make_problem(shape, 732)
     exact, found = solved(problem, torch.float64, plainest), solved(problem, torch.float32)
     gradient_NBQH = problem.gradient_NBQH.clone()
-    gradient_NBQH[0, 0, problem.sight.bound_BQ[0].argmax()] = 0.0
+    gradient_NBQH[0, 0, problem.mask.bound_BQ[0].argmax()] = 0.0
     index = NAMES.index(name)
     found[index] = solved(replace(problem, gradient_NBQH=gradient_NBQH), torch.float32)[index]
     with pytest.raises(AssertionError, match=name):
@@ -114,15 +114,15 @@ def test_bfloat16_is_no_worse_than_plain_bfloat16(shape: Shape, seed: int) -> No
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rows_that_see_nothing_get_zeros_and_finite_gradients(dtype: torch.dtype) -> None:
     problem = make_problem(Shape(memory=0))
-    nothing = Sight(
-        problem.sight.position_BQ,
-        torch.zeros_like(problem.sight.bound_BQ),
-        problem.sight.group_BQ,
-        problem.sight.document_BQ,
-        problem.sight.keys,
-        problem.sight.span,
+    nothing = AttentionMask(
+        problem.mask.position_BQ,
+        torch.zeros_like(problem.mask.bound_BQ),
+        problem.mask.group_BQ,
+        problem.mask.document_BQ,
+        problem.mask.keys,
+        problem.mask.span,
     )
-    mixed, *gradients = solved(replace(problem, sight=nothing), dtype)
+    mixed, *gradients = solved(replace(problem, mask=nothing), dtype)
     assert mixed is not None
     assert torch.equal(mixed, torch.zeros_like(mixed))
     assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients)
@@ -159,35 +159,37 @@ def test_nan_in_a_visible_score_is_not_swallowed(dtype: torch.dtype) -> None:
 
 def test_distances_beyond_the_table_share_its_ends() -> None:
     problem = make_problem(Shape(length=30, memory=10))
-    sight = problem.sight
-    short = Sight(
-        sight.position_BQ,
-        sight.bound_BQ,
-        sight.group_BQ,
-        sight.document_BQ,
-        sight.keys,
+    mask = problem.mask
+    short = AttentionMask(
+        mask.position_BQ,
+        mask.bound_BQ,
+        mask.group_BQ,
+        mask.document_BQ,
+        mask.keys,
         DistanceSpan(low=-3, high=4),
     )
     *inputs, table = problem.inputs
     assert table is not None
-    clipped = replace(problem, sight=short, inputs=(*inputs, table[:, :8]))
+    clipped = replace(problem, mask=short, inputs=(*inputs, table[:, :8]))
     assert_solved(clipped, solved(clipped, torch.float32), solved(clipped, torch.float64, plainest))
 
 
 def test_keys_may_stand_in_any_order() -> None:
     problem = make_problem(Shape(length=30, memory=10))
-    sight, order = problem.sight, torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    mask, order = problem.mask, torch.randperm(40, generator=torch.Generator().manual_seed(1))
     *queries, key, value, table = problem.inputs
     assert key is not None
     assert value is not None
-    keys = sight.keys.at(order.expand(2, -1))
-    shuffled = Sight(sight.position_BQ, sight.bound_BQ, sight.group_BQ, sight.document_BQ, keys, sight.span)
+    keys = mask.keys.at(order.expand(2, -1))
+    shuffled = AttentionMask(
+        mask.position_BQ, mask.bound_BQ, mask.group_BQ, mask.document_BQ, keys, mask.span
+    )
     inputs = (*queries, key[:, :, order], value[:, :, order], table)
     exact = [
         each[:, :, order] if each is not None and name in ("key", "value") else each
         for name, each in zip(NAMES, solved(problem, torch.float64, plainest), strict=True)
     ]
-    moved = replace(problem, sight=shuffled, inputs=inputs)
+    moved = replace(problem, mask=shuffled, inputs=inputs)
     assert_solved(moved, solved(moved, torch.float32), exact)
 
 
@@ -227,8 +229,8 @@ def test_a_row_depends_on_no_other_lane_and_no_other_row(dtype: torch.dtype) -> 
         query_NBQH=queries.query_NBQH[:, :, first:],
         document_NBQ2=queries.document_NBQ2[:, :, first:],
     )
-    whole = attend_fused(queries, key, value, Distances(table, None), problem.sight)
-    part = attend_fused(later, key, value, Distances(table, None), problem.sight.rows_from(first))
+    whole = attend_fused(queries, key, value, Distances(table, None), problem.mask)
+    part = attend_fused(later, key, value, Distances(table, None), problem.mask.rows_from(first))
     assert torch.equal(whole[:, :, first:], part)
 
 
@@ -243,7 +245,7 @@ def test_heads_may_lie_in_memory_in_any_way(dtype: torch.dtype) -> None:
         *_, key, value, table = inputs
         assert key is not None
         assert value is not None
-        return attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.sight)
+        return attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.mask)
 
     plain = attended([None if each is None else each.to(dtype) for each in problem.inputs])
     assert torch.equal(attended([turned(each) for each in problem.inputs]), plain)
@@ -260,7 +262,7 @@ torch.set_num_threads(1)
 problem = make_problem(Shape(1, 1, 64, 0, 0, 64, distances=False, documents=False))
 inputs = [None if each is None else each.bfloat16() for each in problem.inputs]
 def attended():
-    return attend_fused(queries_of(inputs), inputs[-3], inputs[-2], Distances(None, None), problem.sight)
+    return attend_fused(queries_of(inputs), inputs[-3], inputs[-2], Distances(None, None), problem.mask)
 before = attended()
 for size in (16, 64, 256):
     torch.ones(size, size, dtype=torch.bfloat16) @ torch.ones(size, size, dtype=torch.bfloat16)
@@ -288,7 +290,7 @@ def test_without_gradients_and_with_checkpointing_it_is_the_same() -> None:
     assert key is not None
     assert value is not None
     with torch.inference_mode():
-        mixed = attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.sight)
+        mixed = attend_fused(queries_of(inputs), key, value, Distances(table, None), problem.mask)
     assert expected[0] is not None
     assert torch.equal(mixed, expected[0])
 
@@ -317,13 +319,13 @@ def test_inputs_that_do_not_fit_each_other_are_refused() -> None:
     assert value is not None
     queries = queries_of(inputs)
     with pytest.raises(RuntimeError, match="heads of another shape"):
-        attend_fused(queries, key, value[:, :, :-1], Distances(table, None), problem.sight)
+        attend_fused(queries, key, value[:, :, :-1], Distances(table, None), problem.mask)
     with pytest.raises(RuntimeError, match="of another shape"):
-        attend_fused(queries, key, value, Distances(table, None), problem.sight.rows_from(1))
+        attend_fused(queries, key, value, Distances(table, None), problem.mask.rows_from(1))
     with pytest.raises(RuntimeError, match="heads of another shape or type"):
-        attend_fused(queries, key.bfloat16(), value, Distances(table, None), problem.sight)
+        attend_fused(queries, key.bfloat16(), value, Distances(table, None), problem.mask)
     narrow = torch.zeros(2, 7)
     with pytest.raises(RuntimeError, match="a bias of another shape"):
         attend_fused(
-            replace(queries, content_bias_NH=narrow), key, value, Distances(table, None), problem.sight
+            replace(queries, content_bias_NH=narrow), key, value, Distances(table, None), problem.mask
         )

@@ -56,7 +56,7 @@ def test_every_order_predicts_exactly_p_distinct_targets_in_a_strict_order(
     num_targets = config.num_targets(length)
     tokens_BL = some_tokens(4, length, seed)
     orders = made(config, tokens_BL, seed, step=3, lanes=range(2, 6))
-    content, targets = orders.places(torch.zeros_like(tokens_BL), None, config.extent(length))
+    content, targets = orders.layouts(torch.zeros_like(tokens_BL), None, config.extent(length))
     assert targets.rank_BX.tolist() == [list(range(1, num_targets + 1))] * 4
     assert int(targets.position_BX.max()) < targets.extent == config.extent(length)
     assert int(content.position_BX.max()) < content.extent

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.plan.flops import forward_flops, training_flops_per_step
@@ -40,7 +40,7 @@ def counted(config: ModelConfig, backward: bool, checkpointing: bool = False) ->
         target_BP = torch.zeros(LANES, NUM_TARGETS, dtype=torch.int64)
         model.activation_checkpointing = checkpointing
         documents_BL = tokens_BL if config.segment_encodings else None
-        content = Places(tokens_BL, tokens_BL, tokens_BL, documents_BL, EXTENT)
+        content = TokenLayout(tokens_BL, tokens_BL, tokens_BL, documents_BL, EXTENT)
         with FlopCounterMode(display=False) as counter:
             output = model(tokens_BL, content, content.at(target_BP))
             if backward:

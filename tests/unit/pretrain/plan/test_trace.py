@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from pretrain import objective
 from pretrain.model import attention
 from pretrain.model.config import ModelConfig
-from pretrain.model.places import Places
+from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.plan.trace import AllocationCounter, working_memory
@@ -49,7 +49,7 @@ class RealPass:
         self.target_BP = torch.arange(NUM_TARGETS).expand(LANES, -1).contiguous()
         documents = self.tokens_BL if config.segment_encodings else None
         position_BL = torch.arange(LENGTH).expand(LANES, -1)
-        self.content = Places(position_BL, self.tokens_BL, self.tokens_BL, documents, EXTENT)
+        self.content = TokenLayout(position_BL, self.tokens_BL, self.tokens_BL, documents, EXTENT)
         self.memory = self.model.empty_memory(LANES)
 
     def loss(self) -> torch.Tensor:

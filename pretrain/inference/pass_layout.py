@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pretrain.model.places import DistanceSpan
+from pretrain.model.layout import DistanceSpan
 
 
 @dataclass(frozen=True)
-class Reach:
+class PassLayout:
     """Content rows, then predicted rows; what is computed from it is the same for every layer.
 
     `first_column` is set where the rows of all lanes stand in the same successive columns, `column_BQ` where they
@@ -36,7 +36,7 @@ class Reach:
     column_BQ: Tensor | None
     other_document_BQK: Tensor | None
 
-    def predicted(self) -> "Reach":
+    def predicted(self) -> "PassLayout":
         """The reach of the predicted rows alone."""
         if self.num_content == 0:
             return self
@@ -62,37 +62,37 @@ class Reach:
         lane_B1 = torch.arange(len(column_BT), device=column_BT.device)[:, None]
         cache_NBCH[:, lane_B1, column_BT] = new_NBTH
 
-    def by_distance(self, query_NBQH: Tensor, keys_NRH: Tensor) -> Tensor:
+    def distance_scores(self, query_NBQH: Tensor, keys_NRH: Tensor) -> Tensor:
         """Scores [N, B, Q, K] of queries and the keys of distances."""
         num_heads, lanes, rows, _ = query_NBQH.shape
         if self.first_column is None:
             score_NXR = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NRH.transpose(-1, -2)
-            index_NBQK = self._table_row_BQK().expand(num_heads, -1, -1, -1)
+            index_NBQK = self._distance_index_BQK().expand(num_heads, -1, -1, -1)
             return score_NXR.view(num_heads, lanes, rows, -1).gather(-1, index_NBQK)
-        first = self._first_table_row(rows)
+        first = self._first_distance_index(rows)
         keys_NXH = keys_NRH[:, first : first + self.num_keys + rows - 1]
         score_NXX = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NXH.transpose(-1, -2)
-        return self._shifted(score_NXX.view(num_heads, lanes, rows, -1))
+        return self._relative_shift(score_NXX.view(num_heads, lanes, rows, -1))
 
     def distance_values(self, weight_NBQK: Tensor, values_RH: Tensor) -> Tensor:
         """What weights gather from the values of distances, [N, B, Q, H]."""
         num_heads, lanes, rows, _ = weight_NBQK.shape
         if self.first_column is None:
             weight_NBQR = weight_NBQK.new_zeros(num_heads, lanes, rows, len(values_RH))
-            index_NBQK = self._table_row_BQK().expand(num_heads, -1, -1, -1)
+            index_NBQK = self._distance_index_BQK().expand(num_heads, -1, -1, -1)
             return weight_NBQR.scatter_(-1, index_NBQK, weight_NBQK) @ values_RH
-        first = self._first_table_row(rows)
+        first = self._first_distance_index(rows)
         values_XH = values_RH[first : first + self.num_keys + rows - 1]
         weight_NBQX = weight_NBQK.new_zeros(num_heads, lanes, rows, len(values_XH))
-        self._shifted(weight_NBQX).copy_(weight_NBQK)
+        self._relative_shift(weight_NBQX).copy_(weight_NBQK)
         return weight_NBQX @ values_XH
 
-    def _first_table_row(self, rows: int) -> int:
+    def _first_distance_index(self, rows: int) -> int:
         """The distance tables run from high to low: the row of the last query and the first key."""
         assert self.first_column is not None
         return self.span.high - (self.first_column + rows - 1)
 
-    def _shifted(self, score_NBQX: Tensor) -> Tensor:
+    def _relative_shift(self, score_NBQX: Tensor) -> Tensor:
         """View [N, B, Q, K] of contiguous [N, B, Q, K + Q - 1]: each row begins one further left than the last."""
         num_heads, lanes, rows, wide = score_NBQX.shape
         return score_NBQX.as_strided(
@@ -101,7 +101,7 @@ class Reach:
             score_NBQX.storage_offset() + rows - 1,
         )
 
-    def _table_row_BQK(self) -> Tensor:
+    def _distance_index_BQK(self) -> Tensor:
         assert self.column_BQ is not None
         key_K = torch.arange(self.num_keys, device=self.column_BQ.device)
         return self.span.high - (self.column_BQ[:, :, None] - key_K)
