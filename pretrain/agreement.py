@@ -1,4 +1,4 @@
-"""What one worker finds out, all know."""
+"""Calls of a function in the first worker, with its result or UserError broadcast to all workers."""
 
 import time
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from cluster.errors import UserError
 
 T = TypeVar("T")
 _TELL_EVERY_S = 0.1
-"""Parts may be small, and telling of one is a collective."""
+"""The shortest time between two messages: parts may be small, and each message is a collective."""
 
 
 def agreed(look: Callable[[], T]) -> T:
-    """What `look` gives the first worker, for all of them; collective. What it cannot use, nobody uses.
+    """Call `look` in the first worker and return its result in all of them; collective.
 
     Raises UserError in every worker when `look` does.
     """
@@ -31,19 +31,19 @@ def agreed(look: Callable[[], T]) -> T:
 
 
 def agreed_in_parts(look: Callable[[Callable[[], None]], T], tick: Callable[[], None]) -> T:
-    """As `agreed`, for what takes the first worker long: `look` gets a function to call after each part of it.
+    """Do as `agreed` for a function that takes long: `look` gets a function to call after each part of its work.
 
-    `tick` is then called in all workers. So nobody takes the waiting for a hang, and no collective takes longer than a
-    part does.
+    `tick` is then called in all workers, so that no watchdog takes the wait for a hang and no collective takes longer
+    than a part.
     """
     if dist.get_rank() > 0:
-        while _first_goes_on(False):
+        while _broadcast_is_working(False):
             tick()
     return agreed(lambda: _look_in_parts(look, tick))
 
 
 def _look_in_parts(look: Callable[[Callable[[], None]], T], tick: Callable[[], None]) -> T:
-    """What the first worker does."""
+    """Call `look` in the first worker."""
     told_s = time.monotonic()
 
     def part_done() -> None:
@@ -51,16 +51,16 @@ def _look_in_parts(look: Callable[[Callable[[], None]], T], tick: Callable[[], N
         if time.monotonic() - told_s >= _TELL_EVERY_S:
             told_s = time.monotonic()
             tick()
-            _first_goes_on(True)
+            _broadcast_is_working(True)
 
     try:
         return look(part_done)
     finally:
-        _first_goes_on(False)
+        _broadcast_is_working(False)
 
 
-def _first_goes_on(own: bool) -> bool:
-    """What the first worker says of itself; collective."""
+def _broadcast_is_working(own: bool) -> bool:
+    """Return in all workers what the first one gives as `own`: whether it is still at work. Collective."""
     said = [own]
     dist.broadcast_object_list(said, src=0)
     return said[0]

@@ -27,53 +27,53 @@ from pretrain.journal.replay import MadeStep, Replay
 
 
 @dataclass(frozen=True)
-class Books:
-    """For the audit."""
+class DataHistory:
+    """The data that a run read, from its journal."""
 
     steps: dict[int, MadeStep]
-    """By number, in order."""
+    """The steps that count by number, in order."""
     skipped: list[tuple[int, int]]
     """Half-open ranges of data steps that rewinds pass over."""
     checkpoints: dict[int, int]
-    """Cursor of every checkpoint made on the way to the last step, by step."""
+    """The cursor of every checkpoint on the way to the last step, by step."""
     num_attempts: int
     num_remade: int
-    """Steps that a kill or a rewind threw away."""
+    """The number of steps that a kill or a rewind discarded."""
     problems: list[str]
-    """What does not fit together."""
+    """Contradictions in the journal, one line each."""
     comparable_from_step: int
-    """All steps from this one on read the newest corpus."""
+    """The first step from which on all steps read the newest corpus."""
 
     @property
     def last_step(self) -> int:
-        """0 before the first."""
+        """The last step that counts, 0 before the first."""
         return next(reversed(self.steps), 0)
 
     @property
     def comparable_steps(self) -> list[int]:
-        """Those that read the newest corpus."""
+        """The steps that read the newest corpus."""
         return [step for step in self.steps if step >= self.comparable_from_step]
 
 
-def books_of(records: Iterable[JournalRecord]) -> Books:
-    """Read the books from a journal."""
-    keeper = _Keeper()
+def read_history(records: Iterable[JournalRecord]) -> DataHistory:
+    """Collect the data history from a journal."""
+    reader = _HistoryReader()
     for record in records:
-        keeper.take(record)
-    replay = keeper.replay
-    return Books(
-        steps=replay.line(),
-        skipped=keeper.skipped,
+        reader.take(record)
+    replay = reader.replay
+    return DataHistory(
+        steps=replay.surviving_steps(),
+        skipped=reader.skipped,
         checkpoints={step: int(one.facts["cursor"]) for step, one in replay.checkpoints.items()},
-        num_attempts=keeper.num_starts,
-        num_remade=keeper.num_remade,
-        problems=keeper.problems,
-        comparable_from_step=keeper.comparable_from_step,
+        num_attempts=reader.num_starts,
+        num_remade=reader.num_remade,
+        problems=reader.problems,
+        comparable_from_step=reader.comparable_from_step,
     )
 
 
 @dataclass
-class _Keeper:
+class _HistoryReader:
     replay: Replay = field(default_factory=Replay)
     skipped: list[tuple[int, int]] = field(default_factory=list)
     num_starts: int = 0
@@ -81,9 +81,9 @@ class _Keeper:
     problems: list[str] = field(default_factory=list)
     comparable_from_step: int = 0
     _corpus: str | None = None
-    """Fingerprint of the newest one."""
+    """The fingerprint of the newest corpus."""
     _earlier: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Cursor and digest of steps that a kill threw away: made again, they must read the same."""
+    """The cursor and digest of steps that a kill discarded: when they are repeated, they must read the same data."""
 
     def take(self, record: JournalRecord) -> None:
         position, event = self.replay.position, event_of(record)
@@ -105,10 +105,10 @@ class _Keeper:
                 f"attempt {start.attempt} starts after step {start.step}, "
                 f"but the journal has steps up to {self.replay.position} only"
             )
-        for step, made in self.replay.line().items():
+        for step, made in self.replay.surviving_steps().items():
             if step > start.step:
                 self._earlier[step] = (made.cursor, made.digest)
-        # What follows may read other tokens than before: of another corpus, or of the newest at last.
+        # Later steps may read other tokens than before: another corpus, or the newest one again.
         is_changed = self._corpus is not None and start.corpus != self._corpus
         if is_changed or start.step + 1 < self.comparable_from_step:
             self.comparable_from_step = start.step + 1
@@ -119,62 +119,62 @@ class _Keeper:
         if step != position + 1:
             self.problems.append(f"step {step} follows step {position}")
         if self._earlier.pop(step, read) != read:
-            self.problems.append(f"step {step} read other tokens when it was made again after a kill")
+            self.problems.append(f"step {step} read other tokens when it was repeated after a kill")
 
 
-_MOST_TOLD = 20
+_MAX_PROBLEMS = 20
 
 
 @dataclass
 class Audit:
-    """What was found; `problems` is empty when the books balance."""
+    """The result of an audit; `problems` is empty when every token was consumed exactly once."""
 
     num_steps: int
     num_attempts: int
     num_remade_steps: int
-    """Steps that kills and rewinds threw away."""
+    """Steps that kills and rewinds discarded."""
     num_unapplied_steps: int
-    """Of the steps that count: read, but not learnt from, since their loss or gradient was not finite."""
+    """Steps that count and read data, but did not change the weights: their loss or gradient was not finite."""
     tokens_consumed: int
     tokens_passed_over: int
-    """In the windows of rewinds."""
+    """Tokens in the ranges of data that rewinds skip."""
     tokens_lost: int
-    """Come past, but in no step and no window."""
+    """Tokens before the cursor that no step read and no rewind skipped."""
     tokens_repeated: int
     epochs_begun: int
     tail_tokens: int
-    """Of the epochs that were read to their end: too few for a step of all lanes."""
+    """Tokens at the ends of finished epochs, too few for a step of all lanes."""
     num_incomparable_steps: int = 0
-    """Of the steps that count: made before the corpus was changed, so their tokens and epochs are not known now."""
+    """Steps that count from before a change of the corpus, so their tokens and epochs are not known now."""
     num_digests_checked: int = 0
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON values."""
         return asdict(self) | {"balances": not self.problems}
 
 
-def audit(books: Books, reader: LaneReader) -> Audit:
-    """Check a run's books against what the corpus says its steps read; opens no block."""
+def audit(history: DataHistory, reader: LaneReader) -> Audit:
+    """Check a run's data history against the data that its steps must read; opens no block."""
     step_tokens = reader.lanes * reader.segment_tokens
-    cursors = np.array([made.cursor for made in books.steps.values()], dtype=np.int64)
+    cursors = np.array([made.cursor for made in history.steps.values()], dtype=np.int64)
     end = int(cursors.max()) + 1 if len(cursors) else 0
-    passed = {cursor for start, stop in books.skipped for cursor in range(start, stop) if cursor < end}
+    passed = {cursor for start, stop in history.skipped for cursor in range(start, stop) if cursor < end}
     surplus = np.bincount(cursors, minlength=end) - 1
     surplus[sorted(passed)] += 1
     epochs = _epochs_before(reader, end)
     problems = [
-        *books.problems,
+        *history.problems,
         *(f"data step {cursor} was consumed by no step" for cursor in np.flatnonzero(surplus < 0)),
         *(f"data step {cursor} was consumed more than once" for cursor in np.flatnonzero(surplus > 0)),
-        *_disorder(books),
+        *_out_of_order(history),
         *(problem for epoch in epochs for problem in _overlaps(reader, epoch)),
     ]
     return Audit(
-        num_steps=len(books.steps),
-        num_attempts=books.num_attempts,
-        num_remade_steps=books.num_remade,
-        num_unapplied_steps=sum(not made.applied for made in books.steps.values()),
+        num_steps=len(history.steps),
+        num_attempts=history.num_attempts,
+        num_remade_steps=history.num_remade,
+        num_unapplied_steps=sum(not made.applied for made in history.steps.values()),
         tokens_consumed=len(cursors) * step_tokens,
         tokens_passed_over=len(passed) * step_tokens,
         tokens_lost=int(-surplus[surplus < 0].sum()) * step_tokens,
@@ -183,13 +183,13 @@ def audit(books: Books, reader: LaneReader) -> Audit:
         tail_tokens=sum(
             epoch.num_tokens - epoch.num_steps * step_tokens for epoch in epochs if epoch.end_step <= end
         ),
-        num_incomparable_steps=len(books.steps) - len(books.comparable_steps),
-        problems=problems[:_MOST_TOLD]
-        + ([f"and {len(problems) - _MOST_TOLD} more"] * (len(problems) > _MOST_TOLD)),
+        num_incomparable_steps=len(history.steps) - len(history.comparable_steps),
+        problems=problems[:_MAX_PROBLEMS]
+        + ([f"and {len(problems) - _MAX_PROBLEMS} more"] * (len(problems) > _MAX_PROBLEMS)),
     )
 
 
-def missing_steps(books: Books, checkpoints: Sequence[Path]) -> Iterator[str]:
+def missing_steps(history: DataHistory, checkpoints: Sequence[Path]) -> Iterator[str]:
     """Yield a problem if the newest valid checkpoint has steps that the journal lacks, or continues at other data.
 
     The journal has a checkpoint's steps on disk before the checkpoint exists, so `checkpoints`, the newest first, must
@@ -197,10 +197,10 @@ def missing_steps(books: Books, checkpoints: Sequence[Path]) -> Iterator[str]:
     """
     for checkpoint in checkpoints:
         step = step_of(checkpoint) or 0
-        if step > books.last_step:
+        if step > history.last_step:
             if find_damage(checkpoint) is None:
                 yield (
-                    f"there is a checkpoint of step {step}, but the journal ends at step {books.last_step}: it was "
+                    f"there is a checkpoint of step {step}, but the journal ends at step {history.last_step}: it was "
                     "cut short"
                 )
                 return
@@ -209,27 +209,27 @@ def missing_steps(books: Books, checkpoints: Sequence[Path]) -> Iterator[str]:
             cursor = int(read_document(checkpoint / STATE_NAME)["cursor"])
         except (OSError, UserError, KeyError, TypeError, ValueError):
             continue  # damaged, or dropped
-        if books.checkpoints.get(step, cursor) != cursor:
-            yield f"the checkpoint of step {step} continues at data step {cursor}, not {books.checkpoints[step]}"
+        if history.checkpoints.get(step, cursor) != cursor:
+            yield f"the checkpoint of step {step} continues at data step {cursor}, not {history.checkpoints[step]}"
         return
 
 
-def check_digests(books: Books, reader: LaneReader, steps: Sequence[int]) -> Iterator[str]:
-    """Read what `steps` consumed from the shards; says where it is not what their digests tell."""
+def check_digests(history: DataHistory, reader: LaneReader, steps: Sequence[int]) -> Iterator[str]:
+    """Read the tokens of `steps` from the shards; yield a line for each step whose digest differs."""
     for step in steps:
-        made = books.steps[step]
+        made = history.steps[step]
         if step_digest(reader, made.cursor) != made.digest:
             yield f"step {step}: the shards' tokens of data step {made.cursor} are not those that it read"
 
 
 def step_digest(reader: LaneReader, cursor: int) -> int:
-    """The sum over lanes of the CRC-32 of their tokens (int32, little-endian), begun with the lane's number."""
+    """Return the sum over lanes of the CRC-32 of their tokens (little-endian int32), started with the lane."""
     tokens = (reader.segment(cursor, lane).tokens_L for lane in range(reader.lanes))
     return sum(zlib.crc32(tokens_L.astype("<i4").tobytes(), lane) for lane, tokens_L in enumerate(tokens))
 
 
 def _epochs_before(reader: LaneReader, end: int) -> list[Epoch]:
-    """Those that begin before data step `end`."""
+    """Return the epochs that begin before data step `end`."""
     epochs: list[Epoch] = []
     first = 0
     while first < end:
@@ -238,16 +238,20 @@ def _epochs_before(reader: LaneReader, end: int) -> list[Epoch]:
     return epochs
 
 
-def _disorder(books: Books) -> Iterable[str]:
-    """Steps that consume earlier data than the one before, and checkpoints that go on at another place."""
-    made = list(books.steps.values())
+def _out_of_order(history: DataHistory) -> Iterable[str]:
+    """Yield a line for steps that consume earlier data than their predecessors, and checkpoints with another cursor."""
+    made = list(history.steps.values())
     for earlier, later in zip(made, made[1:], strict=False):
         if later.cursor <= earlier.cursor:
             yield f"step {later.step} consumed data step {later.cursor}, step {earlier.step} data step {earlier.cursor}"
-    for step, cursor in books.checkpoints.items():
-        after = books.steps.get(step + 1)
-        # A rewind behind the checkpoint may have moved the next step on.
-        if step not in books.steps or cursor <= books.steps[step].cursor or (after and after.cursor < cursor):
+    for step, cursor in history.checkpoints.items():
+        after = history.steps.get(step + 1)
+        # A rewind after the checkpoint may have moved the next step on.
+        if (
+            step not in history.steps
+            or cursor <= history.steps[step].cursor
+            or (after and after.cursor < cursor)
+        ):
             yield (
                 f"the checkpoint of step {step} continues at data step {cursor}, which does not follow the data that "
                 "it consumed"
@@ -255,7 +259,7 @@ def _disorder(books: Books) -> Iterable[str]:
 
 
 def _overlaps(reader: LaneReader, epoch: Epoch) -> Iterable[str]:
-    """Lanes whose slice of an epoch does not begin where the one before ends."""
+    """Yield a line for each lane whose slice of an epoch does not begin where the previous lane's ends."""
     last_step = epoch.end_step - 1
     for lane in range(1, reader.lanes):
         end = reader.block_ranges(last_step, lane - 1)[-1]

@@ -1,4 +1,4 @@
-"""What a pretraining run is made of."""
+"""The config of a pretraining run."""
 
 from typing import Literal
 
@@ -25,38 +25,38 @@ class OptimizerConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """When a checkpoint is saved and which are kept: the newest, some milestones, the best."""
+    """How often checkpoints are written and which are kept: the newest, some milestones, the best."""
 
     every_steps: PositiveInt = 100
     keep: PositiveInt = 2
-    """The newest ones."""
+    """How many of the newest checkpoints are kept."""
     keep_every_steps: NonNegativeInt = 0
-    """Those whose step is a multiple of this are never dropped; 0 keeps none for that."""
+    """Checkpoints whose step is a multiple of this are never removed; 0 switches this off."""
     keep_best: bool = True
-    """The one with the fewest validation bits per byte is not dropped."""
+    """Whether the checkpoint with the fewest validation bits per byte is kept."""
 
 
 class HealthConfig(Config):
-    """What is done about steps that go wrong and workers that hang."""
+    """Handling of steps that are not finite, loss spikes, hanging and slow workers."""
 
     max_skipped_steps: PositiveInt = 5
     """Steps in a row whose loss or gradient is not finite (they are not applied) before the run stops."""
     spikes: Literal["off", "warn", "rewind"] = "warn"
-    """A loss far above the recent ones: said, or undone by going on from the last checkpoint behind its data."""
+    """What to do about a loss far above the recent ones: warn, or resume from the last checkpoint behind its data."""
     spike_window_steps: int = Field(default=100, ge=10)
     spike_threshold: PositiveFloat = 8.0
-    """In robust deviations (median absolute deviation) above the window's median."""
+    """The threshold above the window's median, in robust deviations (median absolute deviation)."""
     spike_patience_steps: int = Field(default=3, ge=1, le=50)
-    """Steps in a row above the threshold that make a spike."""
+    """How many consecutive steps above the threshold make a spike."""
     max_rewinds: NonNegativeInt = 3
     hang_timeout_s: PositiveFloat = 1800.0
-    """A worker without progress for this long is hanging: stacks are written and the workers end."""
+    """How long a worker may be without progress before stacks are written and the workers end."""
     straggler_every_steps: PositiveInt = 100
     """How often the workers' own times are compared."""
 
 
 class ValidationConfig(Config):
-    """Bits per byte on the validation split: left to right with memory, and in other conditions if wanted."""
+    """Bits per byte on the validation split: left to right with memory, and in other conditions if chosen."""
 
     every_steps: PositiveInt = 100
     during_tokens: PositiveInt = 32_768
@@ -68,7 +68,7 @@ class ValidationConfig(Config):
     by_order: bool = True
     """Score also any order and infilling, and every order without memory."""
     by_language: bool = True
-    """Tell the figures of every language."""
+    """Whether to report the figures of every language."""
 
 
 class PretrainConfig(Config):
@@ -95,14 +95,14 @@ class PretrainConfig(Config):
     offload_parameters: bool = False
     """Keep parameters in CPU memory (ZeRO 3)."""
     deterministic: bool = False
-    """The same bits whatever the number of workers: gradients are summed in one fixed tree (ZeRO 0 to 2)."""
+    """Whether any number of workers gives the same bits: gradients are summed in one fixed tree (ZeRO 0 to 2)."""
     threads_per_worker: PositiveInt | None = None
-    """CPU threads of a worker; None leaves it to PyTorch, and is one thread when `deterministic`."""
+    """CPU threads of a worker; None is PyTorch's default, and one thread when `deterministic`."""
     precision: Literal["bf16", "fp32"] = "bf16"
     activation_checkpointing: bool = False
-    """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, more time."""
+    """Keep only the inputs of layers for the backward pass and recompute the rest: less memory, more time."""
     compile: bool = False
-    """Run the model through torch.compile."""
+    """Whether the model is compiled by torch.compile."""
     max_worker_restarts: NonNegativeInt = 2
     """How often Ray Train may restart the workers from the last checkpoint without a new one before the run fails."""
 
@@ -162,5 +162,5 @@ class PretrainConfig(Config):
 
     @property
     def tokens_per_step(self) -> int:
-        """Corpus tokens one optimizer step reads."""
+        """The number of corpus tokens that one optimizer step reads."""
         return self.lanes * self.segment_tokens

@@ -1,6 +1,6 @@
-"""The figures of a pretraining that people read in several places, each computed and labelled here alone.
+"""The figures of a pretraining that are shown in several places; only this file computes and labels them.
 
-`permcode status`, the table at a run's end, the report and MLflow show these. docs/pretraining.md says what each is.
+`permcode status`, the table at a run's end, the report and MLflow show these. docs/pretraining.md explains each.
 """
 
 import statistics
@@ -20,13 +20,13 @@ SPEED_OF_STEPS = "speed of steps"
 OVERALL_SPEED = "overall speed"
 GOODPUT = "goodput of pretraining"
 VALIDATION_BYTES_FACT = "validation_bytes"
-"""Of a step with an evaluation: how many bytes of text were scored."""
+"""The fact of a step with an evaluation: how many bytes of text were scored."""
 _VALIDATION = "validation_bits_per_byte"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure as it is shown: what it is, its value with its unit, and of what or over what it was taken."""
+    """A figure as it is shown: its label, its value with unit, and how it was measured."""
 
     label: str
     value: str
@@ -35,40 +35,40 @@ class Figure:
 
 @dataclass(frozen=True)
 class Validation:
-    """The headline of an evaluation while training goes on."""
+    """The headline of an evaluation during training."""
 
     step: int
     bits_per_byte: float
     num_bytes: int | None = None
-    """The text that was scored, a sample of the validation split; None in journals of older versions."""
+    """The bytes that were scored, a sample of the validation split; None in journals of older versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainFigures:
-    """Of a journal, whether the run has ended or not; None is what it does not tell yet."""
+    """The figures of a journal, of a finished or unfinished run; None is not known yet."""
 
     replay: Replay
     steps: dict[int, dict[str, float]]
-    """The metrics that count, by step."""
+    """The metrics that count by step."""
     num_steps: int
-    """The furthest step."""
+    """The last step."""
     tokens_per_step: int | None
     step_tokens_per_s: float | None
-    """Median over all steps that count, each by its own time: evaluations, saves and start-ups are not in it."""
+    """The median over all steps that count, by their own time: without evaluations, saves and start-ups."""
     overall_tokens_per_s: float | None
-    """Those steps' tokens over all the time since the first process began, as far back as the journal goes."""
+    """The tokens of these steps divided by all time since the first process began, as far as the journal reaches."""
     validation: Validation | None
-    """The last one in training."""
+    """The last evaluation during training."""
     best_validation: Validation | None
     goodput: Goodput
 
     @property
     def tokens(self) -> int | None:
-        """Read by all steps that count."""
+        """The tokens that all steps read which count."""
         return None if self.tokens_per_step is None else self.num_steps * self.tokens_per_step
 
     def summary(self) -> dict[str, Any]:
-        """For the record of a finished stage, and so for MLflow. None where the journal has no such step any more."""
+        """Return the figures for a finished stage's record and MLflow; None for steps that the journal lacks."""
         return {
             "final_loss": self.steps.get(self.num_steps, {}).get("loss"),
             "tokens_per_s_median": self.step_tokens_per_s,
@@ -82,7 +82,7 @@ class PretrainFigures:
 
 
 def figures_of(records: Sequence[JournalRecord], last_beat_s: float | None, now_s: float) -> PretrainFigures:
-    """From a journal; the times are `goodput`'s."""
+    """Compute the figures of a journal; the times are as for `goodput`."""
     replay = replayed(records)
     steps = replay.metrics()
     num_steps = max(steps, default=0)
@@ -105,14 +105,14 @@ def figures_of(records: Sequence[JournalRecord], last_beat_s: float | None, now_
 
 
 def bits_text(bits_per_byte: float) -> str:
-    """With its unit."""
+    """Return a figure with its unit."""
     return f"{bits_per_byte:.3f} bits per byte"
 
 
 def final_validation(validation: Mapping[str, Any]) -> Figure:
-    """Of `validation` in result.json."""
+    """Return the figure of `validation` in result.json."""
     error = validation["model_standard_error"]
-    # Of few documents there is no standard error.
+    # There is no standard error with few documents.
     error_text = "" if error is None else f"standard error {error:.3f}; "
     detail = (
         f"{error_text}the trained model left to right, on {count_text(validation['num_bytes'])} bytes of packages it "
@@ -122,7 +122,7 @@ def final_validation(validation: Mapping[str, Any]) -> Figure:
 
 
 def validation_in_training(last: Validation, best: Validation | None = None) -> Figure:
-    """The last evaluation before the end of training, or so far."""
+    """Return the figure of the last evaluation during training."""
     detail = f"at step {last.step:,}"
     if best is not None:
         detail += f", best {best.bits_per_byte:.3f} at step {best.step:,}"
@@ -132,7 +132,7 @@ def validation_in_training(last: Validation, best: Validation | None = None) -> 
 
 
 def speed_of_steps(tokens_per_s: float | None, num_steps: int) -> Figure:
-    """What the machine does while it trains. None: the journal was moved away and has no step."""
+    """Return the figure of the speed of steps alone. None: the journal was moved away and has no step."""
     if tokens_per_s is None:
         return Figure(SPEED_OF_STEPS, "not recorded", "the journal has no step")
     detail = f"median of {num_steps:,} steps, all workers; without start-up, evaluation and saving"
@@ -140,14 +140,14 @@ def speed_of_steps(tokens_per_s: float | None, num_steps: int) -> Figure:
 
 
 def overall_speed(tokens_per_s: float, tokens: int, wall_s: float) -> Figure:
-    """What the run gets on."""
+    """Return the figure of the speed over all time."""
     spent = f"{count_text(tokens)} tokens in {duration_text(wall_s)}"
     detail = f"{spent} since the first process began, everything included"
     return Figure(OVERALL_SPEED, f"{count_text(tokens_per_s)} tokens/s", detail)
 
 
 def goodput_figure(account: Mapping[str, Any]) -> Figure:
-    """Of `Goodput.summary`."""
+    """Return the figure of `Goodput.summary`."""
     attempts = "one attempt" if account["num_attempts"] == 1 else f"{account['num_attempts']} attempts"
     others = ", ".join(
         f"{LABELS[name]} {share_text(seconds, account['wall_s'])}"
@@ -159,7 +159,7 @@ def goodput_figure(account: Mapping[str, Any]) -> Figure:
 
 
 def share_text(seconds: float, wall_s: float) -> str:
-    """A part of the run's time."""
+    """Return a share of the run's time as text."""
     return f"{seconds / (wall_s or 1.0):.1%}"
 
 

@@ -31,11 +31,11 @@ from pretrain.evaluation.evaluator import Evaluator
 from pretrain.figures import VALIDATION_BYTES_FACT
 from pretrain.files import PretrainFiles
 from pretrain.health.divergence import (
+    first_high_loss_step,
+    first_skipped_step,
+    last_good_step,
     losses_text,
-    rising_from,
-    step_to_go_back_to,
-    streak_from,
-    way_out,
+    resume_command,
 )
 from pretrain.health.rewinds import Rewind, record_rewind, write_rewinds
 from pretrain.health.spikes import Spike, SpikeDetector
@@ -51,7 +51,7 @@ from pretrain.objective import prediction_loss
 from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
-from pretrain.resume import Origin, find_origin
+from pretrain.resume import ResumePoint, prepare_resume
 from pretrain.run import RESULT_NAME, Run
 from pretrain.schedule import learning_rate
 from pretrain.trainer import StepData, StepResult, Trainer, TrainerConfig, TrainState, Validation
@@ -111,7 +111,7 @@ class Pretrainer(Trainer):
         Raises UserError when no checkpoint is valid or the newest is of another run.
         """
         run, config, health = context.run, context.run.config, context.run.config.health
-        origin = agreed(lambda: find_origin(run, context.recorder))
+        origin = agreed(lambda: prepare_resume(run, context.recorder))
         context.watchdog.at(0, "start")
         fault_point("start.agreed")
         per_worker = config.lanes // dist.get_world_size()
@@ -174,7 +174,7 @@ class Pretrainer(Trainer):
         self._spikes.restore(stored.state["spikes"])
         self._cursors = {int(step): cursor for step, cursor in stored.state["cursors"]}
 
-    def _record_start(self, origin: Origin, is_first_start: bool) -> None:
+    def _record_start(self, origin: ResumePoint, is_first_start: bool) -> None:
         config, state = self._context.run.config, self.state
         name = origin.checkpoint.name if origin.checkpoint else None
         where = f"resuming from checkpoint {name}" if name else "starting at step 0"
@@ -329,14 +329,14 @@ class Pretrainer(Trainer):
         self.checkpoints.wait()
 
         def look() -> tuple[str, events.Diverged]:
-            steps = replayed(read_journal(run.journal)).line()
-            first = streak_from(steps, last_step)
-            rising = rising_from(steps, first, run.config.health)
-            back_to = step_to_go_back_to(run.checkpoints, rising)
+            steps = replayed(read_journal(run.journal)).surviving_steps()
+            first = first_skipped_step(steps, last_step)
+            rising = first_high_loss_step(steps, first, run.config.health)
+            back_to = last_good_step(run.checkpoints, rising)
             text = f"training diverged: {self._what_is_not_finite(first)}"
             if losses := losses_text(steps, first, rising):
                 text += f" (loss {losses})"
-            text += f": {way_out(run.config, run.folder, back_to, len(step_folders(run.checkpoints)))}"
+            text += f": {resume_command(run.config, run.folder, back_to, len(step_folders(run.checkpoints)))}"
             return text, events.Diverged(first_step=first, last_step=last_step, back_to=back_to)
 
         text, diverged = agreed(look)

@@ -16,7 +16,7 @@ from cluster.reporter import Reporter
 from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.files import PretrainFiles
-from pretrain.health.stop import STOP_NAME, until_done_or_stopped
+from pretrain.health.stop import STOP_NAME, run_until_done_or_stopped
 from pretrain.health.watchdog import HANG_NAME
 from pretrain.run import RESULT_NAME
 
@@ -25,7 +25,7 @@ _MAX_START_FAILURES = 3
 _MAX_SHOWN_CHARS = 200
 """Of what Ray says: where memory ran out, it lists every process."""
 _PAUSE_S = 5.0
-_START_PATIENCE_S = 600
+_START_TIMEOUT_S = 600
 """For one start: a node that was lost needs its time to be replaced, a busy one to import torch (Ray's own: 60)."""
 
 
@@ -38,7 +38,7 @@ class Workers:
     num_workers: int
     max_restarts: int
     folder: Path
-    patience_s: int = 1800
+    collective_timeout_s: int = 1800
     """How long a worker waits for what another one does; one that died is noticed at once."""
 
     def run(
@@ -56,7 +56,7 @@ class Workers:
         backend = choose_backend(self.num_workers)
         logs = self.folder.parent / "logs"
         settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
-        while (failure := self._failure_of(work, settings, reporter)) is not None:
+        while (failure := self._run_attempt(work, settings, reporter)) is not None:
             reporter.warn(
                 f"{self.what} workers failed ({_last_line(failure)}), see {logs}; they came further than before and "
                 "are started again"
@@ -68,21 +68,21 @@ class Workers:
             (self.folder / STOP_NAME).unlink()
             raise KeyboardInterrupt
 
-    def _failure_of(
+    def _run_attempt(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
     ) -> Exception | None:
         """One attempt; what ended it too early where another one is worth while."""
         from ray.exceptions import RayError
         from ray.train.v2.api.exceptions import TrainingFailedError
 
-        before = _marks(self.folder)
+        before = _lasting_outputs(self.folder)
         try:
-            until_done_or_stopped(
+            run_until_done_or_stopped(
                 self._trainer(work, settings, settings["backend"]).fit, self.folder / STOP_NAME, reporter
             )
         except TrainingFailedError as error:
             known = any((self.folder / name).exists() for name in (ERROR_NAME, HANG_NAME, STOP_NAME))
-            if known or not _marks(self.folder) - before:
+            if known or not _lasting_outputs(self.folder) - before:
                 self._explain(error, Path(settings["log_folder"]))
             failure: Exception = error
             return failure
@@ -114,11 +114,11 @@ class Workers:
         trainer, torch_config = (
             (LocalTorchTrainer, LocalTorchConfig) if is_local else (TorchTrainer, TorchConfig)
         )
-        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_PATIENCE_S))
+        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_TIMEOUT_S))
         return trainer(
             work,
             train_loop_config=settings,
-            torch_config=torch_config(backend=backend, timeout_s=self.patience_s),
+            torch_config=torch_config(backend=backend, timeout_s=self.collective_timeout_s),
             scaling_config=ray.train.ScalingConfig(num_workers=self.num_workers, use_gpu=backend == "nccl"),
             run_config=ray.train.RunConfig(
                 name=".ray-train",
@@ -165,7 +165,7 @@ def is_first_of_node() -> bool:
     return bool(ray.train.get_context().get_local_rank() == 0)
 
 
-def _marks(folder: Path) -> set[Path]:
+def _lasting_outputs(folder: Path) -> set[Path]:
     """What only work that stays leaves: checkpoints and results."""
     return {path for name in (COMMIT_NAME, RESULT_NAME) for path in folder.rglob(name)}
 

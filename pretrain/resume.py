@@ -9,7 +9,7 @@ from cluster.storage import read_document
 from pretrain.checkpoint.listing import STATE_NAME, step_folders, step_of
 from pretrain.checkpoint.manager import newest_checkpoint
 from pretrain.checkpoint.retention import discard_newer, remove_checkpoint, remove_unfinished
-from pretrain.health.divergence import pending_return
+from pretrain.health.divergence import pending_return_step
 from pretrain.health.rewinds import Rewinds, read_rewinds, record_rewind
 from pretrain.journal.events import Attempt, Rewound, event_of
 from pretrain.journal.recorder import Recorder
@@ -17,7 +17,7 @@ from pretrain.run import Run
 
 
 @dataclass(frozen=True)
-class Origin:
+class ResumePoint:
     """What training resumes from, the same for all workers."""
 
     num_attempts: int
@@ -26,7 +26,7 @@ class Origin:
     rewinds: Rewinds
 
 
-def find_origin(run: Run, recorder: Recorder) -> Origin:
+def prepare_resume(run: Run, recorder: Recorder) -> ResumePoint:
     """Look for the checkpoint to resume from, and clear what a kill left; for one worker.
 
     Raises UserError when there are checkpoints and none is valid.
@@ -36,13 +36,13 @@ def find_origin(run: Run, recorder: Recorder) -> Origin:
     _remove_void(run.checkpoints, rewinds)
     records = read_journal(run.journal)
     events = [event_of(record) for record in records]
-    back_to = pending_return(records)
+    back_to = pending_return_step(records)
     checkpoint = newest_checkpoint(run.checkpoints, recorder, back_to)
     if back_to is not None:
         discard_newer(run.checkpoints, back_to)
     for rewind in rewinds.rewinds[sum(isinstance(event, Rewound) for event in events) :]:
         record_rewind(recorder, rewind)  # a kill came between the file and the journal
-    return Origin(sum(isinstance(event, Attempt) for event in events), checkpoint, rewinds)
+    return ResumePoint(sum(isinstance(event, Attempt) for event in events), checkpoint, rewinds)
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:

@@ -58,8 +58,12 @@ def _fit(run: Run, reporter: Reporter) -> None:
 def _workers(run: Run) -> Workers:
     """They wait for each other for longer than the watchdog does, which can say who hangs."""
     config = run.config
-    patience_s = max(Workers.patience_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S)
-    return Workers("pretraining", config.num_workers, config.max_worker_restarts, run.folder, patience_s)
+    collective_timeout_s = max(
+        Workers.collective_timeout_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S
+    )
+    return Workers(
+        "pretraining", config.num_workers, config.max_worker_restarts, run.folder, collective_timeout_s
+    )
 
 
 @contextmanager

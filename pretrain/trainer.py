@@ -204,7 +204,7 @@ class Trainer(ABC):
             self._record(result)
             if self.inspect(result):
                 return Outcome.REWOUND
-            self._look_for_skipped(result)
+            self._handle_skipped(result)
             if self.state.skipped:
                 continue  # the weights that made them not finite must not be what a start resumes from
             if result.stop_asked and not self.is_finished:
@@ -289,7 +289,7 @@ class Trainer(ABC):
             facts |= evaluation.facts
         self.recorder.step(result.step, metrics, result.data_s, result.step_s - result.data_s, **facts)
 
-    def _look_for_skipped(self, result: StepResult) -> None:
+    def _handle_skipped(self, result: StepResult) -> None:
         """Warn of a step that was not applied; too many in a row end the training."""
         state = self.state
         if result.applied:

@@ -18,7 +18,7 @@ from pipeline.folder.pretrain_folder import find_status_folder
 from pipeline.folder.run_folder import read_config
 from pipeline.folder.sections import RunSections
 from pipeline.folder.stage_record import read_record, verify_output
-from pretrain.audit import Audit, books_of, check_digests, missing_steps
+from pretrain.audit import Audit, check_digests, missing_steps, read_history
 from pretrain.audit import audit as audit_books
 from pretrain.checkpoint.compatibility import Rule, RunIdentity, differences
 from pretrain.checkpoint.listing import step_folders
@@ -58,16 +58,16 @@ def audited(folder: Path, read: bool) -> Audit:
         )
     settings = config.pretrain
     reader = LaneReader(corpora, "train", settings.lanes, settings.segment_tokens, config.seed)
-    books = books_of(records)
-    result = audit_books(books, reader)
-    result.problems += missing_steps(books, commits)
-    if (begun / PretrainFiles.RESULT).exists() and books.last_step != settings.num_steps:
+    history = read_history(records)
+    result = audit_books(history, reader)
+    result.problems += missing_steps(history, commits)
+    if (begun / PretrainFiles.RESULT).exists() and history.last_step != settings.num_steps:
         result.problems.append(
-            f"training has ended after {settings.num_steps} steps, but the journal knows {books.last_step} of them"
+            f"training has ended after {settings.num_steps} steps, but the journal knows {history.last_step} of them"
         )
     if read and not result.problems:
-        result.problems += check_digests(books, reader, books.comparable_steps)
-        result.num_digests_checked = len(books.comparable_steps)
+        result.problems += check_digests(history, reader, history.comparable_steps)
+        result.num_digests_checked = len(history.comparable_steps)
     return result
 
 

@@ -71,7 +71,9 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
 
 def _data_step(begun: Path | None, step: int) -> int:
     """The data step that step `step` (from 0) of a pretraining consumed: another one behind a rewind."""
-    known = replayed(read_journal(begun / PretrainFiles.JOURNAL)).line() if begun is not None else {}
+    known = (
+        replayed(read_journal(begun / PretrainFiles.JOURNAL)).surviving_steps() if begun is not None else {}
+    )
     return known[step + 1].cursor if step + 1 in known else step
 
 

@@ -1,1 +1,1 @@
-"""From shards to fixed-shape batches of lanes."""
+"""The training data: fixed-shape batches of lanes, read from shards."""

@@ -21,7 +21,7 @@ _END_HOLE_ID = SPECIAL_TOKENS.index("<end_hole>")
 
 @dataclass(frozen=True)
 class Batch:
-    """Tokens int64 [B, L] and their places, the places to predict [B, P] and the tokens wanted there."""
+    """Tokens int64 [B, L] with their layout, the layout of the predictions [B, P] and the tokens to predict."""
 
     tokens_BL: Tensor
     content: TokenLayout
@@ -29,7 +29,7 @@ class Batch:
     wanted_BP: Tensor
 
     def part(self, start: int, stop: int) -> "Batch":
-        """The lanes at places [start, stop) of this batch."""
+        """Return the lanes [start, stop) of this batch."""
         return Batch(
             self.tokens_BL[start:stop],
             self.content.part(start, stop),
@@ -41,12 +41,12 @@ class Batch:
 def training_batch(
     reader: LaneReader, mixture: OrderMixture, seed: int, step: int, lanes: range, with_documents: bool
 ) -> Batch:
-    """The segments of `lanes` at `step`, in the orders that (seed, step, lane) give, on the mixture's device."""
+    """Read the segments of `lanes` at `step` and draw their orders by (seed, step, lane), on the mixture's device."""
     return ordered_batch(reader.batch(step, lanes), mixture, seed, with_documents)
 
 
 def ordered_batch(read: LaneBatch, mixture: OrderMixture, seed: int, with_documents: bool) -> Batch:
-    """What was read, in the orders that (seed, cursor, lane) give, on the mixture's device."""
+    """Draw the orders of segments that were read, by (seed, cursor, lane), on the mixture's device."""
     tokens_BL, group_BL, document_BL = _segments(read, with_documents, mixture.device)
     orders = mixture.orders(tokens_BL, seed, read.cursor, read.lanes)
     content, targets = orders.layouts(group_BL, document_BL, mixture.extent)
@@ -56,7 +56,7 @@ def ordered_batch(read: LaneBatch, mixture: OrderMixture, seed: int, with_docume
 def left_to_right_batch(
     reader: LaneReader, step: int, lanes: range, with_documents: bool, device: torch.device
 ) -> Batch:
-    """The segments of `lanes` at `step` on `device`, every token predicted from those before it."""
+    """Read the segments of `lanes` at `step` onto `device`; every token is predicted from those before it."""
     tokens_BL, group_BL, document_BL = _segments(reader.batch(step, lanes), with_documents, device)
     content = left_to_right(group_BL, document_BL)
     return Batch(tokens_BL, content, content, tokens_BL)
@@ -65,7 +65,7 @@ def left_to_right_batch(
 def _segments(
     read: LaneBatch, with_documents: bool, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Tokens, groups and, where wanted, documents [B, L]."""
+    """Return tokens, groups and, with `with_documents`, documents [B, L] on `device`."""
     document_BL = _on_device(read.document_BL, device) if with_documents else None
     return _on_device(read.tokens_BL, device), _on_device(read.group_BL, device), document_BL
 

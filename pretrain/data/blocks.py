@@ -1,4 +1,4 @@
-"""The blocks that lanes are reading now: opened ahead, verified, and let go when they have not been used for long."""
+"""The blocks that lanes are reading: opened ahead, verified, and closed when they were not used for long."""
 
 import threading
 from collections import OrderedDict
@@ -29,13 +29,13 @@ class OpenBlock:
 
     @classmethod
     def of(cls, block: Block, mark: Hashable) -> "OpenBlock":
-        """What lanes need of a block."""
+        """Make it from a block."""
         bounds = np.append(block.doc_starts, len(block.tokens))
         groups = np.searchsorted(block.group_starts, block.doc_starts, side="right")
         return cls(block.tokens, bounds, groups, mark)
 
     def numbers(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each token of [begin, end) the number of its group and of its document, counted from 1."""
+        """Return the group and the document of each token of [begin, end), both counted from 1."""
         first, last = self.document_bounds.searchsorted((begin, end - 1), side="right")
         cuts = self.document_bounds[first - 1 : last + 1].copy()
         cuts[0], cuts[-1] = begin, end
@@ -45,9 +45,9 @@ class OpenBlock:
 
 
 class OpenBlocks:
-    """Blocks by their number in the mixture; at most as many stay open as `keep` last asked for.
+    """Blocks by their number in the mixture; at most as many stay open as `keep` allows.
 
-    Threads may share it. What cannot be read is a UserError for those who need it, not for those who ask ahead.
+    Threads may share it. A block that cannot be read raises UserError in `block`, not in `request`.
     """
 
     def __init__(self, blocks: MixedBlocks) -> None:
@@ -58,16 +58,16 @@ class OpenBlocks:
         self._lock = threading.Lock()
 
     def keep(self, num_blocks: int) -> None:
-        """Keep at least so many open from now on."""
+        """Keep at least `num_blocks` open from now on."""
         self._max_open = max(self._max_open, num_blocks)
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Open these in the background, unless they are open."""
+        """Open these blocks in the background, unless they are open."""
         for number in numbers:
             self._future(number)
 
     def block(self, number: int) -> OpenBlock:
-        """The open block, whose tar is what it was when the block was verified."""
+        """Return an open block; it is verified again if its tar has changed since."""
         block = self._opened(number)
         _, corpus, entry = self._blocks.find(number)
         if corpus.mark(entry) != block.mark:
@@ -77,7 +77,7 @@ class OpenBlocks:
         return block
 
     def read(self, number: int) -> Block:
-        """The block with its documents; it does not stay open."""
+        """Read a block with its documents; it does not stay open."""
         _, corpus, entry = self._blocks.find(number)
         return corpus.read_block(entry)
 

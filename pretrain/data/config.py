@@ -1,4 +1,4 @@
-"""What training reads beside the run's own corpus."""
+"""The config of the corpora that training reads."""
 
 from pydantic import Field, field_validator
 
@@ -9,12 +9,12 @@ MAX_WEIGHT = 1000.0
 
 
 class CorpusConfig(Config):
-    """Another finished prep folder, made with the same tokenizer."""
+    """A finished prep folder besides the run's own, made with the same tokenizer."""
 
     location: str
     """A path, made absolute because workers run in other folders, or a URL that fsspec opens."""
     weight: float = Field(default=1.0, gt=0, le=MAX_WEIGHT)
-    """How many times an epoch reads it, times the weights of its own sources."""
+    """How many times an epoch reads it, multiplied by the weights of its sources."""
 
     @field_validator("location")
     @classmethod
@@ -30,5 +30,5 @@ class DataConfig(Config):
     corpora: tuple[CorpusConfig, ...] = ()
 
     def locations(self, own: str) -> tuple[str, ...]:
-        """Of the corpora that training reads; `own` is the location of the run's."""
+        """Return the locations of the corpora that training reads; `own` is the location of the run's own."""
         return (*((own,) if self.own_weight > 0 else ()), *(other.location for other in self.corpora))

@@ -19,16 +19,16 @@ from pretrain.data.config import DataConfig
 
 @dataclass(frozen=True)
 class WeightedCorpus:
-    """A corpus and how many times an epoch reads it, times the weights of its own sources."""
+    """A corpus, and how many times an epoch reads it, multiplied by the weights of its sources."""
 
     corpus: PreparedCorpus
     weight: float = 1.0
 
 
 def open_corpora(own: PreparedCorpus, config: DataConfig) -> list[WeightedCorpus]:
-    """The run's own corpus, if an epoch reads it, then the others.
+    """Open the run's own corpus, if its weight is above 0, and the others.
 
-    UserError when one cannot be opened or was made with another tokenizer, or when there is none.
+    Raises UserError when one cannot be opened or was made with another tokenizer, or when there is none.
     """
     corpora = [WeightedCorpus(own, config.own_weight)] if config.own_weight > 0 else []
     for other in config.corpora:
@@ -47,7 +47,7 @@ def open_corpora(own: PreparedCorpus, config: DataConfig) -> list[WeightedCorpus
 
 
 def corpora_fingerprint(corpora: Sequence[WeightedCorpus]) -> str:
-    """The same for the same text in the same mixture: of one whole corpus the SHA-256 of its manifest."""
+    """Return a fingerprint of text and mixture; for a single corpus of weight 1 it is the manifest's SHA-256."""
     if len(corpora) == 1 and corpora[0].weight == 1.0:
         return corpora[0].corpus.manifest_sha256
     return fingerprint([[part.corpus.manifest_sha256, part.weight] for part in corpora])
@@ -61,7 +61,7 @@ class MixedBlocks:
         self._firsts = list(accumulate((len(entries) for _, entries in self._parts), initial=0))
         entries = [(number, entry) for number, (_, own) in enumerate(self._parts) for entry in own]
         self.max_documents = max((entry.num_docs for _, entry in entries), default=0)
-        """Of a block."""
+        """The most documents that a block has."""
         self.sizes_N: NDArray[np.int64] = np.array([entry.num_tokens for _, entry in entries], np.int64)
         """Tokens of each block."""
         sources = [(number, entry.source) for number, entry in entries]
@@ -72,13 +72,13 @@ class MixedBlocks:
         self.weights_N: NDArray[np.float64] = np.array(weights, np.float64)[self.sources_N]
         """How many times an epoch reads each block."""
         self.num_readers = max(part.corpus.num_readers for part in corpora)
-        """So many threads may open blocks at once, and it helps."""
+        """How many threads are worth using to open blocks."""
 
     def __len__(self) -> int:
         return self._firsts[-1]
 
     def find(self, number: int) -> tuple[int, PreparedCorpus, BlockEntry]:
-        """The number of the block's corpus, the corpus, and the block."""
+        """Return the number of the block's corpus, the corpus, and the block."""
         part = bisect.bisect_right(self._firsts, number) - 1
         corpus, entries = self._parts[part]
         return part, corpus, entries[number - self._firsts[part]]

@@ -1,8 +1,8 @@
-"""Which blocks an epoch reads, and in which order: arithmetic on (seed, epoch), nothing is remembered.
+"""The blocks that an epoch reads and their order, a pure function of (seed, epoch).
 
-A block of weight w is read w times an epoch. Of a weight that is not whole, the rest is spread evenly: in e epochs
-every block is read floor(w e) or ceil(w e) times, and each epoch reads the same share of the source's blocks, one
-more or less. So a source of weight 0.25 is read once in four epochs, another quarter in each.
+A block of weight w is read w times per epoch. If w is not a whole number, the fraction is spread evenly: in e epochs
+every block is read floor(w e) or ceil(w e) times, and each epoch reads the same share of the source's blocks, give or
+take one. So a source of weight 0.25 is read once in four epochs, another quarter in each.
 
 Shapes: N blocks, R readings of blocks.
 """
@@ -23,7 +23,7 @@ _KEPT_EPOCHS = 3
 
 
 class NoWholeStep(Exception):
-    """Epochs have fewer tokens than one step needs."""
+    """All epochs have fewer tokens than one step needs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Epoch:
     readings_R: NDArray[np.int64]
 
     num_tokens: int
-    """Of all its blocks, those included that fill no whole step."""
+    """The tokens of all blocks, including those that fill no whole step."""
 
     @property
     def end_step(self) -> int:
@@ -50,11 +50,11 @@ class Epoch:
         return self.first_step + self.num_steps
 
     def reading_at(self, position: int | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The reading that the stream's token at each position belongs to."""
+        """Return the index of the reading that contains each position of the stream."""
         return np.asarray(self.starts_R.searchsorted(position, side="right")) - 1
 
     def end(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in the stream each of these readings ends."""
+        """Return the position in the stream where each of these readings ends."""
         return self.starts_R[place] + self.sizes_R[place]
 
 
@@ -85,11 +85,11 @@ class EpochPlan:
         self._lock = threading.Lock()
 
     def num_tokens(self, number: int) -> int:
-        """All tokens of an epoch, those included that fill no whole step."""
+        """Return the number of tokens of an epoch, including those that fill no whole step."""
         return int(self._num_readings_N(number) @ self._sizes_N)
 
     def epoch_of(self, step: int) -> Epoch:
-        """The epoch that step `step` of the run belongs to. NoWholeStep when all are too short."""
+        """Return the epoch of step `step` of the run. Raises NoWholeStep when all epochs are too short."""
         with self._lock:
             for epoch in self._epochs:
                 if epoch.first_step <= step < epoch.end_step:
@@ -100,7 +100,7 @@ class EpochPlan:
             return epoch
 
     def _place(self, step: int) -> tuple[int, int]:
-        """The number of the step's epoch and that epoch's first step."""
+        """Return the number of the step's epoch and that epoch's first step."""
         if self._is_equal:
             num_steps = self._num_steps(0)
             if num_steps == 0:
@@ -139,14 +139,14 @@ class EpochPlan:
         return self._readings_before_N(number + 1) - self._readings_before_N(number)
 
     def _readings_before_N(self, number: int) -> NDArray[np.int64]:
-        """How often each block is read in epochs [0, number)."""
+        """Return how often each block is read in epochs [0, number)."""
         fractions_N = (self._fraction_N * np.uint64(number) + self._phase_N) >> np.uint64(_FRACTION_BITS)
         before_N: NDArray[np.int64] = self._whole_N * number + fractions_N.astype(np.int64)
         return before_N
 
 
 def _phases(sources_N: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """For each block where in [0, 1) its count of readings begins: a source's blocks stand evenly apart, shuffled."""
+    """Return the initial phase in [0, 1) of each block's count: evenly spaced in a source, shuffled; as 2^-32 steps."""
     phase_N = np.zeros(len(sources_N), np.uint64)
     for source in np.unique(sources_N):
         own = np.flatnonzero(sources_N == source)

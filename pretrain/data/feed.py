@@ -1,4 +1,4 @@
-"""The lanes of one worker, read ahead of the step that asks for them."""
+"""Read-ahead of the lanes of one worker."""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,17 +7,17 @@ from cluster.errors import UserError
 from pretrain.data.lanes import LaneBatch, LaneReader, LaneWindow
 
 _LANE_TOKENS = 16384
-"""Of each lane, read at once: enough that the work per lane does not show, little enough for a processor's cache."""
+"""Tokens of a lane that are read at once: enough to amortize the work per lane, few enough for a processor's cache."""
 _WINDOW_TOKENS = 1 << 21
-"""Of all lanes at most."""
+"""The most tokens of all lanes that are read at once."""
 _NONE = -1
 
 
 class LaneFeed:
-    """Hands out what `lanes` read, step by step; a thread reads the next steps meanwhile.
+    """Returns the batches of `lanes` step by step, while a thread reads the next steps.
 
-    What is handed out depends on the cursor alone. Any cursor may be asked for; one that does not follow the last
-    is read while the caller waits, and reading ahead goes on from there.
+    A batch depends on the cursor alone. A cursor that does not follow the last one is read while the caller waits, and
+    reading ahead continues from there.
     """
 
     def __init__(self, reader: LaneReader, lanes: range, first_cursor: int) -> None:
@@ -30,7 +30,7 @@ class LaneFeed:
         self._ahead = self._begin(first_cursor)
 
     def take(self, cursor: int) -> LaneBatch:
-        """What the lanes read at `cursor`. UserError naming the tar and the block that cannot be read."""
+        """Return the batch at `cursor`. Raises UserError with the tar and the block that cannot be read."""
         started_s = time.perf_counter()
         if self._window is None or cursor not in self._window.steps:
             self._window = self._read(cursor)
@@ -39,7 +39,7 @@ class LaneFeed:
         return self._window.batch(cursor, time.perf_counter() - started_s)
 
     def close(self) -> None:
-        """Read ahead no more."""
+        """Stop reading ahead."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, cursor: int) -> LaneWindow:
@@ -49,10 +49,10 @@ class LaneFeed:
         try:
             return self._ahead.result()
         except UserError:
-            self._ahead_cursor = _NONE  # whoever asks again wants another try
+            self._ahead_cursor = _NONE  # the next call tries again
             if self._window_steps == 1:
                 raise
-            # The steps before the one that cannot be read are still good: from here on step by step.
+            # The steps before the one that cannot be read are usable: read step by step from here on.
             self._window_steps = 1
             return self._begin(cursor).result()
 

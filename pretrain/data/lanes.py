@@ -1,4 +1,4 @@
-"""Lanes: the corpus as L parallel streams whose place is the step number.
+"""Lanes: the corpus as L parallel streams whose position is the step number.
 
 The blocks of an epoch stand in an order that is a pure function of (seed, epoch). The concatenated stream is cut
 into L equal slices; lane l at step t of the epoch reads tokens [t*S, (t+1)*S) of its slice. What does not fill a
@@ -25,10 +25,10 @@ from pretrain.data.epochs import Epoch, EpochPlan, NoWholeStep
 
 @dataclass(frozen=True)
 class LaneBatch:
-    """One step of some lanes: tokens, and for each its document group and its document; int64 [B, L].
+    """The tokens of some lanes at one step, with the document group and the document of each; int64 [B, L].
 
-    `crc_B` is of each lane's tokens as little-endian int32, begun with the lane's number. `wait_s` is how long
-    whoever asked for the batch stood still.
+    `crc_B` is the CRC-32 of each lane's tokens as little-endian int32, started with the lane's number. `wait_s` is how
+    long the caller waited for the batch.
     """
 
     cursor: int
@@ -41,7 +41,7 @@ class LaneBatch:
 
     @property
     def digest(self) -> int:
-        """Sum of the lanes' checksums: what workers that share the lanes can add up."""
+        """The sum of the lanes' checksums, which can be added up over workers."""
         return sum(self.crc_B)
 
 
@@ -55,17 +55,17 @@ class LaneWindow:
     group_TBL: NDArray[np.int64]
     document_TBL: NDArray[np.int64]
     crc_BT: list[list[int]]
-    """Of each lane that is filled the checksums of its steps, as in `LaneBatch`."""
+    """The checksums of the steps of each filled lane, as in `LaneBatch`."""
 
     @classmethod
     def empty(cls, first_step: int, num_steps: int, lanes: range, segment_tokens: int) -> "LaneWindow":
-        """A window whose lanes are all to be filled, in their order."""
-        # One piece: from 4 MB on numpy asks for huge pages, without which half of the time goes to page faults.
+        """Make a window whose lanes `fill` sets one after the other."""
+        # One array: from 4 MB on numpy uses huge pages, without which half of the time goes to page faults.
         arrays = np.empty((3, num_steps, len(lanes), segment_tokens), np.int64)
         return cls(first_step, lanes, arrays[0], arrays[1], arrays[2], [])
 
     def fill(self, tokens_X: TokenArray, group_X: NDArray[np.int64], document_X: NDArray[np.int64]) -> None:
-        """Set all steps of the next lane; X = T L."""
+        """Set all steps of the next lane; X = T * L."""
         place, num_steps, segment_tokens = len(self.crc_BT), len(self.steps), self.tokens_TBL.shape[2]
         tokens_TL = tokens_X.astype("<i4").reshape(num_steps, segment_tokens)
         self.tokens_TBL[:, place] = tokens_TL
@@ -79,26 +79,26 @@ class LaneWindow:
 
     @property
     def steps(self) -> range:
-        """The steps of the run that are in it."""
+        """The steps of the run in this window."""
         return range(self.first_step, self.first_step + len(self.tokens_TBL))
 
     def batch(self, cursor: int, wait_s: float = 0.0) -> LaneBatch:
-        """One of its steps; the arrays are parts of the window's."""
+        """Return one step; its arrays are views of the window's."""
         t = cursor - self.first_step
         arrays = self.tokens_TBL[t], self.group_TBL[t], self.document_TBL[t]
         return LaneBatch(cursor, self.lanes, *arrays, tuple(crc_T[t] for crc_T in self.crc_BT), wait_s)
 
 
 _NUMBERS_PER_READING = 1 << 20
-"""Of groups and of documents; a block has fewer of each, or the next power of two is taken."""
+"""How many numbers of groups and documents a reading gets; the next power of two if a block has more documents."""
 _SPARE_BLOCKS = 16
 
 
 @dataclass(frozen=True)
 class LaneSegment:
-    """L consecutive tokens of one lane, the document group and the document of each; int64 [L].
+    """L consecutive tokens of one lane, with the document group and the document of each; int64 [L].
 
-    Numbers of groups and documents are of one run: no two readings of a block share one.
+    Numbers of groups and documents are unique in a run: no two readings of a block share one.
     """
 
     tokens_L: NDArray[np.int64]
@@ -146,7 +146,7 @@ class LaneReader:
             self._blocks.sizes_N, weights_N, self._blocks.sources_N, lanes * segment_tokens, seed, shuffle
         )
         self.num_tokens = self._epochs.num_tokens(0)
-        """Of the first epoch; with weights that are not whole, others have a few more or less."""
+        """The tokens of the first epoch; with fractional weights, other epochs have a few more or less."""
         try:
             self.steps_per_epoch = self._epochs.epoch_of(0).num_steps
         except NoWholeStep:
@@ -158,18 +158,18 @@ class LaneReader:
         self._numbers_per_reading = max(_NUMBERS_PER_READING, 1 << self._blocks.max_documents.bit_length())
 
     def segment(self, step: int, lane: int) -> LaneSegment:
-        """What lane `lane` reads at step `step` (0-based, counted over all epochs)."""
+        """Read the segment of lane `lane` at step `step` (0-based, counted over all epochs)."""
         batch = self.batch(step, range(lane, lane + 1))
         return LaneSegment(batch.tokens_BL[0], batch.group_BL[0], batch.document_BL[0])
 
     def batch(self, step: int, lanes: range) -> LaneBatch:
-        """What `lanes` read at step `step`."""
+        """Read the batch of `lanes` at step `step`."""
         return self.window(step, 1, lanes).batch(step)
 
     def window(self, step: int, num_steps: int, lanes: range) -> LaneWindow:
-        """What `lanes` read in `num_steps` steps from step `step` on, or in fewer where the epoch ends.
+        """Read `num_steps` steps of `lanes` from step `step` on, or fewer if the epoch ends.
 
-        UserError naming the tar and the block that cannot be read.
+        Raises UserError with the tar and the block that cannot be read.
         """
         epoch = self._epochs.epoch_of(step)
         num_steps = min(num_steps, epoch.end_step - step)
@@ -184,7 +184,7 @@ class LaneReader:
         return window
 
     def open_ahead(self, step: int, lanes: range) -> None:
-        """Begin to open, of each lane, the block after the one that it reads before step `step`."""
+        """Open in the background, for each lane, the block after the one that it reads before step `step`."""
         epoch = self._epochs.epoch_of(step - 1)
         slice_tokens = epoch.num_steps * self.segment_tokens
         lanes_B = np.arange(lanes.start, lanes.stop)
@@ -198,15 +198,15 @@ class LaneReader:
             self._open_blocks.request(epoch.blocks_R[epoch.reading_at(first_B)])
 
     def block_ranges(self, step: int, lane: int) -> list[BlockRange]:
-        """Where the tokens of `segment` lie, in order; opens no block."""
+        """Return the ranges of blocks that `segment` consists of, in order; opens no block."""
         return self._ranges(self._epochs.epoch_of(step), step, 1, lane)
 
     def epoch_of(self, step: int) -> Epoch:
-        """The epoch that step `step` belongs to; opens no block."""
+        """Return the epoch of step `step`; opens no block."""
         return self._epochs.epoch_of(step)
 
     def documents(self, step: int, lane: int) -> list[str]:
-        """Ids of the documents that `segment` has tokens of, in order."""
+        """Return the ids of the documents that `segment` has tokens of, in order."""
         found: list[str] = []
         for part in self.block_ranges(step, lane):
             block = self._open_blocks.read(part.number)
@@ -217,7 +217,7 @@ class LaneReader:
         return found
 
     def lane_tokens(self, lane: int, num_steps: int) -> NDArray[np.int64]:
-        """Everything lane `lane` reads in steps [0, num_steps), at most one epoch."""
+        """Return all tokens of lane `lane` in steps [0, num_steps), at most one epoch."""
         epoch = self._epochs.epoch_of(0)
         ranges = self._ranges(epoch, 0, min(num_steps, epoch.num_steps), lane)
         parts = [self._open_blocks.block(r.number).tokens[r.start : r.start + r.num_tokens] for r in ranges]
@@ -239,7 +239,7 @@ class LaneReader:
         return found
 
     def _arrays(self, part: BlockRange) -> tuple[TokenArray, NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens, groups and documents of a range."""
+        """Return the tokens, groups and documents of a range."""
         block, end = self._open_blocks.block(part.number), part.start + part.num_tokens
         groups, documents = block.numbers(part.start, end)
         first_number = part.reading * self._numbers_per_reading

@@ -11,12 +11,12 @@ from pretrain.config import PretrainConfig
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How gradients are summed, clipped and applied. An optimizer step is made of equal micro-batches."""
+    """Settings of an engine: how gradients are summed, clipped and applied. A step consists of equal micro-batches."""
 
     micro_batches: int
-    """Of a step, over all workers."""
+    """Micro-batches per step, over all workers."""
     micro_batch_items: int
-    """Lanes or examples in one, as DeepSpeed counts them."""
+    """Lanes or examples per micro-batch, as DeepSpeed counts them."""
     precision: Literal["bf16", "fp32"]
     zero_stage: Literal[0, 1, 2, 3]
     clip_norm: float
@@ -26,7 +26,7 @@ class EngineSettings:
 
     @classmethod
     def of_pretraining(cls, config: PretrainConfig) -> "EngineSettings":
-        """Those of a pretraining run."""
+        """Make the settings of a pretraining run."""
         return cls(
             micro_batches=config.lanes // config.micro_batch_lanes,
             micro_batch_items=config.micro_batch_lanes,
@@ -40,7 +40,7 @@ class EngineSettings:
 
     @property
     def deepspeed_clips(self) -> bool:
-        """Whether DeepSpeed clips gradients and leaves out updates that are not finite.
+        """Whether DeepSpeed clips gradients and skips updates that are not finite.
 
         It does so only where it wraps the optimizer: not in float32 without ZeRO.
         """
@@ -54,7 +54,7 @@ _LARGEST_BUCKET_ELEMENTS = 500_000_000
 def deepspeed_config(
     settings: EngineSettings, world_size: int, parameters: Sequence[Tensor], on_gpu: bool
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration of a run with `world_size` workers that trains `parameters`."""
+    """Return DeepSpeed's configuration for `world_size` workers that train `parameters`."""
     micro_batches = settings.micro_batches // world_size
     items = settings.micro_batches * settings.micro_batch_items
     described: dict[str, Any] = {
@@ -69,7 +69,7 @@ def deepspeed_config(
         "zero_force_ds_cpu_optimizer": False,
     }
     if micro_batches > 1 and settings.precision == "bf16" and settings.zero_stage > 0:
-        # Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed knows no other.
+        # Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed has no other.
         described["data_types"] = {"grad_accum_dtype": "fp32"}
     if settings.deterministic:
         # One gradient is handed to the engine per step, summed and clipped already.

@@ -1,4 +1,4 @@
-"""A step's mean gradient as one fixed sum, whatever the number of workers: the same bits with 1, 2, 4 ... of them.
+"""The deterministic sum of gradients: the same bits with 1, 2, 4 ... workers.
 
 Float addition is not associative, so the order is fixed: a binary tree over the step's micro-batches, which are a
 power of two. A worker has consecutive ones and sums its subtree; the workers go on by recursive halving: at distance
@@ -20,17 +20,17 @@ from torch.nn import functional
 _CHUNK_UNIT_ELEMENTS = 64
 """Chunks begin at aligned addresses, by which kernels may choose how they sum."""
 _SMALLEST = 2.0**-100
-"""Smaller elements become 0: near the smallest numbers there are, division by the number of workers could round."""
+"""Smaller elements become 0: for the smallest floats, division by the number of workers could round."""
 
 
 @dataclass(frozen=True)
 class SummedGradient:
-    """What a worker knows of a step's mean gradient."""
+    """A worker's part of a step's mean gradient."""
 
     part_X: Tensor
-    """Its slice of the clipped gradient in place, zeros elsewhere; the workers' parts add up to the gradient."""
+    """Its slice of the clipped gradient, and zeros elsewhere; the workers' parts add up to the gradient."""
     norm: float
-    """Of the whole, before clipping; not finite if any element of any micro-batch's gradient was not."""
+    """The norm of the whole gradient before clipping; not finite if any micro-batch's gradient was not."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class DeterministicSum:
         unit = _CHUNK_UNIT_ELEMENTS * num_micro_batches
         self._num_elements = -(-sum(parameter.numel() for parameter in parameters) // unit) * unit
         self._subtrees: list[_Subtree] = []
-        """Complete ones, as high as can be."""
+        """Complete subtrees, merged as far as possible."""
 
     def add(self, loss: Tensor, micro_batch: int) -> None:
-        """The gradient of the mean loss of micro-batch number `micro_batch`, which follows the one before."""
+        """Add the gradient of the mean loss of micro-batch number `micro_batch`, which follows the last one."""
         tree = _Subtree(micro_batch, 1, self._flat_gradient(loss))
         while self._subtrees and self._subtrees[-1].is_left_of(tree):
             left = self._subtrees.pop()
@@ -68,7 +68,7 @@ class DeterministicSum:
         self._subtrees.append(tree)
 
     def take(self, clip_norm: float) -> SummedGradient:
-        """The mean of all micro-batches' gradients, clipped; empty again afterwards. Collective."""
+        """Return the mean of all micro-batches' gradients, clipped, and start a new sum. Collective."""
         (tree,) = self._subtrees
         sum_X = tree.sum_X
         self._subtrees = []
@@ -80,7 +80,7 @@ class DeterministicSum:
         return SummedGradient(part_X, norm)
 
     def views(self, flat_X: Tensor) -> list[Tensor]:
-        """The parameters' parts of a flat gradient, in their shapes."""
+        """Return views of a flat gradient in the parameters' shapes."""
         sizes = [parameter.numel() for parameter in self._parameters]
         parts = torch.split(flat_X[: sum(sizes)], sizes)
         return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
@@ -92,7 +92,7 @@ class DeterministicSum:
         return flat_X
 
     def _norm(self, sum_S: Tensor, begin: int) -> float:
-        """Of the whole sum, of which this worker has the slice that begins at `begin`. Collective."""
+        """Return the norm of the whole sum, of which this worker has the slice that begins at `begin`. Collective."""
         chunk = self._num_elements // self._num_micro_batches
         squares = torch.zeros(self._num_micro_batches, dtype=torch.float64, device=sum_S.device)
         for number, chunk_S in enumerate(torch.split(sum_S, chunk), start=begin // chunk):
@@ -102,7 +102,7 @@ class DeterministicSum:
 
 
 def _halve(sum_X: Tensor) -> tuple[int, int]:
-    """Sum over the workers in place; right in the returned slice, which is this worker's alone. Collective."""
+    """Sum over the workers in place; only the returned slice, this worker's own, is complete. Collective."""
     begin, end, distance = 0, len(sum_X), 1
     while distance < dist.get_world_size():
         middle = (begin + end) // 2
@@ -125,11 +125,11 @@ def _exchange(sent_S: Tensor, partner: int) -> Tensor:
 def backward_with(engine: Any, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
     """Let `engine` run a backward pass in which `parameters` get `gradients`, cast to their types."""
     cast = [gradient.to(parameter.dtype) for parameter, gradient in zip(parameters, gradients, strict=True)]
-    engine.backward(_Given.apply(cast, *parameters))  # type: ignore[no-untyped-call]
+    engine.backward(_LossWithGradients.apply(cast, *parameters))  # type: ignore[no-untyped-call]
 
 
-class _Given(torch.autograd.Function):
-    """A loss of 0 with gradients of its own."""
+class _LossWithGradients(torch.autograd.Function):
+    """A loss of 0 whose backward pass returns the given gradients."""
 
     @staticmethod
     def forward(ctx: Any, gradients: list[Tensor], *parameters: nn.Parameter) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sums of bfloat16 gradients in float32, without passes over memory that nothing needs."""
+"""Sums of bfloat16 gradients in float32 with fewer passes over memory than DeepSpeed's."""
 
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ def add_with_few_passes(optimizer: Any) -> None:
 
 @torch.no_grad()
 def _add(optimizer: Any, clear_lp_grads: bool = False) -> None:
-    """What `update_hp_grads` does; gradients that were asked to be cleared are freed all the same."""
+    """Replace `update_hp_grads`; gradients are freed even where they should only be cleared."""
     for group, sums, has_sum in zip(
         optimizer.bf16_groups,
         optimizer.fp32_groups_gradients,
@@ -39,7 +39,7 @@ def _add(optimizer: Any, clear_lp_grads: bool = False) -> None:
 
 @torch.no_grad()
 def _clear(optimizer: Any) -> None:
-    """What `clear_hp_grads` does, for groups that have been added to."""
+    """Replace `clear_hp_grads`; only groups that were added to are cleared."""
     for group, (flat, has_sum) in enumerate(
         zip(optimizer.fp32_groups_gradients_flat, optimizer.fp32_groups_has_gradients, strict=True)
     ):

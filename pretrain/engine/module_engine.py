@@ -1,4 +1,4 @@
-"""The one way DeepSpeed is used: backward, update, state, of any module that is trained.
+"""The only use of DeepSpeed: backward pass, update and state of any module that is trained.
 
 Used of DeepSpeed: the spreading of weights, gradients and moments over workers (ZeRO 1 to 3), offloading, bfloat16
 weights with float32 masters, gradient accumulation over micro-batches, clipping where it wraps the optimizer, and its
@@ -41,24 +41,24 @@ from pretrain.engine.state import (
 
 @dataclass(frozen=True)
 class Update:
-    """What came of an optimizer step, the same on every worker."""
+    """The result of an optimizer step, the same on every worker."""
 
     grad_norm: float
-    """Of the mean gradient over all lanes, before clipping; infinity where the step was not applied."""
+    """The norm of the mean gradient over all lanes, before clipping; infinity if the step was not applied."""
     applied: bool
-    """False where a loss or a gradient of any worker was not finite: then weights and moments are as before."""
+    """False if a loss or a gradient of any worker was not finite: weights and moments are then unchanged."""
 
 
 class ModuleEngine:
-    """A module with its optimizer, spread over the workers as the ZeRO stage says; the process group must stand.
+    """A module with its optimizer, partitioned over the workers by the ZeRO stage; needs a process group.
 
-    Parameters that need no gradient are not trained and no part of the state.
+    Parameters that need no gradient are neither trained nor part of the state.
     """
 
     def __init__(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, settings: EngineSettings, world_size: int
     ) -> None:
-        """`optimizer` has groups with a `rate_share`, see `set_learning_rate`."""
+        """Initialise DeepSpeed. The groups of `optimizer` have a `rate_share`, see `set_learning_rate`."""
         import deepspeed
 
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
@@ -69,7 +69,7 @@ class ModuleEngine:
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
         self._is_refused = False
-        """Whether the update in progress must leave weights and moments as they are."""
+        """Whether the update in progress must not change weights and moments."""
         self._withheld: list[tuple[Tensor, Tensor | None]] = []
         base_optimizer(self._engine).register_step_pre_hook(self._withhold)
         base_optimizer(self._engine).register_step_post_hook(self._put_back)
@@ -79,15 +79,15 @@ class ModuleEngine:
             self._deterministic_sum = DeterministicSum(list(trained.values()), settings.micro_batches)
 
     def loss(self, batch: Any) -> Tensor:
-        """What the module makes of a micro-batch, ready for `accumulate`."""
+        """Return the module's loss of a micro-batch, for `accumulate`."""
         loss: Tensor = self._engine(batch)
         return loss
 
     def accumulate(self, loss: Tensor, micro_batch: int) -> None:
         """Add the gradient of one micro-batch's mean loss.
 
-        `micro_batch` is its place in the global batch, [0, micro_batches); a worker has consecutive ones and comes to
-        them in order. Collective: each worker must call it as often.
+        `micro_batch` is its index in the global batch, [0, micro_batches); a worker has consecutive ones and takes them
+        in order. Collective: every worker must call it equally often.
         """
         if self._deterministic_sum:
             self._deterministic_sum.add(loss, micro_batch)
@@ -99,12 +99,12 @@ class ModuleEngine:
     def update(self, rate: float, is_loss_finite: bool = True) -> Update:
         """Update the weights with the mean gradient of all micro-batches, clipped; collective.
 
-        They stay as they are where `is_loss_finite`, the same on all workers, is false, or the gradient is not finite.
+        They do not change if `is_loss_finite` (the same on all workers) is false or the gradient is not finite.
         """
         self._is_refused = not is_loss_finite
         set_learning_rate(self._engine.optimizer.param_groups, rate)
         if self._deterministic_sum:
-            norm = self._hand_over(self._deterministic_sum.take(self._settings.clip_norm))
+            norm = self._update_with(self._deterministic_sum.take(self._settings.clip_norm))
         elif self._settings.deepspeed_clips:
             self._engine.step()
             norm = float(self._engine.get_global_grad_norm())
@@ -117,18 +117,18 @@ class ModuleEngine:
         return Update(norm if applied else math.inf, applied)
 
     def pieces(self) -> EnginePieces:
-        """This worker's part of masters and moments, copied to CPU memory; no communication."""
+        """Copy this worker's part of masters and moments to CPU memory; no communication."""
         return local_pieces(self._engine, self._parameters, dist.get_rank(), dist.get_world_size())
 
     def restore(self, source: StateSource) -> None:
-        """Go on from `source`, bit for bit, whatever ZeRO stage and number of workers wrote it.
+        """Restore the state in `source` bit for bit, whatever ZeRO stage and number of workers wrote it.
 
-        Before the first step; every worker must call it.
+        Must be called before the first step, by every worker.
         """
         restore_state(self._engine, self._parameters, source)
 
     def masters(self) -> dict[str, Tensor]:
-        """The whole float32 weights by name in CPU memory on rank 0, nothing elsewhere; collective."""
+        """Return the whole float32 weights by name in CPU memory on rank 0, nothing elsewhere; collective."""
         pieces: dict[str, list[Piece]] = {}
         for piece in self.pieces().masters:
             pieces.setdefault(piece.name, []).append(piece)
@@ -144,13 +144,13 @@ class ModuleEngine:
         return masters
 
     def close(self) -> None:
-        """Take DeepSpeed's hooks off the model; without it a process with ZeRO 3 aborts at its exit."""
+        """Remove DeepSpeed's hooks from the model; without this a process with ZeRO 3 aborts at its exit."""
         self._engine.destroy()
 
     def _withhold(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Called before torch's optimizer updates, which leaves out what has no gradient.
+        """Remove the gradients before torch's optimizer updates, so that it changes nothing.
 
-        Around it DeepSpeed counts micro-batches and clears its sums as in every other step.
+        DeepSpeed still counts micro-batches and clears its sums as in every other step.
         """
         if self._is_refused:
             masters = [master for group in optimizer.param_groups for master in group["params"]]
@@ -159,26 +159,26 @@ class ModuleEngine:
                 master.grad = None
 
     def _put_back(self, *_: Any) -> None:
-        """Called after it: offloaded masters have the same gradient's memory in every step."""
+        """Restore the removed gradients: offloaded masters use the same gradient's memory in every step."""
         for master, gradient in self._withheld:
             master.grad = gradient
         self._withheld = []
 
     def _spare_work(self, world_size: int) -> None:
-        """Leave out what DeepSpeed does without need."""
+        """Switch off work of DeepSpeed's that is not needed."""
         optimizer = self._engine.optimizer
         if hasattr(optimizer, "update_hp_grads"):
             add_with_few_passes(optimizer)
         shares_gradients_out = self._settings.zero_stage > 1 or hasattr(optimizer, "reduce_gradients")
         if world_size == 1 and not shares_gradients_out:
-            # One worker's gradients are the sum already. DeepSpeed would copy them all, and round them to bfloat16.
+            # A single worker's gradients are already the sum. DeepSpeed would copy them and round them to bfloat16.
             self._engine.enable_backward_allreduce = False
 
-    def _hand_over(self, gradient: SummedGradient) -> float:
-        """Update with a gradient that was summed and clipped outside of DeepSpeed; its norm."""
+    def _update_with(self, gradient: SummedGradient) -> float:
+        """Update with a gradient that was summed and clipped outside of DeepSpeed; return its norm."""
         assert self._deterministic_sum
         if math.isfinite(gradient.norm):
-            # Its mean over the workers, of which one has an element and the others 0, is then exact.
+            # The mean over the workers, of which one has an element and the others 0, is then exact.
             scaled_X = gradient.part_X * dist.get_world_size()
             backward_with(
                 self._engine, list(self._parameters.values()), self._deterministic_sum.views(scaled_X)
@@ -187,9 +187,9 @@ class ModuleEngine:
         return gradient.norm
 
     def _clip(self) -> float:
-        """Clip the gradients, which every worker has whole, or drop them if they are not finite.
+        """Clip the gradients, which every worker has whole, or drop them if they are not finite. Return their norm.
 
-        A parameter without one gets zeros, as DeepSpeed gives it among several workers: Adam's steps stay in step.
+        A parameter without gradient gets zeros, as from DeepSpeed with several workers: Adam's step counts must agree.
         """
         for parameter in self._parameters.values():
             if parameter.grad is None:
@@ -206,7 +206,7 @@ class ModuleEngine:
 
 @contextmanager
 def _no_memory_reports() -> Iterator[None]:
-    """DeepSpeed's optimizer of ZeRO 1 collects all garbage six times, to print memory figures: over a second."""
+    """Silence DeepSpeed's memory reports, for which the optimizer of ZeRO 1 collects garbage six times (over 1 s)."""
     from deepspeed.runtime import bf16_optimizer
 
     reports = bf16_optimizer.see_memory_usage

@@ -1,4 +1,4 @@
-"""AdamW over the model's parameters: which of them decay, and which learn slower."""
+"""AdamW over the model's parameters, with weight decay and learning rates by layer."""
 
 import torch
 from torch import nn
@@ -11,9 +11,9 @@ _BLOCKS = "blocks."
 
 
 def adamw(model: TwoStreamTransformer, settings: OptimizerConfig, fused: bool) -> torch.optim.AdamW:
-    """AdamW over all parameters; `set_learning_rate` gives its groups their rate.
+    """Make AdamW over all parameters; `set_learning_rate` sets the rate of its groups.
 
-    Its rate is 0 until then: some of DeepSpeed's optimizers make a step of their own when they are built, and the
+    The rate is 0 until then: some of DeepSpeed's optimizers make a step of their own when they are built, and the
     weights must not decay in it.
     """
     return torch.optim.AdamW(
@@ -26,9 +26,9 @@ def adamw(model: TwoStreamTransformer, settings: OptimizerConfig, fused: bool) -
 
 
 def parameter_groups(model: TwoStreamTransformer, settings: OptimizerConfig) -> list[dict[str, object]]:
-    """Groups of parameters with the same `weight_decay` and `rate_share`, matrices before vectors.
+    """Return groups of parameters with the same `weight_decay` and `rate_share`, matrices before vectors.
 
-    Weights of one dimension do not decay. With `layer_decay` 1 all learn at one rate, and there are two groups.
+    One-dimensional weights do not decay. With `layer_decay` 1 all have the same rate, and there are two groups.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -42,7 +42,7 @@ def parameter_groups(model: TwoStreamTransformer, settings: OptimizerConfig) -> 
 
 
 def set_learning_rate(groups: list[dict[str, object]], rate: float) -> None:
-    """The rate of the next update; a group has its share of it."""
+    """Set the rate of the next update; a group gets its share of it."""
     for group in groups:
         share = group["rate_share"]
         assert isinstance(share, float)
@@ -50,7 +50,7 @@ def set_learning_rate(groups: list[dict[str, object]], rate: float) -> None:
 
 
 def _layers_below_the_head(name: str, num_layers: int) -> int:
-    """0 for the head, 1 for the highest layer, num_layers + 1 for what enters the lowest (tied embeddings too)."""
+    """Return 0 for the head, 1 for the highest layer, num_layers + 1 for embeddings (tied ones too)."""
     if name.startswith(_HEAD):
         return 0
     if name.startswith(_BLOCKS):

@@ -10,7 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Adam's two moments, by the names torch and DeepSpeed know them by."""
+"""Adam's two moments by their names in torch and DeepSpeed."""
 
 
 @dataclass(frozen=True)
@@ -22,34 +22,34 @@ class Piece:
     """Of the whole parameter."""
     start: int
     values_X: Tensor
-    """float32, in CPU memory, shared with nobody."""
+    """float32 in CPU memory; nothing else uses the memory."""
 
 
 @dataclass(frozen=True)
 class EnginePieces:
-    """What one worker contributes to a checkpoint; the pieces of all workers cover every parameter exactly once."""
+    """One worker's part of a checkpoint; the pieces of all workers cover every parameter exactly once."""
 
     masters: tuple[Piece, ...]
     moments: dict[str, tuple[Piece, ...]]
-    """By `MOMENTS`."""
+    """Pieces by the names in `MOMENTS`."""
     adam_steps: int
-    """Updates Adam has made; steps that were not applied do not count."""
+    """The number of updates that Adam has made, without steps that were not applied."""
 
 
 class StateSource(Protocol):
-    """Float32 tensors by parameter name, read when they are asked for; what a checkpoint on disk offers."""
+    """A source of float32 tensors by parameter name, which are read on access; a checkpoint on disk is one."""
 
     @property
     def adam_steps(self) -> int: ...
 
     def master(self, name: str) -> Tensor:
-        """The parameter itself, whole."""
+        """Return the whole parameter."""
         ...
 
     def master_part(self, name: str, start: int, stop: int) -> Tensor:
-        """Elements [start, stop) of the flattened parameter."""
+        """Return elements [start, stop) of the flattened parameter."""
         ...
 
     def moment_part(self, kind: str, name: str, start: int, stop: int) -> Tensor:
-        """The same of one of Adam's moments, `kind` in MOMENTS."""
+        """Return elements [start, stop) of one of Adam's flattened moments, `kind` in MOMENTS."""
         ...

@@ -16,7 +16,7 @@ from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece, StateSource
 
 @dataclass(frozen=True)
 class Fragment:
-    """Elements [start, start + numel) of a parameter, kept at [offset, offset + numel) of a flat master."""
+    """Elements [start, start + numel) of a parameter, stored at [offset, offset + numel) of a flat master."""
 
     name: str
     shape: tuple[int, ...]
@@ -24,12 +24,12 @@ class Fragment:
     start: int
     numel: int
     master: Tensor
-    """What Adam updates and keeps its state by; float32, of any shape."""
+    """The tensor that Adam updates, and the key of its state; float32, of any shape."""
     offset: int
 
 
 def local_fragments(engine: Any, parameters: dict[str, nn.Parameter]) -> list[Fragment]:
-    """This worker's fragments, all of a master's one after the other; without ZeRO every worker has all."""
+    """Return this worker's fragments, those of a master in a row; without ZeRO every worker has all."""
     optimizer = engine.optimizer
     if hasattr(optimizer, "fp32_partitioned_groups_flat"):  # ZeRO 3
         return list(_stage_3(optimizer, parameters))
@@ -43,7 +43,7 @@ def local_fragments(engine: Any, parameters: dict[str, nn.Parameter]) -> list[Fr
 
 
 def whole_shape(parameter: nn.Parameter) -> torch.Size:
-    """A parameter's shape; ZeRO 3 leaves nothing of it in the parameter itself."""
+    """Return a parameter's shape; under ZeRO 3 the parameter itself is empty."""
     shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
     return shape
 
@@ -87,10 +87,10 @@ def _whole(name: str, parameter: nn.Parameter, master: Tensor) -> Fragment:
 def local_pieces(
     engine: Any, parameters: dict[str, nn.Parameter], rank: int, world_size: int
 ) -> EnginePieces:
-    """Copies of what this worker has to give to a checkpoint; no communication."""
+    """Copy this worker's part of a checkpoint to CPU memory; no communication."""
     fragments, adam = local_fragments(engine, parameters), base_optimizer(engine)
     if engine.zero_optimization_stage() == 0:
-        fragments = _dealt(fragments, rank, world_size)
+        fragments = _share_of_rank(fragments, rank, world_size)
     masters = _distinct_masters(fragments)
     states = {key: adam.state.get(master) or {} for key, master in masters.items()}
     moments = {kind: {key: state.get(kind) for key, state in states.items()} for kind in MOMENTS}
@@ -102,9 +102,9 @@ def local_pieces(
 
 
 def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: StateSource) -> None:
-    """Put `source` into an engine that has made no step; every worker must call it.
+    """Restore the state in `source` into an engine that has made no step; every worker must call it.
 
-    A worker asks for its own fragments, and for whole parameters where it has these between steps.
+    A worker reads its own fragments, and whole parameters if it has these between steps.
     """
     fragments, adam = local_fragments(engine, parameters), base_optimizer(engine)
     here = {fragment.name: fragment for fragment in fragments}
@@ -127,27 +127,27 @@ def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: Stat
 
 
 def forget_first_step(engine: Any) -> None:
-    """Undo what DeepSpeed's optimizer without ZeRO does to Adam when it is built: a step with zero gradients."""
+    """Undo the step with zero gradients that DeepSpeed's optimizer without ZeRO makes when it is built."""
     for state in base_optimizer(engine).state.values():
         for value in state.values():
             value.zero_()
 
 
 def drop_gradients(engine: Any) -> None:
-    """Forget the sums of a step that was not applied: ZeRO 1 and 2 keep them where the optimizer is offloaded."""
+    """Drop the gradient sums of a step that was not applied: ZeRO 1 and 2 keep them if the optimizer is offloaded."""
     sums = getattr(engine.optimizer, "averaged_gradients", {})
     for group in sums:
         sums[group] = None
 
 
 def base_optimizer(engine: Any) -> torch.optim.Optimizer:
-    """Torch's own optimizer below DeepSpeed's wrapper."""
+    """Return torch's optimizer below DeepSpeed's wrapper."""
     base: torch.optim.Optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     return base
 
 
 def _fresh_state(adam: torch.optim.Optimizer, master: Tensor, steps: int) -> dict[str, Tensor]:
-    """Adam's state as torch makes it at the first step."""
+    """Make Adam's state as torch does at the first step."""
     device = master.device if adam.defaults["fused"] else torch.device("cpu")
     step = torch.tensor(float(steps), dtype=torch.float32, device=device)
     return {"step": step, **{kind: torch.zeros_like(master, requires_grad=False) for kind in MOMENTS}}
@@ -157,8 +157,8 @@ def _distinct_masters(fragments: Iterable[Fragment]) -> dict[int, Tensor]:
     return {id(fragment.master): fragment.master for fragment in fragments}
 
 
-def _dealt(fragments: list[Fragment], rank: int, world_size: int) -> list[Fragment]:
-    """Of fragments that every worker has, the share of `rank`: equal counts of elements, in order."""
+def _share_of_rank(fragments: list[Fragment], rank: int, world_size: int) -> list[Fragment]:
+    """Return the share of `rank` of fragments that every worker has: equal numbers of elements, in order."""
     total = sum(fragment.numel for fragment in fragments)
     first, last = total * rank // world_size, total * (rank + 1) // world_size
     dealt, position = [], 0
@@ -173,7 +173,7 @@ def _dealt(fragments: list[Fragment], rank: int, world_size: int) -> list[Fragme
 
 
 def _pieces(fragments: list[Fragment], tensors: Mapping[int, Tensor | None]) -> tuple[Piece, ...]:
-    """Pieces cut from copies of `tensors`, one per distinct master; zeros where there is none yet."""
+    """Return pieces of copies of `tensors`, one tensor per distinct master; zeros if it is None."""
     copies = {
         key: None if tensor is None else tensor.detach().to("cpu", copy=True).flatten()
         for key, tensor in tensors.items()
@@ -190,5 +190,5 @@ def _pieces(fragments: list[Fragment], tensors: Mapping[int, Tensor | None]) -> 
 
 
 def _put(fragment: Fragment, tensor: Tensor, values_X: Tensor) -> None:
-    """Write the fragment's elements where `tensor` keeps them."""
+    """Write the fragment's elements into its range of `tensor`."""
     tensor.view(-1)[fragment.offset : fragment.offset + fragment.numel].copy_(values_X)

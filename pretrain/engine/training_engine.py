@@ -18,21 +18,21 @@ from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 
 
 class TupleOutput:
-    """Shows DeepSpeed the model's output as a tuple, and everybody else as the model promises.
+    """Gives DeepSpeed the model's output as a tuple, and all other callers as `PermutationOutput`.
 
-    DeepSpeed finds tensors in tuples, lists and dicts only. It hangs on them what it does when their gradients come:
-    gather parameters again (ZeRO 3).
+    DeepSpeed finds tensors in tuples, lists and dicts only. On these tensors it hooks what it does when their gradients
+    come: gather parameters again (ZeRO 3).
     """
 
     def __init__(self, model: TwoStreamTransformer) -> None:
-        """Before DeepSpeed hooks the model."""
+        """Register the first hook; must be called before DeepSpeed hooks the model."""
         self._model = model
         self.kept = False
-        """Whether callers get the tuple too: DeepSpeed's engine is one that wants it."""
+        """Whether callers get the tuple too, as DeepSpeed's engine needs it."""
         model.register_forward_hook(self._unpack)
 
     def end(self) -> None:
-        """After DeepSpeed has hooked the model."""
+        """Register the second hook; must be called after DeepSpeed has hooked the model."""
         self._model.register_forward_hook(self._pack)
 
     def _unpack(self, _: Any, __: Any, output: PermutationOutput) -> tuple[Any, ...]:
@@ -43,14 +43,14 @@ class TupleOutput:
 
 
 def mark_leaves(model: TwoStreamTransformer) -> None:
-    """A layer's parameters are gathered together: Block uses those of its parts outside their own forward."""
+    """Let ZeRO 3 gather a layer's parameters together: Block uses those of its parts outside their own forward."""
     from deepspeed.utils import set_z3_leaf_modules
 
     set_z3_leaf_modules(model, [Block])
 
 
 class TrainingEngine(ModuleEngine):
-    """A model with its optimizer, spread over the workers as the ZeRO stage says; the process group must stand."""
+    """The two-stream model with its optimizer, partitioned over the workers by the ZeRO stage."""
 
     def __init__(self, model: TwoStreamTransformer, config: PretrainConfig, world_size: int) -> None:
         self.module = model
@@ -66,7 +66,7 @@ class TrainingEngine(ModuleEngine):
     def forward(
         self, tokens_BL: Tensor, content: TokenLayout, targets: TokenLayout, memory: SegmentMemory
     ) -> PermutationOutput:
-        """The model's output for one micro-batch, ready for `accumulate`."""
+        """Return the model's output for one micro-batch, for `accumulate`."""
         if self._deterministic_sum:  # DeepSpeed sees no forward pass
             output: PermutationOutput = self.module(tokens_BL, content, targets, memory)
             return output

@@ -23,7 +23,7 @@ class UnigramModel:
 
     @classmethod
     def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "UnigramModel":
-        """From token streams, one in memory at a time."""
+        """Count tokens in streams, one in memory at a time."""
         counts = np.ones(vocab_size)
         for stream in streams:
             counts += np.bincount(stream, minlength=vocab_size)
@@ -52,7 +52,7 @@ class BigramModel:
 
     @classmethod
     def count(cls, streams: Iterable[IntArray], vocab_size: int) -> "BigramModel":
-        """From token streams, one in memory at a time; pairs do not cross from one stream to the next."""
+        """Count pairs in token streams, one in memory at a time; pairs do not cross from one stream to the next."""
         pair_keys, pair_counts = _pair_counts(streams, vocab_size)
         previous, token = np.divmod(pair_keys, vocab_size)
         once, twice = int((pair_counts == 1).sum()), int((pair_counts == 2).sum())
@@ -116,7 +116,7 @@ class Baselines:
     bigram_bits_per_byte: float
 
     def to_json(self) -> dict[str, float]:
-        """Both by their names."""
+        """Return both as JSON values."""
         return asdict(self)
 
 
@@ -127,7 +127,7 @@ def ngram_baselines(
     vocab_size: int,
     part_done: Callable[[], None],
 ) -> Baselines:
-    """Counted on what `num_steps` training steps read, at most an epoch of it.
+    """Count n-grams in the data of `num_steps` training steps, at most an epoch, and score the text with them.
 
     Reads all lanes of both; `part_done` is called after each.
     """

@@ -1,6 +1,6 @@
-"""Under which conditions a text is scored: in which order its tokens are predicted, and with memory or without.
+"""The conditions under which a text is scored: the order in which its tokens are predicted, with or without memory.
 
-The orders do not depend on what the run trains and are drawn from a fixed seed, so that figures of any two runs with
+The orders do not depend on the run's objective and are drawn from a fixed seed, so that figures of any two runs with
 the same corpus, lanes and segments can be compared:
 
 - left to right: every token from those before it;
@@ -32,23 +32,23 @@ _SEGMENT_PER_HOLE = 8
 
 @dataclass(frozen=True)
 class Condition:
-    """How a text is scored; without memory every segment is read by itself."""
+    """A condition for scoring a text; without memory every segment is read by itself."""
 
     order: OrderName
     with_memory: bool
 
     @property
     def name(self) -> str:
-        """As figures are called by it."""
+        """The name in figures and metrics."""
         return self.order if self.with_memory else f"{self.order}.without_memory"
 
 
 HEADLINE = Condition("left_to_right", with_memory=True)
-"""What "validation bits per byte" means. A model that has no memory carries none."""
+"""The condition of "validation bits per byte". A model without memory carries none."""
 
 
 def conditions(by_order: bool, has_memory: bool) -> tuple[Condition, ...]:
-    """All that are scored, the headline first."""
+    """Return all conditions that are scored, the headline first."""
     if not by_order:
         return (HEADLINE,)
     orders: tuple[OrderName, ...] = ("left_to_right", "any_order", "infill")
@@ -57,7 +57,7 @@ def conditions(by_order: bool, has_memory: bool) -> tuple[Condition, ...]:
 
 
 class ValidationOrders:
-    """Puts left-to-right batches into the other orders: a pure function of (segment's number, lane) and the tokens."""
+    """Reorders left-to-right batches: a pure function of (segment's number, lane) and the tokens."""
 
     def __init__(self, segment_tokens: int, words: WordPieces, device: torch.device) -> None:
         self._segment_tokens = segment_tokens
@@ -66,7 +66,7 @@ class ValidationOrders:
         self._hole_draws = DrawTable({"validation hole start": 1}, device)
 
     def batch(self, order: OrderName, plain: Batch, segment: int, lanes: range) -> Batch:
-        """The segments of `plain`, which are number `segment` of `lanes`, in another order."""
+        """Return the segments of `plain`, which are number `segment` of `lanes`, in another order."""
         if order == "left_to_right":
             return plain
         if order == "any_order":

@@ -1,7 +1,7 @@
 """Evaluation on all workers: lanes are divided among them, sums over documents are added up.
 
-Nothing of the training is touched: no random number is drawn from torch's generators, the training's memory is not
-read, and the model goes back to the mode it was in.
+The training's state does not change: no random number is drawn from torch's generators, the training's memory is not
+read, and the model returns to its mode.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ from pretrain.orders.words import WordPieces
 
 @dataclass(frozen=True)
 class _Sample:
-    """A text, and how much of it is scored in the conditions other than the headline's."""
+    """A text, and how many of its segments are scored in the conditions other than the headline's."""
 
     scorer: Scorer
     order_segments: int
     languages: tuple[str, ...]
-    """Of all workers' documents, sorted; the same on every worker. Empty where they are not told apart."""
+    """The languages of all workers' documents, sorted; empty if figures are not made by language."""
 
 
 class Evaluator:
@@ -49,10 +49,10 @@ class Evaluator:
         device: torch.device,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lanes` streams at most are scored, `lanes_per_pass` of them at once on one worker.
+        """Open the texts: at most `lanes` streams are scored, `lanes_per_pass` of them at once on one worker.
 
-        `tick` is called wherever an evaluation gets on, equally often in every worker. UserError when the split has
-        fewer tokens than one segment.
+        `tick` is called after each part of an evaluation, equally often in every worker. Raises UserError when the
+        split has fewer tokens than one segment.
         """
         self._config, self._corpus, self._device, self._tick = config, corpus, device, tick
         self._segment_tokens, self._lanes_per_pass = segment_tokens, lanes_per_pass
@@ -62,22 +62,22 @@ class Evaluator:
         )
 
     def during(self, model: TwoStreamTransformer) -> Evaluation:
-        """The figures of the sample for training: `during_tokens`, in other conditions `during_order_tokens`.
+        """Score the sample for training: `during_tokens`, in other conditions `during_order_tokens`.
 
-        Collective. UserError when a block is damaged.
+        Collective. Raises UserError when a block is damaged.
         """
         return self._evaluate(model, self._during_sample)
 
     def final(self, model: TwoStreamTransformer) -> Evaluation:
-        """The figures of `final_tokens`, the same tokens in all conditions. Collective; raises as `during`."""
+        """Score `final_tokens`, the same tokens in all conditions. Collective; raises as `during`."""
         return self._evaluate(model, self._sample(self._final_text, self._config.final_tokens))
 
     def baselines(
         self, training: LaneReader, num_steps: int, part_done: Callable[[], None] = lambda: None
     ) -> Baselines:
-        """What n-gram models of the first `num_steps` training steps need for the text of `final`.
+        """Return the n-gram baselines for the text of `final`, counted on the first `num_steps` training steps.
 
-        Reads all lanes, so that one worker is enough, and calls `part_done` after each.
+        Reads all lanes, so one worker is enough, and calls `part_done` after each.
         """
         return ngram_baselines(
             training, num_steps, self._final_text, self._corpus.tokenizer.vocab_size, part_done
@@ -93,9 +93,11 @@ class Evaluator:
         return self._sample(self._during_text, self._config.during_order_tokens)
 
     def _sample(self, text: ValidationText, order_tokens: int) -> _Sample:
-        """Collective, since a worker knows the languages of its own lanes only."""
+        """Make a sample. Collective, because a worker knows the languages of its own lanes only."""
         documents = DocumentFinder(text)
-        languages = union(self._own_languages(documents, text) if self._config.by_language else set())
+        languages = union_over_workers(
+            self._own_languages(documents, text) if self._config.by_language else set()
+        )
         scorer = Scorer(text, documents, self._orders, self._device, self._tick)
         return _Sample(scorer, text.segments_of(order_tokens), languages)
 
@@ -111,12 +113,12 @@ class Evaluator:
         scored = conditions(self._config.by_order, has_memory=model.config.memory_tokens > 0)
         with _evaluating(model):
             sums = np.stack([self._sums(model, sample, condition) for condition in scored])
-        return Evaluation.of_sums(scored, sample.languages, added_up(sums, self._device))
+        return Evaluation.of_sums(scored, sample.languages, sum_over_workers(sums, self._device))
 
     def _sums(
         self, model: TwoStreamTransformer, sample: _Sample, condition: Condition
     ) -> NDArray[np.float64]:
-        """This worker's part of the sums by language."""
+        """Return this worker's part of the sums by language."""
         text = sample.scorer.text
         num_segments = text.num_segments if condition == HEADLINE else sample.order_segments
         row_of = {language: row for row, language in enumerate(sample.languages)}
@@ -152,10 +154,10 @@ def lanes_of_rank(num_lanes: int) -> range:
 
 
 def passes(num_lanes: int, lanes_per_pass: int) -> Iterator[tuple[range, bool]]:
-    """The lanes of this worker, some at a time, and whether they count.
+    """Yield the lanes of this worker, some at a time, and whether they count.
 
-    Every worker makes the same number of passes, the last ones perhaps for nothing: under ZeRO 3 a forward pass
-    needs all workers.
+    Every worker makes the same number of passes, of which the last may not count: under ZeRO 3 a forward pass needs
+    all workers.
     """
     mine, (_, world_size) = lanes_of_rank(num_lanes), _rank_and_world_size()
     most_lanes = -(-num_lanes // world_size)
@@ -164,8 +166,8 @@ def passes(num_lanes: int, lanes_per_pass: int) -> Iterator[tuple[range, bool]]:
         yield (lanes, True) if len(lanes) else (range(1), False)
 
 
-def union(languages: set[str]) -> tuple[str, ...]:
-    """The union over workers, sorted; collective."""
+def union_over_workers(languages: set[str]) -> tuple[str, ...]:
+    """Return the union over workers, sorted; collective."""
     _, world_size = _rank_and_world_size()
     found = [languages] * world_size
     if world_size > 1:
@@ -173,8 +175,8 @@ def union(languages: set[str]) -> tuple[str, ...]:
     return tuple(sorted(set().union(*found)))
 
 
-def added_up(sums: NDArray[np.float64], device: torch.device) -> NDArray[np.float64]:
-    """The sums of all workers; collective."""
+def sum_over_workers(sums: NDArray[np.float64], device: torch.device) -> NDArray[np.float64]:
+    """Return the sums over all workers; collective."""
     if _rank_and_world_size()[1] == 1:
         return sums
     total = torch.from_numpy(sums).to(device)

@@ -18,25 +18,25 @@ from cluster.journal import metric_name
 from pretrain.evaluation.conditions import HEADLINE, Condition
 
 NUM_SUMS = 6
-"""Documents, nats, bytes, and the sums of nats squared, nats times bytes, bytes squared."""
+"""The number of sums: documents, nats, bytes, nats squared, nats times bytes, bytes squared."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bits per byte of some documents' scored tokens."""
+    """The bits per byte of the scored tokens of some documents."""
 
     bits_per_byte: float
     standard_error: float | None
-    """Of choosing other documents; None with fewer than two of them."""
+    """The standard error from the choice of documents; None with fewer than two of them."""
     num_bytes: int
-    """UTF-8 bytes of the scored tokens."""
+    """The UTF-8 bytes of the scored tokens."""
     num_documents: int
 
     @classmethod
     def of(cls, sums: NDArray[np.float64]) -> "Estimate | None":
-        """The ratio of sums and the standard error of a ratio (Cochran 1977, "Sampling Techniques", ch. 6).
+        """Return the ratio of sums with its standard error (Cochran 1977, "Sampling Techniques", ch. 6).
 
-        Documents are the unit that is drawn. None where no byte was scored.
+        Documents are the sampling units. None if no byte was scored.
         """
         num_documents, nats, num_bytes, nats_squared, nats_times_bytes, bytes_squared = map(float, sums)
         if num_bytes == 0:
@@ -52,13 +52,13 @@ class Estimate:
 
 
 def document_sums(nats_D: NDArray[np.float64], bytes_D: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Float64 [D, NUM_SUMS]: what every document adds."""
+    """Return every document's summands, float64 [D, NUM_SUMS]."""
     return np.stack([np.ones_like(nats_D), nats_D, bytes_D, nats_D**2, nats_D * bytes_D, bytes_D**2], axis=1)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: a condition, and a language, or None for all of them together."""
+    """One figure of a condition and a language; None is all languages together."""
 
     condition: Condition
     language: str | None
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All figures of one evaluation, the headline first: left to right, with memory, all languages."""
+    """The figures of one evaluation, the headline first: left to right, with memory, all languages."""
 
     rows: tuple[Row, ...]
 
@@ -75,9 +75,9 @@ class Evaluation:
     def of_sums(
         cls, conditions: Sequence[Condition], languages: Sequence[str], sums: NDArray[np.float64]
     ) -> "Evaluation":
-        """From the sums [conditions, languages, NUM_SUMS] of all lanes. UserError when nothing was scored.
+        """Make it from the sums [conditions, languages, NUM_SUMS] of all lanes. Raises UserError if nothing was scored.
 
-        Without `languages` the sums have one row of all of them, and there are no figures by language.
+        Without `languages` the sums have one row for all of them, and there are no figures by language.
         """
         rows = [
             Row(condition, language, estimate)
@@ -93,11 +93,11 @@ class Evaluation:
 
     @property
     def headline(self) -> Estimate:
-        """Left to right, with the model's memory, all languages."""
+        """The estimate left to right, with the model's memory, of all languages."""
         return self.rows[0].estimate
 
     def metrics(self) -> dict[str, float]:
-        """The figures by names that MLflow takes; a standard error has `_se` behind its figure's name.
+        """Return the figures by names that MLflow accepts; a standard error has its figure's name with `_se`.
 
         Left to right with memory is `validation_bits_per_byte` and, by language, `validation.language.NAME`; all
         languages together in other conditions are `validation.any_order`, `validation.infill.without_memory`, ...
@@ -112,7 +112,7 @@ class Evaluation:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The headline, every condition's bits per byte over all languages, and `table`, a row for each figure."""
+        """Return the headline, every condition's bits per byte of all languages, and `table`, a row for each figure."""
         headline = self.headline
         return {
             "model_bits_per_byte": headline.bits_per_byte,

@@ -21,11 +21,11 @@ from pretrain.model.precision import at_least_float32
 from pretrain.model.transformer import TwoStreamTransformer
 
 _MAX_FLOAT32_LOGITS = 1 << 24
-"""Copied to float32 at once: 64 MB."""
+"""The most logits that are copied to float32 at once: 64 MB."""
 
 
 def token_nats(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
-    """Negative log-likelihoods [B, P] of the wanted tokens in nats, computed in float32 at least; no gradients."""
+    """Return negative log-likelihoods [B, P] of the wanted tokens in nats, float32 at least; without gradients."""
     logits_XV, wanted_X = logits_BPV.flatten(0, 1), wanted_BP.flatten()
     if cross_entropy_fusable(logits_XV):
         return fused_token_nats(logits_XV, wanted_X).view_as(wanted_BP)
@@ -43,14 +43,14 @@ def token_nats(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DocumentCosts:
-    """Of every document that has a scored token: its language, nats, and bytes."""
+    """Language, nats and bytes of every document that has a scored token."""
 
     languages: tuple[str, ...]
     nats_D: NDArray[np.float64]
     bytes_D: NDArray[np.float64]
 
     def sums(self) -> NDArray[np.float64]:
-        """Float64 [D, NUM_SUMS]."""
+        """Return every document's summands, float64 [D, NUM_SUMS]."""
         return document_sums(self.nats_D, self.bytes_D)
 
 
@@ -68,9 +68,9 @@ class Scorer:
     def costs(
         self, model: TwoStreamTransformer, condition: Condition, lanes: range, num_segments: int
     ) -> DocumentCosts:
-        """The first `num_segments` segments of `lanes`, a segment of all of them in one pass.
+        """Score the first `num_segments` segments of `lanes`, a segment of all of them in one pass.
 
-        The model must be in evaluation mode and without gradients; only its forward is called.
+        The model must be in evaluation mode and without gradients; only its forward pass is called.
         """
         costs = _RunningCosts([self.documents.lane(lane) for lane in lanes], self.text.token_bytes_V)
         memory = model.empty_memory(len(lanes)).to(self.device)
@@ -99,7 +99,7 @@ class _RunningCosts:
         self._nats_D, self._bytes_D, self._tokens_D = np.zeros((3, len(self._languages)))
 
     def add(self, segment: int, batch: Batch, nats_BP: torch.Tensor, num_given: int) -> None:
-        """The predictions of the lanes' segment number `segment`, but the first `num_given`."""
+        """Add the predictions of the lanes' segment number `segment`, without the first `num_given`."""
         first_token = segment * batch.tokens_BL.shape[1]
         index_BP = first_token + batch.targets.position_BX.cpu().numpy()  # no order here leaves gaps
         scored = np.s_[:, num_given:]

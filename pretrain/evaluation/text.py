@@ -18,7 +18,7 @@ from pretrain.data.lanes import LaneReader
 class ValidationText:
     """The part of a split that is scored: `lanes` streams of `num_segments` segments, in corpus order.
 
-    The first token of every stream is given, not scored, so that a bigram is asked for the same tokens.
+    The first token of every stream is given, not scored, so that a bigram model is scored on the same tokens.
     """
 
     corpus: PreparedCorpus
@@ -30,9 +30,9 @@ class ValidationText:
     def of_split(
         cls, corpus: PreparedCorpus, split: str, max_lanes: int, segment_tokens: int, wanted_tokens: int
     ) -> "ValidationText":
-        """At least `wanted_tokens` tokens where the split has them, otherwise all of it.
+        """Take at least `wanted_tokens` tokens of a split, or all of it if it has fewer.
 
-        UserError when the split has fewer tokens than one segment.
+        Raises UserError when the split has fewer tokens than one segment.
         """
         available = sum(entry.num_tokens for entry in corpus.blocks(split))
         lanes = min(max_lanes, available // segment_tokens)
@@ -46,21 +46,21 @@ class ValidationText:
 
     @property
     def lanes(self) -> int:
-        """How many streams."""
+        """The number of streams."""
         return self.reader.lanes
 
     def segments_of(self, wanted_tokens: int) -> int:
-        """How many segments of every stream hold `wanted_tokens` tokens; all where the text has fewer."""
+        """Return how many segments of every stream hold `wanted_tokens` tokens; all if the text has fewer."""
         return min(-(-wanted_tokens // (self.lanes * self.reader.segment_tokens)), self.num_segments)
 
     def stream(self, lane: int) -> NDArray[np.int64]:
-        """All tokens of one lane."""
+        """Return all tokens of one lane."""
         return self.reader.lane_tokens(lane, self.num_segments)
 
 
 @dataclass(frozen=True)
 class LaneDocuments:
-    """Of one lane's stream: every token's document, numbered from 0, and every document's language."""
+    """The documents of one lane's stream: every token's document, numbered from 0, and every document's language."""
 
     document_T: NDArray[np.int64]
     languages: tuple[str, ...]
@@ -73,9 +73,9 @@ class _BlockDocuments:
 
 
 class DocumentFinder:
-    """Finds the documents of a text's lanes; keeps what it found, which is small beside the tokens.
+    """Finds the documents of a text's lanes and caches them, which is small beside the tokens.
 
-    A document that goes on in the next lane counts as one in each.
+    A document that continues in the next lane counts as one in each.
     """
 
     def __init__(self, text: ValidationText) -> None:
@@ -84,7 +84,7 @@ class DocumentFinder:
         self._lanes: dict[int, LaneDocuments] = {}
 
     def lane(self, lane: int) -> LaneDocuments:
-        """The documents of lane `lane`. UserError when a block is damaged."""
+        """Return the documents of lane `lane`. Raises UserError when a block is damaged."""
         if lane not in self._lanes:
             self._lanes[lane] = self._find(lane)
         return self._lanes[lane]

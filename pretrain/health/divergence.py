@@ -25,7 +25,7 @@ _NOTHING_LEARNT = 1.1
 _SHOWN_STEPS = 3
 
 
-def streak_from(steps: Mapping[int, MadeStep], last_step: int) -> int:
+def first_skipped_step(steps: Mapping[int, MadeStep], last_step: int) -> int:
     """Return the first of the consecutive steps up to `last_step` that were not applied; `last_step` + 1 if it was."""
     first = last_step + 1
     while first - 1 in steps and not steps[first - 1].applied:
@@ -33,7 +33,7 @@ def streak_from(steps: Mapping[int, MadeStep], last_step: int) -> int:
     return first
 
 
-def rising_from(steps: Mapping[int, MadeStep], first_step: int, health: HealthConfig) -> int:
+def first_high_loss_step(steps: Mapping[int, MadeStep], first_step: int, health: HealthConfig) -> int:
     """Return the first of the consecutive steps before `first_step` with high losses; `first_step` if there is none.
 
     A loss is high by the rule for loss spikes, or if it is above that of a model that has learnt nothing.
@@ -49,13 +49,13 @@ def rising_from(steps: Mapping[int, MadeStep], first_step: int, health: HealthCo
     return high[0] if high else first_step
 
 
-def step_to_go_back_to(checkpoints: Path, rising_from_step: int) -> int:
+def last_good_step(checkpoints: Path, rising_from_step: int) -> int:
     """Return the step of the newest valid checkpoint whose next step had a normal loss; 0 if there is none."""
     checkpoint = last_valid_before(checkpoints, rising_from_step - 1)
     return 0 if checkpoint is None else step_of(checkpoint) or 0
 
 
-def pending_return(records: Sequence[JournalRecord]) -> int | None:
+def pending_return_step(records: Sequence[JournalRecord]) -> int | None:
     """Return the step to go back to at this start; None if the previous attempt did not diverge."""
     events = (event_of(record) for record in reversed(records))
     last = next((one for one in events if isinstance(one, Diverged | Start | Stopped | Ended)), None)
@@ -72,7 +72,7 @@ def losses_text(steps: Mapping[int, MadeStep], first_step: int, rising_from_step
     return ", ".join(f"{made.loss:.4g} in step {made.step}" for made in shown)
 
 
-def way_out(config: PretrainConfig, folder: Path, back_to: int, num_checkpoints: int) -> str:
+def resume_command(config: PretrainConfig, folder: Path, back_to: int, num_checkpoints: int) -> str:
     """Return the command that resumes at a lower learning rate; `folder` is the pretraining's in its run's folder."""
     rate = min(config.schedule.peak_learning_rate / 10, ScheduleConfig().peak_learning_rate)
     out = shlex.quote(str(folder.parent))

@@ -50,7 +50,7 @@ def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
         signal.signal(signal.SIGTERM, before)
 
 
-def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Reporter) -> None:
+def run_until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Reporter) -> None:
     """Run `fit`, which waits for the workers; to be called in the main thread.
 
     The first KeyboardInterrupt (Ctrl-C, SIGTERM) makes the stop file and waits on; the second one is raised.
@@ -82,12 +82,12 @@ def until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Rep
             if was_asked or is_block_lost():
                 raise
             was_asked = True
-            _ask_to_stop(stop_file, reporter)
+            _request_stop(stop_file, reporter)
     if errors:
         raise errors[0]
 
 
-def _ask_to_stop(stop_file: Path, reporter: Reporter) -> None:
+def _request_stop(stop_file: Path, reporter: Reporter) -> None:
     try:
         stop_file.touch()
     except OSError as error:

@@ -44,7 +44,7 @@ class Progress:
     written_s: float
     """Seconds since the epoch."""
 
-    def place(self) -> tuple[int, int, int, int]:
+    def sort_key(self) -> tuple[int, int, int, int]:
         """Grows as the worker gets on: what comes after a step's phases counts as the step's."""
         phase = _PHASES.index(self.phase)
         part = _PHASES.index(_OF_MICRO_BATCHES[0]) if self.phase in _OF_MICRO_BATCHES else phase
@@ -130,7 +130,7 @@ class Watchdog:
         known = [progress for rank in range(self._world_size) if (progress := self._read_progress(rank))]
         if not known:
             return f"nobody got on for {self._hang_timeout_s:g} s; who hangs is not known"
-        last = min(known, key=lambda progress: (not self._is_silent(progress), progress.place()))
+        last = min(known, key=lambda progress: (not self._is_silent(progress), progress.sort_key()))
         frozen = f", silent for {time.time() - last.written_s:.0f} s" if self._is_silent(last) else ""
         return (
             f"worker {last.rank} (process {last.pid} on {last.host}) hangs at step {last.step + 1} "

@@ -129,7 +129,7 @@ class _Filler:
                 self._accept(place, token, seen_XV[number])
                 continue
             replaced = int(pick((p_V - q_V).clamp(min=0)[None], self._uniforms(1))[0])
-            self._take_back(plan[number + 1 :])
+            self._erase(plan[number + 1 :])
             self._accept(place, replaced, seen_XV[number])
             self._unwritten = [place]
             return None
@@ -144,10 +144,10 @@ class _Filler:
         check_finite(score_1, NEW_TOKENS)
         self.log_likelihood += float(score_1)
 
-    def _take_back(self, places: Sequence[int]) -> None:
+    def _erase(self, places: Sequence[int]) -> None:
         for place in places:
             self.token_at.pop(place, None)
-        self._hole.session.take_back(self._columns(places))
+        self._hole.session.erase(self._columns(places))
 
     def _pass(self, written: Sequence[int], predicted: Sequence[int], ranks: Sequence[int]) -> Tensor:
         self.num_passes += 1

@@ -21,7 +21,7 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
 from pretrain.inference.context import Context
-from pretrain.inference.generation import Generated, Watch, generate
+from pretrain.inference.generation import Generated, OnToken, generate
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
 from pretrain.inference.token_rules import TokenRules
@@ -146,7 +146,7 @@ def complete_tokens(
     *,
     num_samples: int = 1,
     first_sample: int = 0,
-    watch: Watch | None = None,
+    watch: OnToken | None = None,
 ) -> list[Generated]:
     """Samples `first_sample` to `first_sample + num_samples` of every prompt, those of a prompt in a row.
 
@@ -191,7 +191,7 @@ def complete_by_beam(
     return [found[number] for number in range(len(prompts))]
 
 
-def _watch_of(lanes: Sequence[int], watch: Watch) -> Watch:
+def _watch_of(lanes: Sequence[int], watch: OnToken) -> OnToken:
     return lambda number, token: watch(lanes[number], token)
 
 

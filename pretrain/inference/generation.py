@@ -18,7 +18,7 @@ from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_toke
 from pretrain.model.precision import at_least_float32
 
 NEW_TOKENS = "the scores of new tokens"
-Watch = Callable[[int, int], bool]
+OnToken = Callable[[int, int], bool]
 """Told (lane, token) of every new token but the one that ends a text; True ends the lane."""
 
 
@@ -92,7 +92,7 @@ def generate(
     uniform_BT: Tensor | None = None,
     *,
     must_end: bool = False,
-    watch: Watch | None = None,
+    watch: OnToken | None = None,
 ) -> list[Generated]:
     """Write every lane until it ends or has `limits[lane]` tokens.
 
@@ -167,7 +167,7 @@ def _count(lanes: Sequence[_Lane], step: int) -> None:
 
 
 def _follow(
-    lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: Watch | None
+    lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: OnToken | None
 ) -> None:
     """Note what the newest tokens mean for their lanes."""
     for lane, token in zip(lanes, token_B.tolist(), strict=True):

@@ -44,7 +44,7 @@ class Hole:
     sides: Sides
     place_tokens: Sequence[int]
 
-    def in_sight(self, segment_tokens: int) -> Sides:
+    def visible_sides(self, segment_tokens: int) -> Sides:
         """What a segment holds of the sides: half of what is left for each, more where the other needs less."""
         left = segment_tokens - max(self.place_tokens)
         suffix = self.sides.suffix[: max(left // 2, left - len(self.sides.prefix))]
@@ -84,7 +84,7 @@ class Holes:
             lanes = len(text.hole.place_tokens)
             alone = DecodingSession(decoder, lanes, text.columns_to_read)
             text.read(alone)
-            self.session.take_over(alone, lane, shift)
+            self.session.copy_from(alone, lane, shift)
             lane += lanes
 
     def first(self) -> Tensor:
@@ -121,7 +121,7 @@ class _Text:
         longest, segment_tokens = max(hole.place_tokens), decoder.segment_tokens
         check_place(decoder, longest)
         check_positions(decoder, len(hole.sides.prefix) + longest + len(hole.sides.suffix))
-        self.hole, self._decoder, self._shown = hole, decoder, hole.in_sight(segment_tokens)
+        self.hole, self._decoder, self._shown = hole, decoder, hole.visible_sides(segment_tokens)
         self._history = len(hole.sides.prefix) - len(self._shown.prefix)
         self.start = min(self._history, decoder.memory_tokens) + len(self._shown.prefix)
         self.end = self.start + longest + len(self._shown.suffix)

@@ -23,7 +23,7 @@ _LONGEST_STEP_TOKENS = 32
 
 
 @dataclass(frozen=True)
-class Wanted:
+class HoleRequest:
     """A hole to fill with so many tokens, or at most so many, where the length is not known.
 
     `first_sample` is the number of its first sample: another one draws other tokens.
@@ -35,7 +35,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Options:
     """How tokens are chosen."""
 
     sampling: Sampling
@@ -51,7 +51,7 @@ class _Way:
 
 def fill_known_length(
     decoder: Decoder,
-    holes: Sequence[Wanted],
+    holes: Sequence[HoleRequest],
     sampling: Sampling,
     rules: TokenRules,
     *,
@@ -62,15 +62,15 @@ def fill_known_length(
 
     What a hole gets does not depend on the others.
     """
-    way = _Way(sampling, replace(rules, end=None), num_samples, beam)
-    check_lengths(decoder, holes, way.rules)
-    filled = _filled(decoder, holes, [[one.num_tokens] for one in holes], way)
+    options = _Options(sampling, replace(rules, end=None), num_samples, beam)
+    check_lengths(decoder, holes, options.rules)
+    filled = _filled(decoder, holes, [[one.num_tokens] for one in holes], options)
     return [fillings[:num_samples] for (fillings,) in filled]
 
 
 def fill_unknown_length(
     decoder: Decoder,
-    holes: Sequence[Wanted],
+    holes: Sequence[HoleRequest],
     sampling: Sampling,
     rules: TokenRules,
     *,
@@ -87,12 +87,12 @@ def fill_unknown_length(
     """
     assert rules.end is not None
     check_lengths(decoder, holes, rules)
-    way = _Way(sampling, rules, num_samples, beam, length_power)
-    filled = _filled(decoder, holes, [place_lengths(one.num_tokens) for one in holes], way)
-    return [_best(of_places, way) for of_places in filled]
+    options = _Options(sampling, rules, num_samples, beam, length_power)
+    filled = _filled(decoder, holes, [place_lengths(one.num_tokens) for one in holes], options)
+    return [_best(of_places, options) for of_places in filled]
 
 
-def check_lengths(decoder: Decoder, holes: Sequence[Wanted], rules: TokenRules) -> None:
+def check_lengths(decoder: Decoder, holes: Sequence[HoleRequest], rules: TokenRules) -> None:
     """Raise UserError for holes that are too short or too long, before anything is made for so many tokens."""
     for one in holes:
         if one.num_tokens < 1:
@@ -116,66 +116,66 @@ def place_lengths(max_tokens: int) -> Sequence[int]:
 
 
 def _filled(
-    decoder: Decoder, wanted: Sequence[Wanted], places: Sequence[Sequence[int]], way: _Way
+    decoder: Decoder, wanted: Sequence[HoleRequest], places: Sequence[Sequence[int]], options: _Options
 ) -> list[list[list[Generated]]]:
     """The fillings of every hole and place, its samples or its beam in a row."""
     if not wanted:
         return []
     holes = [Hole(one.sides, row) for one, row in zip(wanted, places, strict=True)]
-    text = Holes(decoder, holes, way.beam or way.num_samples)
+    text = Holes(decoder, holes, options.beam or options.num_samples)
     first_samples = [one.first_sample for one in wanted]
-    rows = iter(_written(text, holes, first_samples, way, decoder.model.device))
+    rows = iter(_written(text, holes, first_samples, options, decoder.model.device))
     return [[next(rows) for _ in hole.place_tokens] for hole in holes]
 
 
 def _written(
-    text: Holes, holes: Sequence[Hole], first_samples: Sequence[int], way: _Way, device: torch.device
+    text: Holes, holes: Sequence[Hole], first_samples: Sequence[int], options: _Options, device: torch.device
 ) -> list[list[Generated]]:
     """What every layout gets."""
-    must_end = way.rules.end is not None
+    must_end = options.rules.end is not None
     limits = [place - must_end for hole in holes for place in hole.place_tokens]
-    if way.beam:
-        power = way.length_power
-        return beam_search(text, limits, way.beam, way.rules, must_end=must_end, length_power=power)
-    num_samples = way.num_samples
+    if options.beam:
+        power = options.length_power
+        return beam_search(text, limits, options.beam, options.rules, must_end=must_end, length_power=power)
+    num_samples = options.num_samples
     limits = [limit for limit in limits for _ in range(num_samples)]
-    uniform_BT = _drawn(holes, first_samples, way, device)
-    lanes = generate(text, limits, way.sampling, way.rules, uniform_BT, must_end=must_end)
+    uniform_BT = _drawn(holes, first_samples, options, device)
+    lanes = generate(text, limits, options.sampling, options.rules, uniform_BT, must_end=must_end)
     return [lanes[first : first + num_samples] for first in range(0, len(lanes), num_samples)]
 
 
 def _drawn(
-    holes: Sequence[Hole], first_samples: Sequence[int], way: _Way, device: torch.device
+    holes: Sequence[Hole], first_samples: Sequence[int], options: _Options, device: torch.device
 ) -> Tensor | None:
     """[B, T], the same for all layouts of a hole; None where nothing is drawn."""
-    if way.sampling.greedy:
+    if options.sampling.greedy:
         return None
     num_steps = max(place for hole in holes for place in hole.place_tokens)
     rows = []
     for hole, first in zip(holes, first_samples, strict=True):
-        samples = range(first, first + way.num_samples)
-        row = uniforms_of_lanes(way.sampling, [hole.sides.context()], samples, num_steps, device)
+        samples = range(first, first + options.num_samples)
+        row = uniforms_of_lanes(options.sampling, [hole.sides.context()], samples, num_steps, device)
         assert row is not None
         rows += [row] * len(hole.place_tokens)
     return torch.cat(rows)
 
 
-def _best(of_places: Sequence[Sequence[Generated]], way: _Way) -> list[Generated]:
+def _best(of_places: Sequence[Sequence[Generated]], options: _Options) -> list[Generated]:
     """A filling for every sample, or the best of all beams."""
-    if way.beam is None:
-        return [max(fillings, key=way.rating) for fillings in zip(*of_places, strict=True)]
-    ranked = sorted((one for row in of_places for one in row), key=way.rating, reverse=True)
+    if options.beam is None:
+        return [max(fillings, key=options.rating) for fillings in zip(*of_places, strict=True)]
+    ranked = sorted((one for row in of_places for one in row), key=options.rating, reverse=True)
     first: dict[tuple[int, ...], Generated] = {}
     for one in ranked:
         first.setdefault(one.tokens, one)
-    return list(first.values())[: way.num_samples]
+    return list(first.values())[: options.num_samples]
 
 
 _MAX_SAMPLES = 1024
 
 
 @dataclass(frozen=True)
-class FillingWay:
+class FillingOptions:
     """How holes get their tokens: `num_samples` times or by a beam, up to `at_once` of them in two passes.
 
     From left to right, one after the other, several holes are filled side by side, in at most `max_lanes` lanes.
@@ -201,33 +201,37 @@ class FillingWay:
 
 
 def fill_holes(
-    decoder: Decoder, holes: Sequence[Wanted], way: FillingWay, end_hole_id: int | None
+    decoder: Decoder, holes: Sequence[HoleRequest], options: FillingOptions, end_hole_id: int | None
 ) -> list[list[Generated]]:
     """The fillings of every hole. With `end_hole_id` lengths are not known, and this token ends a filling."""
-    if way.one_by_one:
+    if options.one_by_one:
         fill, end = (fill_known_length, None) if end_hole_id is None else (fill_unknown_length, "<end_hole>")
         rules = TokenRules(specials_but(end), end_hole_id)
         check_lengths(decoder, holes, rules)
         found = []
-        for batch in _batches(holes, way, end_hole_id is not None):
-            found += fill(decoder, batch, way.sampling, rules, num_samples=way.num_samples, beam=way.beam)
+        for batch in _batches(holes, options, end_hole_id is not None):
+            found += fill(
+                decoder, batch, options.sampling, rules, num_samples=options.num_samples, beam=options.beam
+            )
         return found
-    if end_hole_id is not None or way.beam is not None:
+    if end_hole_id is not None or options.beam is not None:
         raise UserError(
             "filling the surest places first, or several at once, needs a hole of known length and no beam: "
             "give the length in tokens"
         )
-    return [_any_order(decoder, one, way) for one in holes]
+    return [_any_order(decoder, one, options) for one in holes]
 
 
-def _batches(holes: Sequence[Wanted], way: FillingWay, has_places: bool) -> Iterator[list[Wanted]]:
+def _batches(
+    holes: Sequence[HoleRequest], options: FillingOptions, has_places: bool
+) -> Iterator[list[HoleRequest]]:
     """Runs of holes that fill the lanes; one hole at least."""
-    batch: list[Wanted] = []
+    batch: list[HoleRequest] = []
     num_lanes = 0
     for one in holes:
         num_layouts = len(place_lengths(one.num_tokens)) if has_places else 1
-        own = num_layouts * (way.beam or way.num_samples)
-        if batch and num_lanes + own > way.max_lanes:
+        own = num_layouts * (options.beam or options.num_samples)
+        if batch and num_lanes + own > options.max_lanes:
             yield batch
             batch, num_lanes = [], 0
         batch.append(one)
@@ -236,18 +240,18 @@ def _batches(holes: Sequence[Wanted], way: FillingWay, has_places: bool) -> Iter
         yield batch
 
 
-def _any_order(decoder: Decoder, hole: Wanted, way: FillingWay) -> list[Generated]:
+def _any_order(decoder: Decoder, hole: HoleRequest, options: FillingOptions) -> list[Generated]:
     fillings = [
         fill_any_order(
             decoder,
             hole.sides,
             hole.num_tokens,
-            way.sampling,
+            options.sampling,
             TokenRules(specials_but(None)),
-            at_once=way.at_once,
-            order=way.order,
+            at_once=options.at_once,
+            order=options.order,
             sample=hole.first_sample + sample,
         )
-        for sample in range(way.num_samples)
+        for sample in range(options.num_samples)
     ]
     return [Generated(one.tokens, one.log_likelihood, ended=False) for one in fillings]

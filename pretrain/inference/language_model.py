@@ -25,7 +25,7 @@ from pretrain.inference.embedding import embed_texts
 from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import FillingWay, Wanted, fill_holes
+from pretrain.inference.infilling import FillingOptions, HoleRequest, fill_holes
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
@@ -160,8 +160,10 @@ class PermutationLM:
         "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
         UserError for a hole that does not fit the model's segments.
         """
-        way = FillingWay(sampling, beam, num_samples, order, at_once)
-        return self._fill([Sides(self._opened(prefix), self._closed(suffix))], length, max_new_tokens, way)[0]
+        options = FillingOptions(sampling, beam, num_samples, order, at_once)
+        return self._fill(
+            [Sides(self._opened(prefix), self._closed(suffix))], length, max_new_tokens, options
+        )[0]
 
     def infill_texts(
         self,
@@ -182,9 +184,9 @@ class PermutationLM:
         lanes; a hole of unknown length takes one for each length of place, times `num_samples` or the beam's width.
         In other ways one text is filled after the other.
         """
-        way = FillingWay(sampling, beam, num_samples, order, at_once, max_lanes)
+        options = FillingOptions(sampling, beam, num_samples, order, at_once, max_lanes)
         sides = [Sides(self._opened(prefix), self._closed(suffix)) for prefix, suffix in texts]
-        return self._fill(sides, length, max_new_tokens, way)
+        return self._fill(sides, length, max_new_tokens, options)
 
     def infill_holes(
         self,
@@ -206,12 +208,12 @@ class PermutationLM:
             raise UserError("parts must be several texts, got one: give the texts around the holes as a list")
         if len(parts) < 2:
             raise UserError("the text has no hole: mark the place to fill")
-        before, way = self._opened(parts[0]), FillingWay(sampling, beam, 1, order, at_once)
+        before, options = self._opened(parts[0]), FillingOptions(sampling, beam, 1, order, at_once)
         completions: list[Completion] = []
         for number in range(1, len(parts)):
             after = np.concatenate([self._encoded(part) for part in parts[number:]])
             sides = Sides(before, np.append(after, self.tokenizer.eod_id))
-            filling = self._filled([sides], length, max_new_tokens, way)[0][0]
+            filling = self._filled([sides], length, max_new_tokens, options)[0][0]
             completions.append(self._completion(filling))
             before = np.concatenate(
                 [before, np.array(filling.tokens, dtype=np.int64), self._encoded(parts[number])]
@@ -237,22 +239,30 @@ class PermutationLM:
         return embed_texts(self.network, rows, self.segment_tokens)
 
     def _fill(
-        self, sides: Sequence[Sides], length: int | Sequence[int] | None, max_new_tokens: int, way: FillingWay
+        self,
+        sides: Sequence[Sides],
+        length: int | Sequence[int] | None,
+        max_new_tokens: int,
+        options: FillingOptions,
     ) -> list[list[Completion]]:
-        found = self._filled(sides, length, max_new_tokens, way)
+        found = self._filled(sides, length, max_new_tokens, options)
         return [[self._completion(one) for one in fillings] for fillings in found]
 
     def _filled(
-        self, sides: Sequence[Sides], length: int | Sequence[int] | None, max_new_tokens: int, way: FillingWay
+        self,
+        sides: Sequence[Sides],
+        length: int | Sequence[int] | None,
+        max_new_tokens: int,
+        options: FillingOptions,
     ) -> list[list[Generated]]:
-        check_counts(way.num_samples, way.beam)
+        check_counts(options.num_samples, options.beam)
         wanted = max_new_tokens if length is None else length
         num_tokens = [wanted] * len(sides) if isinstance(wanted, int) else list(wanted)
         if len(num_tokens) != len(sides):
             raise UserError(f"there are {len(sides)} texts and {len(num_tokens)} lengths: give one for each")
-        holes = [Wanted(*both) for both in zip(sides, num_tokens, strict=True)]
+        holes = [HoleRequest(*both) for both in zip(sides, num_tokens, strict=True)]
         end_hole_id = self.tokenizer.special_id("<end_hole>") if length is None else None
-        return fill_holes(self.decoder, holes, way, end_hole_id)
+        return fill_holes(self.decoder, holes, options, end_hole_id)
 
     def _streamed(
         self,

@@ -132,7 +132,7 @@ class DecodingLayer:
                 distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
             )
         if layout.other_document_BQK is not None:
-            score_NBQK = score_NBQK + self._of_other_document(query_BQNH) * layout.other_document_BQK
+            score_NBQK = score_NBQK + self._other_document_scores(query_BQNH) * layout.other_document_BQK
         if layout.hidden_BQK is not None:
             score_NBQK = score_NBQK + layout.hidden_BQK.to(score_NBQK.dtype)
         weight_NBQK = functional.softmax(score_NBQK, dim=-1)
@@ -143,7 +143,7 @@ class DecodingLayer:
             mixed_NBQH = mixed_NBQH + layout.distance_values(weight_NBQK, cache.distances.values_RH)
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
 
-    def _of_other_document(self, query_BQNH: Tensor) -> Tensor:
+    def _other_document_scores(self, query_BQNH: Tensor) -> Tensor:
         """What a key of another document scores more than one of the row's own, [N, B, Q, 1]."""
         assert self.other_document_NH is not None
         document_BQNH = query_BQNH + self.from_content_to_document_NH

@@ -66,7 +66,7 @@ def perplexity(log_likelihood: float, num_tokens: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _Window:
     """A part of a text that is read by itself; its tokens from `scored_from` on are scored."""
 
     text: int
@@ -86,23 +86,23 @@ def score_left_to_right(
     """
     rows = [_after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
-    stretches = [
-        stretch
+    windows = [
+        window
         for text, row_T in enumerate(rows)
-        for stretch in ([_Stretch(text, 0, 0, row_T)] if has_memory else _halves(text, row_T, segment_tokens))
+        for window in ([_Window(text, 0, 0, row_T)] if has_memory else _halves(text, row_T, segment_tokens))
     ]
     scores = [np.zeros(len(row_T)) for row_T in rows]
     lanes = max(1, min(_MAX_LANES, _MAX_LOGITS // (segment_tokens * model.vocab_size)))
-    for batch in text_batches([stretch.tokens_T for stretch in stretches], lanes, segment_tokens):
+    for batch in text_batches([window.tokens_T for window in windows], lanes, segment_tokens):
         memory = model.empty_memory(lanes)
         for segment in batch:
             memory = memory.lanes(0, len(segment.numbers))
             log_probabilities, memory = _score_segment(model, segment, memory, eod_id)
             for number, part_L in zip(segment.numbers, log_probabilities, strict=True):
-                stretch = stretches[number]
-                skipped = max(0, stretch.scored_from - segment.first)
-                first = stretch.first + segment.first + skipped
-                scores[stretch.text][first : first + len(part_L) - skipped] = part_L[skipped:]
+                window = windows[number]
+                skipped = max(0, window.scored_from - segment.first)
+                first = window.first + segment.first + skipped
+                scores[window.text][first : first + len(part_L) - skipped] = part_L[skipped:]
     for number, score_T in enumerate(scores, start=1):
         check_finite(score_T, f"the log-probabilities of text {number}")
     return [
@@ -115,14 +115,14 @@ def _after_eod(tokens_T: NDArray[np.integer], eod_id: int) -> NDArray[np.int64]:
     return np.concatenate([[eod_id], tokens_T]).astype(np.int64)
 
 
-def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterator[_Stretch]:
+def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterator[_Window]:
     """Windows of at most a segment; all but the first score only what the one before did not reach."""
     step = max(1, segment_tokens // 2)
-    yield _Stretch(text, 0, 0, row_T[:segment_tokens])
+    yield _Window(text, 0, 0, row_T[:segment_tokens])
     for end in range(segment_tokens + step, len(row_T) + step, step):
         last = min(end, len(row_T))
         first = last - segment_tokens
-        yield _Stretch(text, first, end - step - first, row_T[first:last])
+        yield _Window(text, first, end - step - first, row_T[first:last])
 
 
 def _score_segment(

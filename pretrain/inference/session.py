@@ -140,7 +140,7 @@ class DecodingSession:
         self.tables = decoder.distance_tables(num_columns)
         self.offset_B = torch.zeros(lanes, dtype=torch.int64, device=device) if offset_B is None else offset_B
         self._column_C = torch.arange(num_columns + 1, device=device)
-        self._find_positions()
+        self._update_positions()
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
         self._before_BC = torch.zeros_like(self.filled_BC)
         """Columns of the document before the text; rows are of the text itself, but for those of the context."""
@@ -164,7 +164,7 @@ class DecodingSession:
         self._other_document_B1C: Tensor | None = None
 
     @torch.inference_mode()
-    def take_over(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
+    def copy_from(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
         """Put what another session holds into lanes from `first_lane`, its columns behind `first_column` empty ones."""
         lanes = slice(first_lane, first_lane + len(other.offset_B))
         columns = slice(first_column, first_column + other.num_columns)
@@ -175,9 +175,9 @@ class DecodingSession:
         self._before_BC[lanes, columns] = other._before_BC[:, : other.num_columns]
         # A token keeps its position, and so rotary keys stay as they are turned.
         self.offset_B[lanes] = other.offset_B + first_column
-        self._find_positions()
+        self._update_positions()
         self.num_columns = max(self.num_columns, columns.stop)
-        self._look_again()
+        self._update_masks()
 
     @torch.inference_mode()
     def encode(self, context: Context) -> None:
@@ -191,7 +191,7 @@ class DecodingSession:
         self.num_columns += context.num_columns
         self.filled_BC[:, first : self.num_columns] = context.given_BT
         self._before_BC[:, first : self.num_columns] = context.before_BT
-        self._look_again()
+        self._update_masks()
         layout = self._aligned(first, context.num_columns, 0)
         if layout.other_document_BQK is not None:
             of_row_BT1 = context.before_BT[:, :, None]
@@ -216,7 +216,7 @@ class DecodingSession:
             column_BC[:, :keep] = column_BC[:, dropped : dropped + keep].clone()
             column_BC[:, keep:] = False
         self.num_columns = keep
-        self._look_again()
+        self._update_masks()
 
     @torch.inference_mode()
     def write(self, token_B: Tensor, column: int) -> None:
@@ -255,12 +255,12 @@ class DecodingSession:
         """Hold copies of these lanes and nothing else."""
         self.offset_B, self.filled_BC = self.offset_B[lane_X], self.filled_BC[lane_X]
         self._before_BC = self._before_BC[lane_X]
-        self._find_positions()
+        self._update_positions()
         self.caches = [
             LayerCache(cache.key_NBCH[:, lane_X], cache.value_NBCH[:, lane_X], cache.distances)
             for cache in self.caches
         ]
-        self._look_again()
+        self._update_masks()
 
     @torch.inference_mode()
     def step(
@@ -300,13 +300,13 @@ class DecodingSession:
             self._other_document_B1K(),
         )
         self.filled_BC.scatter_(1, column_BT, True)
-        self._look_again()
+        self._update_masks()
         return self._run(token_BT, layout)
 
-    def take_back(self, column_BT: Tensor) -> None:
+    def erase(self, column_BT: Tensor) -> None:
         """Forget what was written to columns."""
         self.filled_BC.scatter_(1, column_BT, False)
-        self._look_again()
+        self._update_masks()
 
     def _fill(self, column: int) -> None:
         self.filled_BC[:, column] = True
@@ -314,10 +314,10 @@ class DecodingSession:
         if self._hidden_B1C is not None:
             self._hidden_B1C[:, :, column] = 0.0
 
-    def _find_positions(self) -> None:
+    def _update_positions(self) -> None:
         self._position_BC = self._column_C - self.offset_B[:, None]
 
-    def _look_again(self) -> None:
+    def _update_masks(self) -> None:
         """Work out anew which columns are hidden or of another document; scores stay as they are where none is."""
         self._hidden_B1C = self._other_document_B1C = None
         if self._compares_documents and bool(self._before_BC.any()):
@@ -356,20 +356,20 @@ class DecodingSession:
 
     def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""
-        rows_BQD = self._entering(tokens_BT, layout)
+        rows_BQD = self._input_rows(tokens_BT, layout)
         if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, layout):
             num_predicted = rows_BQD.shape[1] - layout.num_content
             rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, layout, num_predicted)
         else:
-            rows_BPD = self._advance_plainly(rows_BQD, layout)
+            rows_BPD = self._advance_layers(rows_BQD, layout)
         return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
 
-    def _advance_plainly(self, rows_BQD: Tensor, layout: PassLayout) -> Tensor:
+    def _advance_layers(self, rows_BQD: Tensor, layout: PassLayout) -> Tensor:
         for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
             rows_BQD = layer.advance(rows_BQD, cache, layout)
         return self.layers[-1].advance(rows_BQD, self.caches[-1], layout, only_predicted=True)
 
-    def _entering(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
+    def _input_rows(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""
         model = self.model
         lanes, num_rows = layout.position_BQ.shape

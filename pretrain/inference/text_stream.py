@@ -22,7 +22,7 @@ class TextStream:
         self._tokenizer, self._on_text = tokenizer, on_text
         self._stop = [one.encode() if isinstance(one, str) else one for one in stop if one]
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._told_bytes = 0
+        self._emitted_bytes = 0
         self.data = b""
         self.text = ""
 
@@ -34,12 +34,12 @@ class TextStream:
         found = [place for place in places if place >= 0]
         if found:
             self.data = self.data[: min(found)]
-        self._tell(len(self.data) if found else len(self.data) - self._held_back())
+        self._emit(len(self.data) if found else len(self.data) - self._held_back())
         return bool(found)
 
     def close(self) -> None:
         """No more tokens: what was held back is told."""
-        self._tell(len(self.data), final=True)
+        self._emit(len(self.data), final=True)
 
     def _held_back(self) -> int:
         """Bytes at the end that may be the beginning of a stop string."""
@@ -51,9 +51,9 @@ class TextStream:
                     break
         return longest
 
-    def _tell(self, end_bytes: int, final: bool = False) -> None:
-        new = self._decoder.decode(self.data[self._told_bytes : end_bytes], final)
-        self._told_bytes = max(self._told_bytes, end_bytes)
+    def _emit(self, end_bytes: int, final: bool = False) -> None:
+        new = self._decoder.decode(self.data[self._emitted_bytes : end_bytes], final)
+        self._emitted_bytes = max(self._emitted_bytes, end_bytes)
         self.text += new
         if new and self._on_text is not None:
             self._on_text(new)

@@ -108,7 +108,7 @@ class Replay:
         """The highest that counts, 0 before the first."""
         return max(self._last_steps.values(), default=0)
 
-    def line(self) -> dict[int, MadeStep]:
+    def surviving_steps(self) -> dict[int, MadeStep]:
         """The steps up to `position`, in order: what the weights of the newest attempt have learnt."""
         return {step: self.steps[step] for step in sorted(self.steps) if step <= self.position}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
-from pretrain.audit import books_of
+from pretrain.audit import read_history
 from pretrain.checkpoint.reading import CheckpointTensors
 from tests.distributed.workers import Workers, final_state, small_config
 
@@ -100,12 +100,12 @@ def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
     assert events(folder, "start")[-1].facts["step"] == sound_steps
     assert CheckpointTensors(folder / "checkpoints" / "step-00000020").adam_steps == 20
     assert losses(folder)[20] < losses(folder)[1] < 8
-    assert books_of(read_journal(folder / "journal.jsonl")).problems == []
+    assert read_history(read_journal(folder / "journal.jsonl")).problems == []
 
 
 def losses(folder: Path) -> dict[int, float]:
     """Of every step of the line that made the model."""
-    steps = books_of(read_journal(folder / "journal.jsonl")).steps
+    steps = read_history(read_journal(folder / "journal.jsonl")).steps
     return {number: made.loss for number, made in steps.items()}
 
 

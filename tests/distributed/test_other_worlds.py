@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
-from pretrain.audit import books_of
+from pretrain.audit import read_history
 from pretrain.config import PretrainConfig
 from tests.distributed.workers import Workers, final_state, small_config
 from tests.faults.kills import Run
@@ -38,12 +38,12 @@ def test_workers_and_stages_may_change_and_read_the_same_tokens(prep_folder: Pat
     Workers(config(precision="fp32"), prep_folder, whole, world_size=1).wait()
     pieces = [(2, config(precision="fp32", zero_stage=stage)) for stage in (2, 3, 0)]
     trained_in_pieces(prep_folder, changed, [*pieces, (1, config(precision="fp32", zero_stage=1))])
-    bookss = [books_of(read_journal(folder / "journal.jsonl")) for folder in (whole, changed)]
-    assert bookss[1].problems == []
-    assert [made.digest for made in bookss[1].steps.values()] == [
-        made.digest for made in bookss[0].steps.values()
+    histories = [read_history(read_journal(folder / "journal.jsonl")) for folder in (whole, changed)]
+    assert histories[1].problems == []
+    assert [made.digest for made in histories[1].steps.values()] == [
+        made.digest for made in histories[0].steps.values()
     ]
-    losses = [[made.loss for made in books.steps.values()] for books in bookss]
+    losses = [[made.loss for made in history.steps.values()] for history in histories]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.hole import Hole, Holes, Sides
-from pretrain.inference.infilling import Wanted, fill_known_length
+from pretrain.inference.infilling import HoleRequest, fill_known_length
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
@@ -60,7 +60,7 @@ def test_fillings_are_as_likely_as_they_score_when_documents_are_told_apart(
         TokenRules(never=(EOD,)),
         Sides(behind_eod(prefix), suffix),
     )
-    known = fill_known_length(decoder, [Wanted(sides, 4)], GREEDY, rules)[0][0]
+    known = fill_known_length(decoder, [HoleRequest(sides, 4)], GREEDY, rules)[0][0]
     surest = fill_any_order(decoder, sides, 4, GREEDY, rules, at_once=2)
     for tokens, log_likelihood, order in (
         (known.tokens, known.log_likelihood, range(4)),

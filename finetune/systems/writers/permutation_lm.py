@@ -31,7 +31,7 @@ from finetune.systems.writers.sequences import Sequences, Source, Target
 from pretrain.inference.completion import Continuation
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import Wanted, fill_unknown_length, place_lengths
+from pretrain.inference.infilling import HoleRequest, fill_unknown_length, place_lengths
 from pretrain.inference.session import Decoder
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
@@ -197,8 +197,8 @@ class PermutationWriter:
         )
         return [fillings[0] for fillings in found]
 
-    def _hole(self, source: Source, sample: int) -> Wanted:
+    def _hole(self, source: Source, sample: int) -> HoleRequest:
         sides = Sides(self._layout.prompt(source), self._layout.suffix(source))
         source_tokens = len(sides.prefix) + len(sides.suffix)
         limit = self._config.decoding.limit_tokens(source_tokens, self._config.max_new_tokens)
-        return Wanted(sides, limit, sample)
+        return HoleRequest(sides, limit, sample)

@@ -13,7 +13,7 @@ import pytest
 from cluster.errors import RetryableError, UnfinishedError, UserError
 from cluster.reporter import Reporter
 from cluster.watch import is_block_lost, watch_block
-from pretrain.health.stop import until_done_or_stopped
+from pretrain.health.stop import run_until_done_or_stopped
 
 _LOSS = RetryableError("the ground is gone")
 STUBBORN = """
@@ -88,7 +88,7 @@ def test_workers_are_not_asked_to_stop_after_a_loss(tmp_path: Path) -> None:
     with pytest.raises(RetryableError, match="the ground is gone"):
         run_block(
             lambda: _LOSS,
-            lambda: until_done_or_stopped(lambda: time.sleep(60), tmp_path / "stop", Reporter()),
+            lambda: run_until_done_or_stopped(lambda: time.sleep(60), tmp_path / "stop", Reporter()),
         )
     assert not (tmp_path / "stop").exists()
 

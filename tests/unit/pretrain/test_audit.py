@@ -1,4 +1,4 @@
-"""The books of runs that were killed, resized and gone back with, and of books that were cooked."""
+"""The history of runs that were killed, resized and gone back with, and of history that were cooked."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cluster.journal import JournalRecord
 from data_prep.prepared import open_prepared
 from pipeline.commands.audit import audit_lines
-from pretrain.audit import Books, audit, books_of, check_digests, step_digest
+from pretrain.audit import DataHistory, audit, check_digests, read_history, step_digest
 from pretrain.data.lanes import LaneReader
 from pretrain.health.rewinds import Rewind, Rewinds
 from pretrain.journal.replay import MadeStep
@@ -117,25 +117,25 @@ def test_whatever_happens_to_a_run_its_books_balance(
     for name, argument in actions:
         getattr(training, name)(argument)
     training.train(2)
-    books = books_of(training.records)
-    found = audit(books, reader)
+    history = read_history(training.records)
+    found = audit(history, reader)
     assert found.problems == []
     assert (found.tokens_lost, found.tokens_repeated) == (0, 0)
     assert found.num_steps == training.step
     assert found.tokens_consumed == training.step * LANES * SEGMENT_TOKENS
-    assert list(check_digests(books, reader, list(books.steps))) == []
-    read = [made.cursor for made in books.steps.values()]
-    passed = {c for start, stop in books.skipped for c in range(start, stop)}
+    assert list(check_digests(history, reader, list(history.steps))) == []
+    read = [made.cursor for made in history.steps.values()]
+    passed = {c for start, stop in history.skipped for c in range(start, stop)}
     assert sorted({*read, *(c for c in passed if c < read[-1])}) == list(range(read[-1] + 1))
 
 
-def cooked(reader: LaneReader) -> Iterator[tuple[str, Books]]:
-    """Books that do not balance, and what the audit must say of them."""
+def cooked(reader: LaneReader) -> Iterator[tuple[str, DataHistory]]:
+    """DataHistory that do not balance, and what the audit must say of them."""
 
-    def honest() -> Books:
+    def honest() -> DataHistory:
         training = Training(reader, every_steps=5)
         training.train(12)
-        return books_of(training.records)
+        return read_history(training.records)
 
     lost = honest()
     for step in range(7, 13):
@@ -146,16 +146,16 @@ def cooked(reader: LaneReader) -> Iterator[tuple[str, Books]]:
     yield "data step 10 was consumed more than once", twice
     training = Training(reader, every_steps=5)
     training.train(12)
-    yield "step 8 follows step 6", books_of([record for record in training.records if record.step != 7])
+    yield "step 8 follows step 6", read_history([record for record in training.records if record.step != 7])
     training.event("start", attempt=2, step=14, cursor=14)
-    yield "attempt 2 starts after step 14", books_of(training.records)
+    yield "attempt 2 starts after step 14", read_history(training.records)
     again = Training(reader, every_steps=5)
     again.train(7)
     again.kill(forgets_newest=False)
     again.train(3)
     again.records[-1].facts["digest"] += 1
     again.records[-2].facts["digest"] += 1
-    yield "step 7 read other tokens when it was made again", books_of(again.records)
+    yield "step 7 read other tokens when it was made again", read_history(again.records)
     moved = honest()
     moved.checkpoints[10] = 9
     yield "the checkpoint of step 10 continues at data step 9", moved
@@ -165,9 +165,9 @@ def at_cursor(made: MadeStep, cursor: int) -> MadeStep:
     return replace(made, facts=made.facts | {"cursor": cursor})
 
 
-def test_cooked_books_do_not_balance(reader: LaneReader) -> None:
-    for said, books in cooked(reader):
-        problems = audit(books, reader).problems
+def test_what_was_tampered_with_is_reported(reader: LaneReader) -> None:
+    for said, history in cooked(reader):
+        problems = audit(history, reader).problems
         assert any(said in problem for problem in problems), (said, problems)
 
 
@@ -175,15 +175,15 @@ def test_a_step_that_read_other_tokens_than_the_shards_hold_is_found(reader: Lan
     training = Training(reader, every_steps=5)
     training.train(4)
     training.records[3].facts["digest"] ^= 1
-    books = books_of(training.records)
-    assert audit(books, reader).problems == []
-    assert [text[:7] for text in check_digests(books, reader, [1, 2, 3, 4])] == ["step 3:"]
+    history = read_history(training.records)
+    assert audit(history, reader).problems == []
+    assert [text[:7] for text in check_digests(history, reader, [1, 2, 3, 4])] == ["step 3:"]
 
 
 def test_the_tail_of_an_epoch_is_accounted_for(reader: LaneReader) -> None:
     training = Training(reader, every_steps=5)
     training.train(reader.steps_per_epoch + 1)
-    found = audit(books_of(training.records), reader)
+    found = audit(read_history(training.records), reader)
     assert found.epochs_begun == 2
     assert found.tail_tokens == reader.num_tokens - reader.steps_per_epoch * LANES * SEGMENT_TOKENS > 0
 
@@ -203,12 +203,12 @@ def test_after_an_accepted_change_of_the_corpus_the_steps_before_it_cannot_be_re
     training.train(2)
     training.kill(forgets_newest=False)
     training.train(3)
-    books = books_of(training.records)
-    found = audit(books, other_reader)
+    history = read_history(training.records)
+    found = audit(history, other_reader)
     assert (found.problems, found.num_incomparable_steps) == ([], 5)
-    assert books.comparable_steps == [6, 7, 8]
-    assert list(check_digests(books, other_reader, books.comparable_steps)) == []
-    assert len(list(check_digests(books, other_reader, list(books.steps)))) == 5
+    assert history.comparable_steps == [6, 7, 8]
+    assert list(check_digests(history, other_reader, history.comparable_steps)) == []
+    assert len(list(check_digests(history, other_reader, list(history.steps)))) == 5
 
 
 @pytest.mark.parametrize("way", ["set back", "further back"])
@@ -224,10 +224,10 @@ def test_steps_made_of_another_corpus_than_before_may_read_other_tokens(
         training.change_corpus("first", reader)
     training.kill(forgets_newest=way == "further back")
     training.train(6)
-    books = books_of(training.records)
-    assert audit(books, training.reader).problems == []
-    assert books.comparable_from_step == (7 if way == "set back" else 4)
-    assert list(check_digests(books, training.reader, books.comparable_steps)) == []
+    history = read_history(training.records)
+    assert audit(history, training.reader).problems == []
+    assert history.comparable_from_step == (7 if way == "set back" else 4)
+    assert list(check_digests(history, training.reader, history.comparable_steps)) == []
 
 
 def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
@@ -241,7 +241,7 @@ def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
     training.kill(forgets_newest=False)
     training.train(2)
     training.records[-2].facts["digest"] += 1
-    assert books_of(training.records).problems == [
+    assert read_history(training.records).problems == [
         "step 7 read other tokens when it was made again after a kill"
     ]
 
@@ -252,5 +252,5 @@ def test_the_audit_says_which_steps_it_cannot_hold_against_the_shards(reader: La
     training.corpus = "other"
     training.kill(forgets_newest=False)
     training.train(2)
-    text = "\n".join(audit_lines(audit(books_of(training.records), reader)))
+    text = "\n".join(audit_lines(audit(read_history(training.records), reader)))
     assert "other corpus    5 steps" in text

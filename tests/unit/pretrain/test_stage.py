@@ -13,5 +13,5 @@ from pretrain.stage import _workers
 def test_the_watchdog_speaks_before_the_process_group_gives_up(tmp_path: Path, hang_timeout_s: float) -> None:
     """It names the worker that hangs; the process group's error names any of them. Starting takes minutes anyway."""
     config = PretrainConfig.model_validate({"num_steps": 1000, "health": {"hang_timeout_s": hang_timeout_s}})
-    patience_s = _workers(Run(config, 0, tmp_path, tmp_path)).patience_s
-    assert patience_s > max(600, hang_timeout_s + 5)
+    collective_timeout_s = _workers(Run(config, 0, tmp_path, tmp_path)).collective_timeout_s
+    assert collective_timeout_s > max(600, hang_timeout_s + 5)

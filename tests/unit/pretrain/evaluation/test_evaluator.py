@@ -131,13 +131,13 @@ def test_the_figures_do_not_depend_on_the_workers(
     parts: list[np.ndarray] = []
     for rank in range(world_size):
         monkeypatch.setattr(evaluator_module, "_rank_and_world_size", lambda rank=rank: (rank, world_size))
-        monkeypatch.setattr(evaluator_module, "union", lambda _languages: ("Markdown", "Python"))
+        monkeypatch.setattr(evaluator_module, "union_over_workers", lambda _languages: ("Markdown", "Python"))
 
         def keep(sums: np.ndarray, _device: torch.device) -> np.ndarray:
             parts.append(sums)
             return np.sum(parts, axis=0)
 
-        monkeypatch.setattr(evaluator_module, "added_up", keep)
+        monkeypatch.setattr(evaluator_module, "sum_over_workers", keep)
         evaluator = evaluator_of(corpus, per_pass=1)
         try:
             together = evaluator.final(model)

@@ -7,12 +7,12 @@ import pytest
 from cluster.journal import JournalRecord
 from pretrain.config import HealthConfig, PretrainConfig
 from pretrain.health.divergence import (
+    first_high_loss_step,
+    first_skipped_step,
+    last_good_step,
     losses_text,
-    pending_return,
-    rising_from,
-    step_to_go_back_to,
-    streak_from,
-    way_out,
+    pending_return_step,
+    resume_command,
 )
 from pretrain.journal.replay import MadeStep
 from tests.checkpoints import write_checkpoint
@@ -47,24 +47,24 @@ def test_losses_rise_from_the_first_high_one_directly_before_the_streak(
     losses: list[float | None], rising: int
 ) -> None:
     steps = steps_of(losses)
-    first = streak_from(steps, len(losses))
+    first = first_skipped_step(steps, len(losses))
     assert first == len(losses) - 1
-    assert rising_from(steps, first, HEALTH) == rising
+    assert first_high_loss_step(steps, first, HEALTH) == rising
 
 
 def test_a_streak_begins_behind_the_last_step_that_was_applied() -> None:
     """Though attempts that went on inside it saw its end only."""
-    assert streak_from(steps_of([9.0, None, 8.0, None, None, None]), 6) == 4
-    assert streak_from(steps_of([9.0, 8.0]), 2) == 3
+    assert first_skipped_step(steps_of([9.0, None, 8.0, None, None, None]), 6) == 4
+    assert first_skipped_step(steps_of([9.0, 8.0]), 2) == 3
 
 
 def test_a_checkpoint_is_gone_back_to_whose_weights_gave_a_normal_loss(tmp_path: Path) -> None:
     """Weights of step 8 are seen in step 9: when that is the first high one, they are no good."""
     for step in (4, 8, 9):
         write_checkpoint(tmp_path, step)
-    assert [step_to_go_back_to(tmp_path, rising) for rising in (5, 9, 10, 11)] == [0, 4, 8, 9]
+    assert [last_good_step(tmp_path, rising) for rising in (5, 9, 10, 11)] == [0, 4, 8, 9]
     (tmp_path / "step-00000008" / "state.json").write_text("{}")
-    assert step_to_go_back_to(tmp_path, 10) == 4
+    assert last_good_step(tmp_path, 10) == 4
 
 
 def test_the_losses_told_begin_with_the_last_normal_one() -> None:
@@ -78,9 +78,9 @@ def test_only_the_end_of_the_last_attempt_asks_for_a_return() -> None:
         return JournalRecord(kind="event", time_s=0.0, name=name, facts=facts)
 
     diverged = event("diverged", back_to=4)
-    assert pending_return([event("start"), diverged, event("attempt")]) == 4
-    assert pending_return([event("start"), diverged, event("attempt"), event("start")]) is None
-    assert pending_return([]) is None
+    assert pending_return_step([event("start"), diverged, event("attempt")]) == 4
+    assert pending_return_step([event("start"), diverged, event("attempt"), event("start")]) is None
+    assert pending_return_step([]) is None
 
 
 @pytest.mark.parametrize(("peak", "told"), [(1e4, "0.001"), (3e-3, "0.0003"), (2e-5, "2e-06")])
@@ -88,7 +88,7 @@ def test_the_rate_that_is_told_is_a_tenth_and_at_most_the_default(
     peak: float, told: str, tmp_path: Path
 ) -> None:
     config = PretrainConfig.model_validate({"num_steps": 1000, "schedule": {"peak_learning_rate": peak}})
-    text = way_out(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_checkpoints=2)
+    text = resume_command(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_checkpoints=2)
     assert f" pretrain.schedule.peak_learning_rate={told} --accept schedule.peak_learning_rate`" in text
     assert f"--out '{tmp_path}/my run' " in text
     assert text.endswith("from step 0, as no checkpoint is left whose weights gave a normal loss")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.reporter import Reporter
-from pretrain.health.stop import STOP_NAME, StopRequest, stop_requests, until_done_or_stopped
+from pretrain.health.stop import STOP_NAME, StopRequest, run_until_done_or_stopped, stop_requests
 
 
 def test_a_signal_is_heard_and_the_old_handler_comes_back(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_the_first_interrupt_asks_the_second_is_raised(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 from cluster.reporter import Reporter
-from pretrain.health.stop import until_done_or_stopped
+from pretrain.health.stop import run_until_done_or_stopped
 
 def fit():
     print("fits", flush=True)
     time.sleep(60)
 
-until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
+run_until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
 """
     command = [sys.executable, "-c", script, str(tmp_path / STOP_NAME)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -75,4 +75,4 @@ until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
 
 def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        until_done_or_stopped(lambda: 1 // 0, tmp_path / STOP_NAME, Reporter())
+        run_until_done_or_stopped(lambda: 1 // 0, tmp_path / STOP_NAME, Reporter())

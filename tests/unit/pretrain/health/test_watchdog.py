@@ -122,7 +122,7 @@ def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
 
 def test_of_two_in_the_same_micro_batch_the_one_in_its_forward_pass_is_behind() -> None:
     def place(step: int, phase: str, micro_batch: int) -> tuple[int, int, int, int]:
-        return Progress(0, step, phase, micro_batch, "host", 1, 0.0).place()
+        return Progress(0, step, phase, micro_batch, "host", 1, 0.0).sort_key()
 
     in_order = [
         (4, "save", 0), (5, "read", 0), (5, "forward", 0), (5, "backward", 0), (5, "forward", 8), (5, "backward", 8),

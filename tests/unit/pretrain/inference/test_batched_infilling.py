@@ -13,7 +13,7 @@ from cluster.errors import UserError
 from pretrain.inference import infilling
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Hole, Holes, Sides
-from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown_length
+from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.session import Decoder
@@ -32,9 +32,9 @@ def sides_of(seed: int, before: int, after: int) -> Sides:
     return Sides(random.integers(0, VOCAB, before), random.integers(0, VOCAB, after))
 
 
-def wanted_of(sizes: Sequence[tuple[int, int, int]]) -> list[Wanted]:
+def wanted_of(sizes: Sequence[tuple[int, int, int]]) -> list[HoleRequest]:
     """Of (tokens before, tokens behind, tokens of the hole)."""
-    return [Wanted(sides_of(seed, *one[:2]), one[2]) for seed, one in enumerate(sizes)]
+    return [HoleRequest(sides_of(seed, *one[:2]), one[2]) for seed, one in enumerate(sizes)]
 
 
 SHORT = [(3, 2, 11), (9, 1, 5), (1, 7, 11), (5, 0, 1), (0, 4, 9)]
@@ -112,8 +112,8 @@ def test_texts_of_any_length_lie_side_by_side(positions: PositionsConfig, memory
 
 def test_another_first_sample_is_a_later_one() -> None:
     decoder, sides = Decoder(small_model(), 32), sides_of(0, 3, 2)
-    ((first, second),) = fill_unknown_length(decoder, [Wanted(sides, 9)], SAMPLED, RULES, num_samples=2)
-    found = fill_unknown_length(decoder, [Wanted(sides, 9, 1), Wanted(sides, 9)], SAMPLED, RULES)
+    ((first, second),) = fill_unknown_length(decoder, [HoleRequest(sides, 9)], SAMPLED, RULES, num_samples=2)
+    found = fill_unknown_length(decoder, [HoleRequest(sides, 9, 1), HoleRequest(sides, 9)], SAMPLED, RULES)
     assert [[one.tokens] for one in (second, first)] == [[one.tokens for one in row] for row in found]
     assert first.tokens != second.tokens
 
@@ -167,7 +167,7 @@ def test_no_more_lanes_than_allowed_are_filled_side_by_side(
 ) -> None:
     batches: list[int] = []
 
-    def fill(decoder: Decoder, holes: Sequence[Wanted], *others: Any, **options: Any) -> Any:
+    def fill(decoder: Decoder, holes: Sequence[HoleRequest], *others: Any, **options: Any) -> Any:
         batches.append(len(holes))
         return fill_unknown_length(decoder, holes, *others, **options)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from pretrain.inference.beam import beam_search
 from pretrain.inference.generation import generate
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import Wanted, fill_unknown_length
+from pretrain.inference.infilling import HoleRequest, fill_unknown_length
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
@@ -58,6 +58,6 @@ def test_a_filling_that_would_go_on_is_forced_to_end(beam: int | None) -> None:
     for bias, length, forced in ((-50.0, 5, True), (50.0, 0, False)):
         with torch.no_grad():
             model.output_bias_V[4] = bias
-        wanted = [Wanted(sides, 5)]
+        wanted = [HoleRequest(sides, 5)]
         ((found,),) = fill_unknown_length(Decoder(model, 32), wanted, GREEDY, TokenRules(end=4), beam=beam)
         assert (len(found.tokens), found.ended, found.forced) == (length, True, forced)

@@ -14,7 +14,7 @@ from cluster.errors import UserError
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.hole import Sides
-from pretrain.inference.infilling import Wanted, fill_known_length, fill_unknown_length, place_lengths
+from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length, place_lengths
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
@@ -213,7 +213,7 @@ def test_beams_of_prompts_of_other_lengths_do_not_mix() -> None:
 def test_a_hole_of_known_length_has_that_length_and_its_likelihood() -> None:
     model, sides = small_model(), Sides(array(1, 2, 3), array(7, 8))
     found = fill_known_length(
-        Decoder(model, SEGMENT), [Wanted(sides, 4)], GREEDY, TokenRules(never=(5,), end=0)
+        Decoder(model, SEGMENT), [HoleRequest(sides, 4)], GREEDY, TokenRules(never=(5,), end=0)
     )[0][0]
     assert len(found.tokens) == 4
     assert 5 not in found.tokens
@@ -228,7 +228,7 @@ def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None, st
     if strict:
         rules = replace(rules, may_be_empty=False, max_repeats=2)
     found = fill_unknown_length(
-        decoder, [Wanted(sides, 11)], GREEDY, rules, num_samples=2 if beam else 1, beam=beam
+        decoder, [HoleRequest(sides, 11)], GREEDY, rules, num_samples=2 if beam else 1, beam=beam
     )[0]
     for one in found:
         assert one.ended
@@ -243,10 +243,10 @@ def test_a_hole_of_unknown_length_is_ended_within_its_bound(beam: int | None, st
 def test_a_long_hole_has_no_loops() -> None:
     decoder, sides = Decoder(small_model(), 64), Sides(array(1, 2, 3), array(7, 8))
     rules = TokenRules(never=(4, 5))
-    assert find_loop(fill_known_length(decoder, [Wanted(sides, 40)], GREEDY, rules)[0][0].tokens)
+    assert find_loop(fill_known_length(decoder, [HoleRequest(sides, 40)], GREEDY, rules)[0][0].tokens)
     for beam in (None, 3):
         (found,) = fill_known_length(
-            decoder, [Wanted(sides, 40)], GREEDY, replace(rules, max_repeats=2), beam=beam
+            decoder, [HoleRequest(sides, 40)], GREEDY, replace(rules, max_repeats=2), beam=beam
         )[0]
         assert len(found.tokens) == 40
         assert not find_loop(found.tokens)
@@ -255,8 +255,8 @@ def test_a_long_hole_has_no_loops() -> None:
 def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
     decoder, sides = Decoder(small_model(seed=4), 32), Sides(array(1, 2, 3), array(7, 8))
     rules = TokenRules(end=4)
-    whole = fill_unknown_length(decoder, [Wanted(sides, 12)], GREEDY, rules)[0][0]
-    few = fill_unknown_length(decoder, [Wanted(sides, 7)], GREEDY, rules)[0][0]  # the place of 8 alone
+    whole = fill_unknown_length(decoder, [HoleRequest(sides, 12)], GREEDY, rules)[0][0]
+    few = fill_unknown_length(decoder, [HoleRequest(sides, 7)], GREEDY, rules)[0][0]  # the place of 8 alone
     mean = [one.log_likelihood / one.num_chosen for one in (whole, few)]
     assert mean[0] >= mean[1] - 1e-9
 
@@ -265,7 +265,7 @@ def test_of_a_filling_found_in_several_places_the_likeliest_is_kept() -> None:
     decoder, sides = Decoder(small_model(vocab_size=3, seed=2), 32), Sides(array(1, 2, 0), array(0, 1))
     rules = TokenRules(end=2)
     whole, few = (
-        fill_unknown_length(decoder, [Wanted(sides, most)], GREEDY, rules, num_samples=20, beam=20)[0]
+        fill_unknown_length(decoder, [HoleRequest(sides, most)], GREEDY, rules, num_samples=20, beam=20)[0]
         for most in (12, 7)
     )
     likeliest = {one.tokens: one.log_likelihood for one in few}  # of the place of 8 alone
@@ -284,7 +284,7 @@ def test_several_at_once_are_the_tokens_of_one_at_a_time_when_greedy() -> None:
         fast = fill_any_order(decoder, sides, 8, GREEDY, ANYTHING, at_once=at_once, order="left_to_right")
         assert fast.tokens == slow.tokens
         assert fast.log_likelihood == pytest.approx(slow.log_likelihood)
-    known = fill_known_length(decoder, [Wanted(sides, 8)], GREEDY, ANYTHING)[0][0]
+    known = fill_known_length(decoder, [HoleRequest(sides, 8)], GREEDY, ANYTHING)[0][0]
     assert slow.tokens == known.tokens
     assert slow.num_passes == 8
 
@@ -322,7 +322,7 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(UserError, match="at least 1, got 0"):
         complete_tokens(decoder, [array(1)], 0, GREEDY, ANYTHING)
     with pytest.raises(UserError, match="does not fit the model's segments of 16"):
-        fill_known_length(decoder, [Wanted(Sides(array(1), array()), 16)], GREEDY, ANYTHING)
+        fill_known_length(decoder, [HoleRequest(Sides(array(1), array()), 16)], GREEDY, ANYTHING)
     # Learned positions have a table of 64, of which training reaches a segment's 16.
     for positions in ABSOLUTE:
         placed = Decoder(small_model(positions), SEGMENT)
@@ -330,7 +330,7 @@ def test_what_cannot_be_done_is_said() -> None:
             complete_tokens(placed, [array(*[1] * 12)], 5, GREEDY, ANYTHING)
         long = Sides(array(*[1] * 6), array(*[1] * 6))
         with pytest.raises(UserError, match="can place 16"):
-            fill_known_length(placed, [Wanted(long, 5)], GREEDY, ANYTHING)
+            fill_known_length(placed, [HoleRequest(long, 5)], GREEDY, ANYTHING)
 
 
 def test_what_is_too_much_is_refused_before_anything_is_made_for_it() -> None:
@@ -343,7 +343,7 @@ def test_what_is_too_much_is_refused_before_anything_is_made_for_it() -> None:
         complete_by_beam(decoder, [array(1)], too_many, 2, rules)
     for fill in (fill_known_length, fill_unknown_length):
         with pytest.raises(UserError, match="does not fit the model's segments of 16"):
-            fill(decoder, [Wanted(sides, 1), Wanted(sides, too_many)], sampling, rules)
+            fill(decoder, [HoleRequest(sides, 1), HoleRequest(sides, too_many)], sampling, rules)
     with pytest.raises(UserError, match="does not fit the model's segments of 16"):
         fill_any_order(decoder, sides, too_many, sampling, rules)
 
@@ -386,4 +386,4 @@ def test_texts_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Monke
         complete_by_beam(decoder, [prompt], 8, 2, ANYTHING)
     monkeypatch.setattr("cluster.memory.free_bytes", lambda device: 0)
     with pytest.raises(UserError, match=r"write fewer at a time \(batch, beam, samples\)"):
-        fill_unknown_length(decoder, [Wanted(Sides(prompt, prompt), 4)], GREEDY, TokenRules(end=4))
+        fill_unknown_length(decoder, [HoleRequest(Sides(prompt, prompt), 4)], GREEDY, TokenRules(end=4))

@@ -13,6 +13,7 @@ from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.prepared import PreparedCorpus
 from pretrain.checkpoint import verify
+from pretrain.checkpoint.listing import Listing
 from pretrain.checkpoint.snapshot import StaticFiles
 from pretrain.hf.export_import import export_to_hf
 from pretrain.inference.folders import find_model_folder
@@ -115,9 +116,7 @@ def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
     wanted = write_checkpoint(old, 1, lm.network, text_corpus)
     (write_checkpoint(newer, 1, lm.network, text_corpus) / WEIGHTS).write_bytes(b"")
     (write_checkpoint(newest, 1, lm.network, text_corpus) / "model.json").unlink()
-    (newest / "checkpoints" / "step-00000001" / "COMMIT.json").write_text(
-        '{"format": 2, "step": 1, "files": {}}'
-    )
+    Listing(1, {}).write(newest / "checkpoints" / "step-00000001")
     for number, stage in enumerate((old, newer, newest)):
         os.utime(stage, (number, number))
     told: list[str] = []
