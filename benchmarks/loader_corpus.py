@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta, document_id
-from data_prep.finishing import count_sources, write_index
-from data_prep.manifest import Manifest, Shard, write_manifest
-from data_prep.shards import Sample, write_tar
+from data_prep.finished.manifest import Manifest, Shard, write_manifest
+from data_prep.steps.finishing import count_sources, write_index
+from data_prep.steps.shards import Sample, write_tar
 
 BLOCK_TOKENS = 1 << 20
 BLOCKS_PER_TAR = 4

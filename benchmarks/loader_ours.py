@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.loader_timing import time_batches
 from benchmarks.prep_timing import use_one_core
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
 

@@ -27,8 +27,8 @@ from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
-from data_prep.text_store import ReadFile, write_part
-from data_prep.work import Work
+from data_prep.steps.text_store import ReadFile, write_part
+from data_prep.steps.work import Work
 
 _FILES_PER_PART = 1000
 _WORD = re.compile(rb"[A-Za-z0-9_\x80-\xff]{1,64}")

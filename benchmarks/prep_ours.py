@@ -94,9 +94,8 @@ def tokenise(sample: Sample, tokenizer: Path | None) -> Work:
 def signatures(sample: Sample, _: Path | None) -> Work:
     """Words, 5-grams, 252 minima and their band keys."""
     from data_prep.dedup.config import NearDuplicatesConfig
-    from data_prep.dedup.minhash import band_keys
-    from data_prep.dedup.shingles import shingles
-    from data_prep.dedup.words import hash_words
+    from data_prep.dedup.shingles import hash_words, shingles
+    from data_prep.dedup.signatures import band_keys
 
     config = NearDuplicatesConfig()
 

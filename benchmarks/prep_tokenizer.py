@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.prep_timing import load_sample
-from data_prep.tokenizer_training import train_tokenizer
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from cluster.journal import read_journal
 from cluster.process_group import configure_environment, join_process_group
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pipeline.folder.recipe import load_run_config
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster.errors import UserError
-from data_prep.prepared import Block, PreparedCorpus
+from data_prep.finished.prepared import Block, PreparedCorpus
 from finetune.formats.languages import grammar_name
 from pretrain.randomness import keyed_generator
 

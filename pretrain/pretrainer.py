@@ -13,7 +13,7 @@ from cluster.errors import UserError
 from cluster.fault_points import fault_point
 from cluster.journal import Level, read_journal
 from cluster.storage import write_document
-from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from pretrain.agreement import agreed, agreed_in_parts
 from pretrain.checkpoint.compatibility import RunIdentity, check_num_steps, check_resumable
 from pretrain.checkpoint.listing import step_folders, step_of

@@ -10,7 +10,7 @@ from cluster.follow import follow_journal
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
 from cluster.storage import read_document, write_document
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
 from pretrain.journal.events import Start, event_of

@@ -9,11 +9,11 @@ import torch
 
 from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
-from data_prep.manifest import Manifest, Shard, ShardIndex, write_manifest
-from data_prep.prepared import PreparedCorpus, open_prepared
-from data_prep.shards import Sample, write_tar
+from data_prep.finished.manifest import Manifest, Shard, ShardIndex, write_manifest
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
+from data_prep.steps.shards import Sample, write_tar
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer

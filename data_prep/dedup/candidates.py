@@ -18,8 +18,8 @@ from cluster.storage import atomic_file
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.text_store import Part
-from data_prep.work import Work
+from data_prep.steps.text_store import Part
+from data_prep.steps.work import Work
 
 # Keys that a task sorts at a time: 16 bytes each with its document, and as much again while sorting.
 _KEYS_PER_TASK = 4_000_000

@@ -1,16 +1,74 @@
-"""Signatures, computed from the words of documents: band keys, and the evaluation texts that they contain."""
+"""Signatures of documents: MinHash band keys, and the evaluation texts that they contain."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_prep.decontamination.index import ContaminationIndex
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.dedup.minhash import band_keys
-from data_prep.dedup.shingles import shingles
-from data_prep.dedup.words import hash_words
+from data_prep.dedup.shingles import Shingles, hash_words, mix, shingles
 from data_prep.documents import Rejection
+
+_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_HALF_BITS = np.uint64(32)
+# Probes for all documents at once; few bins are still empty after that, and those are filled per document.
+_NUM_PROBES = 6
+
+
+def band_keys(shingles: Shingles, config: NearDuplicatesConfig) -> NDArray[np.uint64]:
+    """Return keys, shape [num_docs, num_bands]; the row of a document without n-grams is meaningless."""
+    num_bands, rows_per_band = config.num_bands, config.rows_per_band
+    values = _fill_empty_bins(_bin_minima(shingles, num_bands * rows_per_band))
+    row_factors = mix(np.arange(1, rows_per_band + 1, dtype=np.uint64)) | np.uint64(1)
+    banded = values.reshape(-1, num_bands, rows_per_band) * row_factors
+    salts = mix(np.arange(rows_per_band + 1, rows_per_band + 1 + num_bands, dtype=np.uint64))
+    return mix(banded.sum(axis=2, dtype=np.uint64) + salts)
+
+
+def _bin_minima(shingles: Shingles, num_bins: int) -> NDArray[np.uint64]:
+    num_documents = len(shingles.offsets) - 1
+    minima = np.full(num_documents * num_bins, _EMPTY, np.uint64)
+    # The upper half of the hash, scaled to the number of bins.
+    bins = (shingles.hashes >> _HALF_BITS) * np.uint64(num_bins) >> _HALF_BITS
+    np.minimum.at(minima, shingles.documents * num_bins + bins.astype(np.int64), shingles.hashes)
+    return minima.reshape(num_documents, num_bins)
+
+
+def _fill_empty_bins(minima: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Fill the empty bins of all documents that have at least one full bin."""
+    orders, ranks = _probe_orders(minima.shape[1])
+    dense = minima.copy()
+    documents, bins = np.nonzero(minima == _EMPTY)
+    for order in orders[:_NUM_PROBES]:
+        borrowed = minima[documents, order[bins]]
+        dense[documents, bins] = borrowed
+        unfilled = borrowed == _EMPTY
+        documents, bins = documents[unfilled], bins[unfilled]
+    for document in np.unique(documents):
+        full = np.flatnonzero(minima[document] != _EMPTY)
+        if len(full):
+            empty = bins[slice(*np.searchsorted(documents, [document, document + 1]))]
+            nearest = ranks[np.ix_(empty, full)].argmin(axis=1)
+            dense[document, empty] = minima[document, full[nearest]]
+    return dense
+
+
+@lru_cache(maxsize=4)
+def _probe_orders(num_bins: int) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
+    """Return orders [probe, bin], the bin that `bin` borrows from at a probe, and ranks [bin, other], the probe of
+    `other`.
+
+    They are made from hashes, not by a random generator, whose stream may change with its library.
+    """
+    draws = mix(np.arange(num_bins * num_bins, dtype=np.uint64)).reshape(num_bins, num_bins)
+    orders = np.argsort(draws, axis=1, kind="stable")
+    ranks = np.empty((num_bins, num_bins), np.uint16)
+    np.put_along_axis(ranks, orders, np.arange(num_bins, dtype=np.uint16)[None, :], axis=1)
+    return np.ascontiguousarray(orders.T), ranks
+
 
 # Texts of about this total size are hashed at once, so that their arrays fit in a core's cache.
 _GROUP_BYTES = 1 << 18

@@ -11,9 +11,8 @@ from cluster.ray_session import FileTask
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.dedup.shingles import shingles
-from data_prep.dedup.words import hash_words
-from data_prep.work import Work
+from data_prep.dedup.shingles import hash_words, shingles
+from data_prep.steps.work import Work
 
 _PAIRS_PER_TASK = 250_000
 # The documents of a step's pairs are in memory together: at most 500 of the largest file size.

@@ -1,1 +1,1 @@
-"""Rules that drop a file, one module per rule, listed in `registry.RULES`."""
+"""Rules that drop a file, by what they look at; `registry.RULES` lists them."""

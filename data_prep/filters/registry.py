@@ -6,25 +6,12 @@ To add a rule, write a module and add its function to `_ORDER`.
 from collections.abc import Callable
 
 from data_prep.documents import Rejection
-from data_prep.filters.alphanumeric_share import alphanumeric_share
-from data_prep.filters.comment_share import comment_share
+from data_prep.filters.characters import alphanumeric_share, control_characters, encoded_data, letter_share
 from data_prep.filters.config import FiltersConfig
-from data_prep.filters.control_characters import control_characters
-from data_prep.filters.data_size import data_size
-from data_prep.filters.encoded_data import encoded_data
-from data_prep.filters.file_size import file_size
 from data_prep.filters.generated import generated
-from data_prep.filters.html_text import html_text
-from data_prep.filters.language import language
-from data_prep.filters.letter_share import letter_share
-from data_prep.filters.line_count import line_count
-from data_prep.filters.line_length import line_length
-from data_prep.filters.mean_line_length import mean_line_length
-from data_prep.filters.minified import minified
-from data_prep.filters.parse_errors import parse_errors
-from data_prep.filters.parses import parses
-from data_prep.filters.plain_text import plain_text
-from data_prep.filters.xml_in_disguise import xml_in_disguise
+from data_prep.filters.languages import comment_share, language, parse_errors, parses
+from data_prep.filters.lines import data_size, file_size, line_count, line_length, mean_line_length, minified
+from data_prep.filters.markup import html_text, plain_text, xml_in_disguise
 from data_prep.text.file import TextFile
 
 # A rule is a pure function of a file; its rejections have its name.

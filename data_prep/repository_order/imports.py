@@ -1,13 +1,37 @@
-"""Import targets of a source file, found without parsing it.
-
-A file is searched for the few words that every import statement of its language contains; only around these is a
-pattern tried, anchored and bounded, so that the cost is linear whatever the bytes are.
-"""
+"""Import targets of a source file, found without parsing it, and the families of languages that import alike."""
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Literal
 
-from data_prep.repository_order.families import Family, family_of
+Family = Literal["python", "script", "java", "c", "go"]
+_FAMILY_OF: dict[str, Family] = {
+    "python": "python",
+    "cython": "python",
+    "javascript": "script",
+    "typescript": "script",
+    "jsx": "script",
+    "tsx": "script",
+    "vue": "script",
+    "svelte": "script",
+    "java": "java",
+    "kotlin": "java",
+    "groovy": "java",
+    "c": "c",
+    "c++": "c",
+    "cpp": "c",
+    "objective-c": "c",
+    "objective-c++": "c",
+    "opencl": "c",
+    "cuda": "c",
+    "go": "go",
+}
+
+
+def family_of(language: str) -> Family | None:
+    """Return the family of a language, in any case; None if there is none."""
+    return _FAMILY_OF.get(language.lower())
+
 
 MAX_IMPORTS = 512
 """Further targets of a file are left out."""
@@ -16,7 +40,6 @@ MAX_TARGET_BYTES = 256
 _MAX_CANDIDATES = 8192
 _MAX_INDENT_BYTES = 256
 _MAX_CLAUSE_BYTES = 16_384
-
 _Finder = Callable[[bytes], Iterator[bytes]]
 
 

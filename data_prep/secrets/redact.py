@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 import ahocorasick_rs
 
-from data_prep.secrets.addresses import email_at
+from data_prep.secrets.addresses import basic_at, bearer_at, email_at, ipv4_at, ipv6_at, url_password_at
 from data_prep.secrets.assignments import ANCHORS, assigned_at
+from data_prep.secrets.config import KINDS, Kind, placeholder
 from data_prep.secrets.entropy import high_entropy_spans
-from data_prep.secrets.ip_addresses import ipv4_at, ipv6_at
-from data_prep.secrets.kinds import KINDS, Kind, placeholder
 from data_prep.secrets.private_keys import private_key_spans, putty_at
 from data_prep.secrets.text import Span, Syntax, Text, syntax_of
-from data_prep.secrets.token_forms import TOKEN_FORMS
-from data_prep.secrets.tokens import jwt_at, shaped_token_spans, token_finder
-from data_prep.secrets.urls import basic_at, bearer_at, url_password_at
+from data_prep.secrets.tokens import TOKEN_FORMS, jwt_at, shaped_token_spans, token_finder
 
 # Called with the text and the start and end of the anchor.
 Finder = Callable[[Text, int, int], Span | None]

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from data_prep.secrets.kinds import Kind
+from data_prep.secrets.config import Kind
 
 
 class Span(NamedTuple):

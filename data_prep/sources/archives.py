@@ -9,15 +9,13 @@ from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
 from data_prep.sources.archive_names import TAR_SUFFIXES, ZIP_SUFFIXES, MemberNames, repository_of, stem_of
 from data_prep.sources.config import ArchivesConfig
-from data_prep.sources.decompress import CODECS, Codec
+from data_prep.sources.decompress import CODECS, Codec, StreamPart, stream_parts
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
-from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.tar_archive import CompressedText, TarReader
 from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
-from data_prep.sources.zip_archive import NoDirectory, ZipReader, zip_members, zip_runs
-from data_prep.sources.zip_scan import ZipScan
+from data_prep.sources.zip_archive import NoDirectory, ZipReader, ZipScan, zip_members, zip_runs
 
 _TAR_CODECS: dict[str, Codec | None] = {
     ".tar": None, ".tar.gz": "gz", ".tgz": "gz", ".crate": "gz", ".tar.bz2": "bz2", ".tbz2": "bz2",

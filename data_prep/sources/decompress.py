@@ -1,9 +1,11 @@
-"""Decompression of streams in bounded memory, with limits against decompression bombs."""
+"""Decompression of streams in bounded memory, with limits against decompression bombs; division among tasks."""
 
 import bz2
 import lzma
+import math
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
 from cluster.errors import first_line
@@ -11,7 +13,6 @@ from data_prep.sources.limits import ReadLimits
 
 Codec = Literal["gz", "bz2", "xz", "zst"]
 CODECS: dict[str, Codec] = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
-
 PIECE_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 # zstandard has no limit on how much it unpacks at once: 1 KiB may contain 256 blocks of 128 KiB.
@@ -201,3 +202,31 @@ class SeekableStream(ByteStream):
         self.offset += num_skipped
         self._file.seek(self.offset)
         return num_skipped
+
+
+CHUNK_BYTES = 16 << 20
+_PACKED_BYTES_PER_PART = 256 << 20
+_MAX_PARTS = 16
+_PACKED_BYTES_PER_EARLY_PART = 32 << 20
+_MAX_EARLY_PARTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """Part `number` of `num_parts`."""
+
+    number: int = 0
+    num_parts: int = 1
+    chunk_bytes: int = CHUNK_BYTES
+
+    def owns(self, offset: int) -> bool:
+        """Return whether the record that begins at this unpacked byte belongs to this part."""
+        return offset // self.chunk_bytes % self.num_parts == self.number
+
+
+def stream_parts(packed_bytes: int | None) -> list[StreamPart]:
+    """Return the parts of a stream of that size; one part if the size is unknown."""
+    packed_bytes = packed_bytes or 0
+    early = min(_MAX_EARLY_PARTS, math.ceil(packed_bytes / _PACKED_BYTES_PER_EARLY_PART))
+    num_parts = min(_MAX_PARTS, max(1, early, math.ceil(packed_bytes / _PACKED_BYTES_PER_PART)))
+    return [StreamPart(number, num_parts) for number in range(num_parts)]

@@ -1,27 +1,168 @@
-"""JSONL: one JSON object per line."""
+"""JSONL, one JSON object per line; a file that is one JSON array is refused with one message."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice, takewhile
-from typing import Any, BinaryIO
+from itertools import chain, count, islice, takewhile
+from typing import Any, BinaryIO, TypeVar
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
+from data_prep.sources.columns import column_mappings, refuse_missing_columns, refuse_without_content
 from data_prep.sources.config import JsonlConfig
-from data_prep.sources.decompress import CODECS, PIECE_BYTES, Codec, StreamEnd, plain_pieces, unpacked_pieces
+from data_prep.sources.decompress import (
+    CODECS,
+    PIECE_BYTES,
+    Codec,
+    StreamEnd,
+    StreamPart,
+    plain_pieces,
+    stream_parts,
+    unpacked_pieces,
+)
 from data_prep.sources.files import SourceFile, find_files
-from data_prep.sources.json_array import detect_array, is_object, peek
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
-from data_prep.sources.named_columns import refuse_missing_columns, refuse_without_content
-from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader, TableFailure
-from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 
+Item = TypeVar("Item")
 _BOM = b"\xef\xbb\xbf"
+# The number of bytes examined, and of blanks before them.
+_MAX_BYTES = UNIT_BYTES
+_MAX_ELEMENTS = 1000
+# A truncated literal or escape begins at most so many characters before the end.
+_LONGEST_CUT_CHARS = 8
+_BLANKS = re.compile(r"\s*")
+
+
+def detect_array(pieces: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
+    """Return whether a file is one JSON array, judged by its beginning, and an iterator of all its pieces.
+
+    A list on a line of its own, or a broken line, is no such array. Usually consumes one piece; the iterator repeats
+    the pieces that were consumed.
+    """
+    beginning = _Beginning()
+    _, all_pieces = peek(pieces, beginning.add)
+    return beginning.is_array(), all_pieces
+
+
+def peek(items: Iterator[Item], is_enough: Callable[[Item], bool]) -> tuple[list[Item], Iterator[Item]]:
+    """Return the first items, up to one for which `is_enough` is true, and an iterator of all items.
+
+    An error that ends the items early (OSError, StreamEnd) is raised by the iterator, not here.
+    """
+    first: list[Item] = []
+    failure: list[Exception] = []
+    try:
+        for item in items:
+            first.append(item)
+            if is_enough(item):
+                break
+    except (OSError, StreamEnd) as error:
+        failure.append(error)
+    return first, chain(first, _raise(failure), items)
+
+
+def _raise(failure: list[Exception]) -> Iterator[Item]:
+    for error in failure:
+        raise error
+    yield from ()
+
+
+class _Beginning:
+    """Collects the beginning of a file's text, from its first character that is not blank."""
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self._num_blanks = 0
+        self._is_first = True
+        self._is_truncated = False
+
+    def add(self, piece: bytes) -> bool:
+        """Add a piece and return whether no more are needed."""
+        if self._is_first:
+            piece, self._is_first = piece.removeprefix(_BOM), False
+        if not self._text:
+            text = piece.lstrip()
+            self._num_blanks += len(piece) - len(text)
+            piece = text
+        self._text += piece[: _MAX_BYTES + 1 - len(self._text)]
+        self._is_truncated = len(self._text) > _MAX_BYTES
+        return (
+            self._is_truncated
+            or self._num_blanks > _MAX_BYTES
+            or (len(self._text) > 0 and not self._text.startswith(b"["))
+        )
+
+    def is_array(self) -> bool:
+        if not self._text.startswith(b"["):
+            return False
+        return _is_array(self._text[:_MAX_BYTES].decode(errors="replace"), self._is_truncated)
+
+
+def _is_array(text: str, is_truncated: bool) -> bool:
+    """Return whether a text that begins with "[" is one array. `is_truncated`: `text` is only its beginning."""
+    try:
+        end = json.JSONDecoder().raw_decode(text)[1]
+    except RecursionError:
+        return False
+    except ValueError:
+        pass
+    else:
+        if text[end:].strip() or not is_truncated:
+            return not text[end:].strip()  # else the lines are lists
+    end, num_elements = _elements(text)
+    if num_elements is None:
+        return False
+    if is_truncated:
+        # A list on a line may contain anything; an array that fills the file contains objects or has several lines.
+        return text[1:].lstrip().startswith("{") or (num_elements > 0 and "\n" in text[:end])
+    # The file itself is truncated. The lines of an array are not objects, because commas separate the objects.
+    lines = text.split("\n")[1:_MAX_ELEMENTS]
+    return num_elements > 0 and not any(map(is_object, lines[:-1]))
+
+
+def is_object(line: str | bytes) -> bool:
+    """Return whether the line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _elements(text: str) -> tuple[int, int | None]:
+    """Return how far the text is an array without its end, and the number of elements that a comma follows.
+
+    The number is None if the text is something else before its end.
+    """
+    decode = json.JSONDecoder().raw_decode
+    length = len(text.rstrip())
+    position = 1
+    for number in range(_MAX_ELEMENTS):
+        position = _after_blanks(text, position)
+        try:
+            position = _after_blanks(text, decode(text, position)[1])
+        except json.JSONDecodeError as error:
+            is_at_end = error.msg.startswith("Unterminated string") or error.pos > length - _LONGEST_CUT_CHARS
+            return position, number if is_at_end else None
+        except RecursionError:
+            return position, None
+        if position >= length:
+            return position, number
+        if text[position] != ",":
+            return position, None
+        position += 1
+    return position, _MAX_ELEMENTS
+
+
+def _after_blanks(text: str, position: int) -> int:
+    blanks = _BLANKS.match(text, position)
+    return position if blanks is None else blanks.end()
+
+
 # A column that the user names must occur in so many lines, within the first UNIT_BYTES.
 _MAX_CHECKED_LINES = 1000
 _ARRAY = Rejection("broken_record", 0.0, "one JSON array, not one JSON object per line")
@@ -50,7 +191,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
     openable = [file for file in files if file.rejection is None]
-    if openable and all(map(_is_array, openable)):  # stops at the first file that is no array
+    if openable and all(map(_is_array_file, openable)):  # stops at the first file that is no array
         raise UserError(
             f"source {source}: {openable[0].label} is {_ARRAY.detail}: "
             "write each of its objects on a separate line (jq -c '.[]' FILE)"
@@ -73,7 +214,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     return join_small(groups)
 
 
-def _is_array(file: SourceFile) -> bool:
+def _is_array_file(file: SourceFile) -> bool:
     try:
         with file.open(sequential=True) as opened:
             return detect_array(_pieces(opened, _codec(file), ReadLimits()))[0]
@@ -162,7 +303,7 @@ class JsonlRange:
             lambda line: not _is_object(line) or next(number) == 2,
         )
         is_jsonl = len(first) == 2 and all(map(_is_object, first))
-        return bool(first) and not is_jsonl and _is_array(self.file), lines
+        return bool(first) and not is_jsonl and _is_array_file(self.file), lines
 
     def _lines(self, file: BinaryIO, max_bytes: int) -> Iterator[Line]:
         first = first_line_start(file, self.start, self.end)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cluster.errors import UserError
 from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
-from data_prep.ordering import keyed_hash
+from data_prep.pseudo_random import keyed_hash
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.records import excluded_by
 from data_prep.sources.remote import filesystem, is_remote, open_regular, retry_remote

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from cluster.errors import UserError, first_line
 from cluster.storage import fingerprint
 from data_prep.documents import RawFile, Rejection
+from data_prep.sources.columns import column_mappings, content_columns, no_content_message
 from data_prep.sources.config import ColumnsConfig, ParquetConfig
 from data_prep.sources.files import SourceFile, find_files
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.listed import unreadable
-from data_prep.sources.named_columns import content_columns, no_content_message
-from data_prep.sources.parquet_footer import check_footer
 from data_prep.sources.parquet_rows import (
+    check_footer,
     conversion_errors,
     group_batches,
     open_parquet,
@@ -25,7 +25,6 @@ from data_prep.sources.parquet_rows import (
     row_bytes,
     row_slices,
 )
-from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 

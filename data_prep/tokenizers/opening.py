@@ -2,9 +2,9 @@
 
 import json
 
-from data_prep.tokenizers.bpe_file import open_bpe
+from data_prep.tokenizers.bpe import open_bpe
 from data_prep.tokenizers.opened import OpenedTokenizer
-from data_prep.tokenizers.sentencepiece_file import KIND_KEY, open_sentencepiece
+from data_prep.tokenizers.sentencepiece_models import KIND_KEY, open_sentencepiece
 
 # A cache by SHA-256 of the file: every task of a worker loads the same tokenizer, and verifying it takes time.
 _OPENED: dict[str, OpenedTokenizer] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.bugs.abstraction import abstracted_pair
 from finetune.bugs.generator import make_bugs
 from finetune.bugs.nodes import FUNCTIONS

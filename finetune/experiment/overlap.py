@@ -12,7 +12,7 @@ import numpy as np
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_document, write_document
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from finetune.examples import Code, Labelled, Pair, Pool
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.results import overlap_text

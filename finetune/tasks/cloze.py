@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import MASK, read_answers, read_cloze
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_bugs
 from finetune.examples import Labelled, LabellingData, Pair
 from finetune.formats.labelled import read_labelled_texts

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Pair
 from finetune.formats.pair_files import PairSource, Split
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents

@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 
 from cluster.config import Config, LocalPath
 from cluster.errors import UserError
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from finetune.bugs.abstraction import idioms_of
 from finetune.bugs.corpus import functions_in_file, functions_of_corpus, generated_bugs
 from finetune.examples import Pair, WritingData

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.examples import Pool, RankingData
 from finetune.formats.records import read_text_pairs
 from finetune.formats.retrieval import read_base, read_queries, without_docstrings

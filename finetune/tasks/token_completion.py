@@ -18,7 +18,7 @@ from pydantic import PositiveInt, model_validator
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from finetune.examples import Code, PredictingData
 from finetune.formats.labelled import check_characters
 from finetune.formats.languages import grammar_name

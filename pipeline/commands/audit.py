@@ -9,7 +9,7 @@ import typer
 from cluster.errors import UserError
 from cluster.journal import read_journal
 from cluster.reporter import Reporter
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.folder.accepting import config_of
 from pipeline.folder.layout import RunFiles, StageFiles

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from cluster.reporter import Reporter
 from data_prep.documents import SPLITS
-from data_prep.inspection import Overview, ShownDocument, overview, read_document, sample_ids
-from data_prep.prepared import PreparedCorpus, open_prepared
-from data_prep.verification import verify_prepared
+from data_prep.finished.inspection import Overview, ShownDocument, overview, read_document, sample_ids
+from data_prep.finished.prepared import PreparedCorpus, open_prepared
+from data_prep.finished.verification import verify_prepared
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.commands.text_output import visible
 from pipeline.folder.prep_folder import find_prep_folder

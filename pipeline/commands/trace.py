@@ -8,8 +8,8 @@ import typer
 from cluster.errors import UserError
 from cluster.journal import read_journal
 from cluster.reporter import Reporter
-from data_prep.prepared import open_prepared
-from data_prep.trace import TextPlace, TracedTokens, trace_range, trace_token
+from data_prep.finished.prepared import open_prepared
+from data_prep.finished.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.commands.text_output import visible
 from pipeline.folder.accepting import config_of

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import model_validator
 
 from cluster.errors import UserError
-from data_prep.manifest import MANIFEST_NAME
+from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.folder.config import without_null_systems
 from pipeline.folder.prep_folder import corpora_read_by, find_prep_folder, prep_read_by

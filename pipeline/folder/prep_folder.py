@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from cluster.storage import read_document
-from data_prep.manifest import MANIFEST_NAME
+from data_prep.finished.manifest import MANIFEST_NAME
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.stage_record import read_record
 from pretrain.checkpoint.compatibility import IDENTITY_NAME

@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_file, write_document
-from data_prep.manifest import MANIFEST_NAME
+from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
 from finetune.experiment.loaded import columns_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file
-from data_prep.manifest import MANIFEST_NAME
+from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.folder.accepting import GROWING, config_of, take_over
 from pipeline.folder.differences import without_added_keys

@@ -11,7 +11,7 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.storage import fingerprint, sha256_file
 from data_prep.config import PrepConfig
-from data_prep.manifest import FORMAT_VERSION, MANIFEST_NAME, TOKENIZER_NAME
+from data_prep.finished.manifest import FORMAT_VERSION, MANIFEST_NAME, TOKENIZER_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.folder.config import RunConfig
 from pipeline.folder.differences import without_added_keys
@@ -68,7 +68,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
 
 
 def _corpus_signature(config: PrepConfig) -> str:
-    from data_prep.inputs import input_signature
+    from data_prep.steps.inputs import input_signature
 
     return input_signature(config)
 
@@ -80,7 +80,7 @@ def _check_sets(config: PrepConfig, folder: Path) -> tuple[str, ...]:
 
 
 def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
-    from data_prep.forget_requests import read_requests
+    from data_prep.finished.forget_requests import read_requests
     from data_prep.stage import run_prep
 
     forgotten = read_requests(context.folder.parent)

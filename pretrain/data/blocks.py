@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.prepared import Block
+from data_prep.finished.prepared import Block
 from data_prep.tokenizer import TokenArray
 from pretrain.data.corpora import MixedBlocks
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint
-from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
+from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepared
 from pretrain.data.config import DataConfig
 
 

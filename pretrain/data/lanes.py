@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from data_prep.prepared import BlockEntry, PreparedCorpus
+from data_prep.finished.prepared import BlockEntry, PreparedCorpus
 from data_prep.tokenizer import TokenArray
 from pretrain.data.blocks import OpenBlocks
 from pretrain.data.corpora import MixedBlocks, WeightedCorpus

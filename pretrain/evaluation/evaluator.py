@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.config import ValidationConfig
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation.baselines import Baselines, ngram_baselines

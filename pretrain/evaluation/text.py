@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from data_prep.prepared import BlockEntry, PreparedCorpus
+from data_prep.finished.prepared import BlockEntry, PreparedCorpus
 from pretrain.data.lanes import LaneReader
 
 

@@ -21,7 +21,7 @@ from cluster.errors import UserError
 from cluster.storage import write_bytes, write_json
 from data_prep.documents import SPECIAL_TOKENS
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizers.sentencepiece_encoders import META_SPACE
+from data_prep.tokenizers.sentencepiece_models import META_SPACE
 
 _NEVER = -1e6
 """Far below every learned score: the library looks for all pieces in text, also for the names of special tokens

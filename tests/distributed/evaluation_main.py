@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from cluster.process_group import configure_environment, join_process_group
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader

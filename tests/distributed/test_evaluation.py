@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.model.transformer import TwoStreamTransformer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cluster.journal import read_journal
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.checkpoint.listing import step_folders
 from pretrain.checkpoint.reading import CheckpointTensors
 from pretrain.data.lanes import LaneReader

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.journal import read_journal
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.audit import audit, books_of, check_digests
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader

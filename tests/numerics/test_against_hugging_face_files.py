@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, XLNetConfig, XLNetLMHeadModel
 
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig, TokenizerKind
 from data_prep.tokenizers.verification import battery
 from pretrain.hf.export_import import export_to_hf, import_from_hf

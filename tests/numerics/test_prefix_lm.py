@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.layers.aligned_decoder import AlignedDecoder
 from finetune.layers.masked_decoder import Decoder, DecoderBlock
 from finetune.layers.transformer import StackConfig, Vocabulary, WideStackConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.held_out import held_out_documents
 from tests.example_corpus import stdlib_packages, write_corpus
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.journal import JournalRecord
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pipeline.commands.audit import audit_lines
 from pretrain.audit import DataHistory, audit, check_digests, read_history, step_digest
 from pretrain.data.lanes import LaneReader

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.dedup import pairs
-from data_prep.dedup.components import component_labels
+from data_prep.dedup.clusters import component_labels
 from tests.unit.data_prep.dedup.serial_work import SerialWork
 
 Edge = tuple[int, int]

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from data_prep.dedup import minhash
+from data_prep.dedup import signatures as minhash
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.dedup.minhash import band_keys
-from data_prep.dedup.shingles import Shingles, shingles
-from data_prep.dedup.signatures import signatures
-from data_prep.dedup.words import hash_words
+from data_prep.dedup.shingles import Shingles, hash_words, shingles
+from data_prep.dedup.signatures import band_keys, signatures
 
 CONFIG = NearDuplicatesConfig()
 RNG_SEED = 20

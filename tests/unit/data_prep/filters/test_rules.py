@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
-from data_prep.filters.file_size import size_rejection
+from data_prep.filters.lines import size_rejection
 from data_prep.filters.registry import RULES, first_rejection
 from data_prep.text.file import TextFile
 

@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.filters.alphanumeric_share import alphanumeric_share
+from data_prep.filters.characters import alphanumeric_share, control_characters, encoded_data, letter_share
 from data_prep.filters.config import FiltersConfig
-from data_prep.filters.control_characters import control_characters
-from data_prep.filters.encoded_data import encoded_data
-from data_prep.filters.html_text import num_visible_chars
-from data_prep.filters.letter_share import letter_share
-from data_prep.filters.line_count import line_count
-from data_prep.filters.line_length import line_length
-from data_prep.filters.mean_line_length import mean_line_length
+from data_prep.filters.lines import line_count, line_length, mean_line_length
+from data_prep.filters.markup import num_visible_chars
 from data_prep.text.file import TextFile
 from tests.unit.data_prep.filters import plain_rules
 

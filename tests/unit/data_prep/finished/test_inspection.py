@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from data_prep.inspection import overview, read_document, sample_ids
-from data_prep.prepared import open_prepared
+from data_prep.finished.inspection import overview, read_document, sample_ids
+from data_prep.finished.prepared import open_prepared
 from tests.unit.data_prep.finished.written import SOURCE, Layout
 
 

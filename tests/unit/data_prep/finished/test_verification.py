@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from data_prep.verification import verify_prepared
+from data_prep.finished.verification import verify_prepared
 
 
 def test_an_undamaged_folder_is_verified(prep: Path) -> None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.documents import DocumentMeta, document_id
-from data_prep.finishing import count_sources, write_index
-from data_prep.ledger import LEDGER_SCHEMA, write_ledger
-from data_prep.manifest import Manifest, Shard, write_manifest
-from data_prep.shards import Sample, write_tar
+from data_prep.finished.ledger import LEDGER_SCHEMA, write_ledger
+from data_prep.finished.manifest import Manifest, Shard, write_manifest
+from data_prep.steps.finishing import count_sources, write_index
+from data_prep.steps.shards import Sample, write_tar
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 
 SOURCE = "here"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.repository_order.graph import dependencies_first
+from data_prep.repository_order.order import dependencies_first
 
 # Under a second of CPU time by itself; more on a busy machine, in a process with much else in memory. Anything
 # quadratic would take minutes.

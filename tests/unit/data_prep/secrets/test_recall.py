@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.secrets.kinds import KINDS
+from data_prep.secrets.config import KINDS
 from data_prep.secrets.redact import redact
 from tests.unit.data_prep.secrets.vectors import Vector, all_vectors
 

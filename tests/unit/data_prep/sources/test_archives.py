@@ -21,13 +21,11 @@ from data_prep.sources import archives as archives_module
 from data_prep.sources import units as units_module
 from data_prep.sources.archive_names import MemberNames, is_unsafe, repository_of
 from data_prep.sources.config import ArchivesConfig
-from data_prep.sources.decompress import ByteStream, StreamEnd
+from data_prep.sources.decompress import ByteStream, StreamEnd, StreamPart
 from data_prep.sources.files import SourceFile
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import plan_units
-from data_prep.sources.stream_parts import StreamPart
-from data_prep.sources.tar_archive import TarReader
-from data_prep.sources.tar_headers import tar_members
+from data_prep.sources.tar_archive import TarReader, tar_members
 from tests.hostile_corpus import GOOD_TEXT, write_hostile_archives
 from tests.unit.data_prep.sources.reading import read_all, rule_of, rules, texts
 

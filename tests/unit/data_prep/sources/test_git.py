@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from data_prep.sources import git_program
+from data_prep.sources import git as git_program
 from data_prep.sources.config import GitConfig
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import plan_units, read_unit

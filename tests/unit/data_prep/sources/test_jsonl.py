@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from data_prep.documents import RawFile
 from data_prep.sources import jsonl as jsonl_module
+from data_prep.sources.columns import column_mappings
 from data_prep.sources.config import ColumnsConfig, JsonlConfig
+from data_prep.sources.decompress import StreamPart, stream_parts
 from data_prep.sources.files import SourceFile
 from data_prep.sources.jsonl import JsonlStream, first_line_start, split_lines
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import plan_units
-from data_prep.sources.presets import column_mappings
 from data_prep.sources.records import RecordReader
-from data_prep.sources.stream_parts import StreamPart, stream_parts
 from data_prep.sources.units import refuse_unreadable
 from tests.hostile_corpus import write_hostile_tables
 from tests.unit.data_prep.sources.reading import read_all, rule_of, rules

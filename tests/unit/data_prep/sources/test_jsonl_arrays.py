@@ -8,13 +8,13 @@ from typing import BinaryIO
 import pytest
 
 from cluster.errors import UserError
-from data_prep.sources import json_array
+from data_prep.sources import jsonl as json_array
 from data_prep.sources import jsonl as jsonl_module
 from data_prep.sources.config import ColumnsConfig, JsonlConfig
+from data_prep.sources.decompress import StreamPart
 from data_prep.sources.files import SourceFile
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import plan_units
-from data_prep.sources.stream_parts import StreamPart
 from tests.unit.data_prep.sources.reading import read_all, rule_of
 
 

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_prep.sources.config import ArchivesConfig, DirectoryConfig, JsonlConfig, ParquetConfig, SourceConfig
+from data_prep.sources.decompress import StreamPart
 from data_prep.sources.limits import ReadLimits
 from data_prep.sources.local_retries import retry_local
 from data_prep.sources.plan import plan_units, read_unit
-from data_prep.sources.stream_parts import StreamPart
 from tests.unit.data_prep.sources.faults import Faults, break_reads
 from tests.unit.data_prep.sources.reading import read_all, rule_of
 

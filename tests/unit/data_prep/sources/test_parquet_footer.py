@@ -10,7 +10,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.sources.config import ParquetConfig
 from data_prep.sources.limits import ReadLimits
-from data_prep.sources.parquet_footer import check_footer
+from data_prep.sources.parquet_rows import check_footer
 from data_prep.sources.plan import plan_units, read_unit
 
 

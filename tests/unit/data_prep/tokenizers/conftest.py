@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig, TokenizerKind
 
 KINDS: tuple[TokenizerKind, ...] = ("bpe", "sentencepiece_unigram", "sentencepiece_bpe")

@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given, settings
 from tokenizers import Tokenizer
 
-from data_prep.tokenizers import bpe_encoders
-from data_prep.tokenizers.bpe_encoders import FastEncoder, PlainEncoder
-from data_prep.tokenizers.bpe_training import train_bpe
+from data_prep.tokenizers import bpe as bpe_encoders
+from data_prep.tokenizers.bpe import FastEncoder, PlainEncoder, train_bpe
 from data_prep.tokenizers.config import TokenizerConfig
 from data_prep.tokenizers.encoding import EncodedBatch, Encoder
 from data_prep.tokenizers.opened import token_lengths
 from data_prep.tokenizers.opening import open_tokenizer
-from data_prep.tokenizers.verification import battery, first_difference
-from data_prep.tokenizers.verified import VerifiedEncoder
+from data_prep.tokenizers.verification import VerifiedEncoder, battery, first_difference
 from tests.unit.data_prep.tokenizers.test_tokenizer import TEXTS
 
 

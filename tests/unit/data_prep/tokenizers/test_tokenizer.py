@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from cluster.storage import sha256_file
 from data_prep.documents import SPECIAL_TOKENS
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer, token_dtype
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 
 NUM_SPECIAL = len(SPECIAL_TOKENS)

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from data_prep.documents import SPECIAL_TOKENS
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import MIN_VOCAB_SIZE, TokenizerConfig
 from tests.unit.data_prep.tokenizers.conftest import KINDS
 
@@ -59,7 +59,7 @@ def test_a_short_limit_on_token_bytes_applies_outside_ascii(kind: str, tmp_path:
 
 _TRAIN = """
 import hashlib, sys
-from data_prep.tokenizer_training import train_tokenizer
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from tests.unit.data_prep.tokenizers.conftest import code_texts
 for kind in ("bpe", "sentencepiece_unigram", "sentencepiece_bpe"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
 

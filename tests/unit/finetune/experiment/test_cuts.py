@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cluster.storage import read_json
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig

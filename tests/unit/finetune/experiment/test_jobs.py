@@ -9,7 +9,7 @@ import torch
 
 from cluster.journal import read_journal
 from cluster.storage import read_json
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment import jobs, judging
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace, run_job

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import (
     Code,
     Labelled,

@@ -11,7 +11,7 @@ import pytest
 
 from data_prep.decontamination import search
 from data_prep.decontamination.search import Found
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Pair, Pool
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.overlap import Overlap, judged_texts, on_unseen, overlap_of

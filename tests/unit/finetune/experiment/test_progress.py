@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData, Match, Pair, Pool, RankingData, WritingData
 from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig

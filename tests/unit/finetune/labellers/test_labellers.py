@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Labelled, LabellingData
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import PoolingConfig

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import Pooling, PoolingConfig, statement_means
 from finetune.layers.reading import Cutter, EncoderConfig, TextEncoder, check_length, encoded

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Code, PredictingData
 from finetune.lexing import Lexeme, python_lexemes
 from finetune.systems.predictors.left_to_right import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.layers.reading import EncoderConfig
 from finetune.systems.base import Base
 from finetune.systems.networks import (

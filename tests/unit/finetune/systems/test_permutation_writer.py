@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.systems.writers.permutation_lm import (
     PermutationWriter,

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Pair
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import filled_up

@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
 from finetune.examples import Pair
 from finetune.layers.transformer import StackConfig, WideStackConfig

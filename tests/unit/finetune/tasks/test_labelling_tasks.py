@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.bugs.generator import make_bugs
 from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import WritingData
 from finetune.tasks.base import Source
 from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import RankingData
 from finetune.formats.names import masked
 from finetune.formats.retrieval import read_base, read_labelled_code, read_queries, without_docstrings

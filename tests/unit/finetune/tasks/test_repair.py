@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.tasks.base import Source
 from finetune.tasks.repair import BugsConfig, Repair, RepairConfig

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import Code
 from finetune.lexing import LexemeClass, python_lexemes
 from finetune.modalities.predicting import PredictingEvaluation

@@ -11,7 +11,7 @@ import yaml
 from pydantic import TypeAdapter
 from typer.testing import CliRunner, Result
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from finetune.examples import RankingData
 from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.systems.base import Base

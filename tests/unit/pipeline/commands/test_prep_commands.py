@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.storage import sha256_file
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pipeline.cli import app
 from pipeline.folder.graph import Stage, plan
 from pipeline.folder.recipe import load_run_config

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.reporter import Reporter
 from cluster.storage import write_json
-from data_prep.manifest import MANIFEST_NAME
+from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from pipeline.folder.graph import Stage, Step
 from pipeline.folder.sections import PlaceConfig

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.data.corpora import WeightedCorpus
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader

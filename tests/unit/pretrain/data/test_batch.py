@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.data.batch import Batch, left_to_right_batch, training_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.orders.config import ObjectiveConfig

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.errors import UserError
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from pretrain.data.config import DataConfig
 from pretrain.data.corpora import MixedBlocks, corpora_fingerprint, open_corpora
 from pretrain.data.lanes import LaneReader

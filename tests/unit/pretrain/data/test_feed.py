@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
-from data_prep.manifest import read_manifest, write_manifest
-from data_prep.prepared import BlockEntry, PreparedCorpus, open_prepared
+from data_prep.finished.manifest import read_manifest, write_manifest
+from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepared
 from pretrain.data import feed as feed_module
 from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.data.lanes import LaneReader
 from tests.example_corpus import stdlib_packages, write_corpus
 

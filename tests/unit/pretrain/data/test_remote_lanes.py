@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
-from data_prep.prepared import open_prepared
+from data_prep.finished.prepared import open_prepared
 from data_prep.sources import remote
 from pretrain.data import feed as feed_module
 from pretrain.data.feed import LaneFeed

@@ -7,9 +7,9 @@ import numpy as np
 
 from cluster.storage import sha256_bytes, write_bytes
 from data_prep.documents import DocumentMeta
-from data_prep.finishing import count_sources, write_index
-from data_prep.manifest import Manifest, Shard, write_manifest
-from data_prep.shards import Sample, write_tar
+from data_prep.finished.manifest import Manifest, Shard, write_manifest
+from data_prep.steps.finishing import count_sources, write_index
+from data_prep.steps.shards import Sample, write_tar
 
 Sources = Mapping[str, tuple[float, Sequence[Sequence[int]]]]
 """{source: (weight, tars), a tar as its blocks' sizes in tokens}."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.config import ValidationConfig
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.model.transformer import TwoStreamTransformer

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.data.batch import Batch, left_to_right_batch
 from pretrain.evaluation.conditions import OrderName, ValidationOrders, conditions
 from pretrain.evaluation.text import ValidationText

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from cluster.errors import UserError
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.data.batch import left_to_right_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.evaluation import evaluator as evaluator_module

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig, TokenizerKind
 from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer

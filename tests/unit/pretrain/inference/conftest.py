@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.inference.language_model import PermutationLM
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
-from data_prep.prepared import PreparedCorpus
+from data_prep.finished.prepared import PreparedCorpus
 from pretrain.checkpoint import verify
 from pretrain.checkpoint.listing import Listing
 from pretrain.checkpoint.snapshot import StaticFiles

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from cluster.errors import UserError
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
-from data_prep.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.scoring import score_chosen

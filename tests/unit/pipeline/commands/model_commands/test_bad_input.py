@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.storage import read_document, sha256_bytes, write_document
-from data_prep.tokenizer_training import train_tokenizer
+from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from tests.unit.pipeline.commands.model_commands.command import CODE, assert_bad_input, permcode
 

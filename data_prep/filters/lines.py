@@ -1,0 +1,83 @@
+"""Rules on the size of a file and the length of its lines: dumps of data, generated tables, minified code."""
+
+from data_prep.documents import Rejection
+from data_prep.filters.config import FiltersConfig
+from data_prep.text.file import WHITESPACE, TextFile
+
+
+def size_rejection(num_bytes: int, config: FiltersConfig) -> Rejection | None:
+    """Apply the rule to a size only, for files that have not been read yet."""
+    if config.min_file_bytes <= num_bytes <= config.max_file_bytes:
+        return None
+    return Rejection("file_size", float(num_bytes))
+
+
+def file_size(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject texts of fewer than `min_file_bytes` or more than `max_file_bytes` bytes."""
+    return size_rejection(len(file.data), config)
+
+
+def data_size(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject files in `sized_data_languages` that have not `min_data_chars` to `max_data_chars` characters."""
+    if file.language not in config.sized_data_languages:
+        return None
+    if config.min_data_chars <= file.num_chars <= config.max_data_chars:
+        return None
+    return Rejection("data_size", float(file.num_chars))
+
+
+def line_count(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject more lines than `max_lines`, or in `data_languages` than `max_data_lines`."""
+    limits = [config.max_lines]
+    if file.language in config.data_languages:
+        limits.append(config.max_data_lines)
+    limit = min((limit for limit in limits if limit is not None), default=file.num_lines)
+    return Rejection("line_count", float(file.num_lines)) if file.num_lines > limit else None
+
+
+def line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject a line of more than `max_line_chars` characters, or in `long_line_languages` `long_line_max_chars`.
+
+    The value is the length of the longest line, the detail its number.
+    """
+    limit = config.max_line_chars
+    if file.language in config.long_line_languages:
+        limit = config.long_line_max_chars
+    # Bytes are never fewer than characters, so for most files this check is enough.
+    if not file.num_lines or int(file.line_bytes.max()) <= limit:
+        return None
+    line = int(file.line_chars.argmax())
+    longest = int(file.line_chars[line])
+    return Rejection("line_length", float(longest), f"line {line + 1}") if longest > limit else None
+
+
+def mean_line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject a mean number of characters per line, without line ends, above `max_mean_line_chars`."""
+    if not file.num_lines or file.language in config.long_line_languages:
+        return None
+    num_line_ends = file.num_lines - (not file.data.endswith(b"\n"))
+    mean = (file.num_chars - num_line_ends) / file.num_lines
+    return Rejection("mean_line_length", mean) if mean > config.max_mean_line_chars else None
+
+
+_ENDINGS = (".min.js", ".min.mjs", ".min.cjs", ".min.css", "-min.js", "-min.css", ".bundle.js", ".bundle.css")
+_LANGUAGES = frozenset({"JavaScript", "CSS", "TypeScript"})
+# Hand-written code is 15 to 40 % white space; minified code that is wrapped at some column is under 3 %.
+_MIN_WHITESPACE_SHARE = 0.06
+# Short files may be one dense table or licence line.
+_MIN_CHARS = 1000
+
+
+def minified(file: TextFile, config: FiltersConfig) -> Rejection | None:
+    """Reject files minified by their name (no value), and JavaScript, TypeScript and CSS with little white space.
+
+    For the latter the value is the share of white space.
+    """
+    if not config.drop_minified:
+        return None
+    if file.name.endswith(_ENDINGS):
+        return Rejection("minified", None, "name")
+    if file.language not in _LANGUAGES or file.num_chars < _MIN_CHARS:
+        return None
+    share = file.count(WHITESPACE) / file.num_chars
+    return Rejection("minified", share, "white space") if share < _MIN_WHITESPACE_SHARE else None
