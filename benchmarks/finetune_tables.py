@@ -80,7 +80,7 @@ TABLES = {
         "clones_problems",
         "programs-of-problems",
         (
-            *_budget(150, 4096, 3),
+            *_budget(100, 4096, 1, _TWO_RATES),
             *(f"task.{split}={split}.jsonl.gz" for split in ("train", "valid", "test")),
             "task.label=problem",
             "task.language=language",
