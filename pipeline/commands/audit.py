@@ -11,7 +11,7 @@ from cluster.journal import read_journal
 from cluster.reporter import Reporter
 from data_prep.finished.prepared import open_prepared
 from pipeline.commands.exit_codes import exit_codes
-from pipeline.folder.accepting import config_of
+from pipeline.folder.accepted_changes import parse_config
 from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.folder.prep_folder import find_prep_folder
 from pipeline.folder.pretrain_folder import find_status_folder
@@ -39,7 +39,7 @@ def audited(folder: Path, read: bool) -> Audit:
     found = find_prep_folder(folder)
     if found.run is None:
         raise UserError(f"{folder} belongs to no run: give the run's --out folder")
-    config = config_of(read_config(found.run / RunFiles.CONFIG), RunSections)
+    config = parse_config(read_config(found.run / RunFiles.CONFIG), RunSections)
     begun = _begun(found.run)
     _check_config(config, begun, found.run)
     # Commits first: the journal knows the steps of a commit before the commit is there.

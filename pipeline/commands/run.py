@@ -112,7 +112,7 @@ def finetune(
         given = [f"model={model.absolute()}"] + ([] if seeds is None else [f"num_seeds={seeds}"])
         config = load_experiment_config(recipe, [*given, *(overrides or [])])
 
-        from pipeline.folder.accepting import GROWING
+        from pipeline.folder.accepted_changes import EXTENDABLE_KEYS
         from pipeline.run.dry_run import stage_lines
         from pipeline.run.experiment import experiment_stages, run_experiments, survey_lines
 
@@ -120,7 +120,7 @@ def finetune(
             run_experiments(config, out, Reporter)
             return
         for line in [
-            *stage_lines(experiment_stages(config), config, out, GROWING),
+            *stage_lines(experiment_stages(config), config, out, EXTENDABLE_KEYS),
             "",
             *survey_lines(config),
         ]:
@@ -194,7 +194,7 @@ def _run_until(
         check_place(out)
         config = load_run_config(recipe, overrides or [])
 
-        from pipeline.folder.accepting import accepted_keys
+        from pipeline.folder.accepted_changes import accepted_keys
         from pipeline.run.dry_run import dry_run_lines
         from pipeline.run.run import run_pipeline
 

@@ -12,7 +12,7 @@ import typer
 from cluster.errors import UserError, first_line
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.folder.layout import RunFiles
-from pipeline.folder.task_folder import finished_tasks, kind_of, task_folder
+from pipeline.folder.task_folder import finished_tasks, task_folder, task_kind
 from pipeline.mlflow.store import is_server, store_uri
 
 _PREFIX = "permcode-"
@@ -91,8 +91,8 @@ def _store_and_kind(place: Path, task: str | None) -> tuple[str, str | None]:
     store = store_uri(folder, None)
     if task is not None:
         # A store's folder need not be that of an experiment.
-        return store, kind_of(task_folder(place, task)) if finished_tasks(place) else task
-    return store, None if folder == place else kind_of(place)
+        return store, task_kind(task_folder(place, task)) if finished_tasks(place) else task
+    return store, None if folder == place else task_kind(place)
 
 
 def _registered_name(store: str, task: str | None) -> str:

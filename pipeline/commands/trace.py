@@ -12,7 +12,7 @@ from data_prep.finished.prepared import open_prepared
 from data_prep.finished.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.commands.text_output import visible
-from pipeline.folder.accepting import config_of
+from pipeline.folder.accepted_changes import parse_config
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.prep_folder import PrepFolder, find_prep_folder, prep_read_by
 from pipeline.folder.pretrain_folder import find_status_folder
@@ -45,7 +45,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
         raise UserError(
             f"{begun} reads {read.name}, not {folder.prep.name}: give the run's --out folder, or --token"
         )
-    config = config_of(read_config(folder.run / RunFiles.CONFIG), RunSections)
+    config = parse_config(read_config(folder.run / RunFiles.CONFIG), RunSections)
     corpus = open_prepared(folder.prep)
     corpora = open_corpora(corpus, config.pretrain.data)
     size = config.pretrain.segment_tokens

@@ -1,1 +1,1 @@
-"""What a run is and what lies in its folder: config, stage graph, records."""
+"""The config of a run, its stage graph, and the files of its folder."""

@@ -1,4 +1,4 @@
-"""What one run is: the resolved form of a recipe and its overrides."""
+"""The config of a run: a recipe with its overrides applied."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from pretrain.config import PretrainConfig
 from pretrain.model.config import AbsoluteLearnedPositions
 
 OTHER_STAGES = ("prep", "pretrain", "report")
-"""Of a run, beside its tasks."""
+"""The stages of a run that are not tasks."""
 
 
 class RunConfig(PlaceConfig):
@@ -23,12 +23,12 @@ class RunConfig(PlaceConfig):
     prep: PrepConfig
     pretrain: PretrainConfig
     finetune: dict[str, ExperimentConfig] = Field(default_factory=dict)
-    """The tasks that the pretrained model is finetuned on: a stage each, by a name of your own."""
+    """The tasks that the pretrained model is finetuned on, by a name that the user chooses; each is a stage."""
 
     @model_validator(mode="before")
     @classmethod
-    def _tasks_have_the_run_s_seed(cls, values: Any) -> Any:
-        """Unless they have one of their own. `finetune.NAME=null` leaves out one of a recipe's."""
+    def _give_tasks_the_seed_of_the_run(cls, values: Any) -> Any:
+        """Give the run's seed to tasks without one, and leave out tasks that are null (`finetune.NAME=null`)."""
         tasks = values.get("finetune") if isinstance(values, Mapping) else None
         if not isinstance(tasks, Mapping):
             return values
@@ -41,7 +41,7 @@ class RunConfig(PlaceConfig):
         return {**values, "finetune": kept}
 
     @model_validator(mode="after")
-    def _names_are_of_stages(self) -> "RunConfig":
+    def _check_task_names(self) -> "RunConfig":
         for name in self.finetune:
             if name in OTHER_STAGES or not name.replace("_", "").isalnum() or not name.isascii():
                 raise ValueError(
@@ -51,8 +51,8 @@ class RunConfig(PlaceConfig):
         return self
 
     @model_validator(mode="after")
-    def _tasks_have_positions(self) -> "RunConfig":
-        """A finetune that cannot be is refused before the pretraining, not after."""
+    def _check_positions(self) -> "RunConfig":
+        """Refuse a task that needs more positions than the model has, before the pretraining instead of after it."""
         positions = self.pretrain.model.positions
         most = positions.max_positions if isinstance(positions, AbsoluteLearnedPositions) else None
         for name, task in self.finetune.items():
@@ -66,12 +66,12 @@ class RunConfig(PlaceConfig):
 
 
 def _is_whole_number(value: Any) -> bool:
-    """Also one written as a text; what is none is told once, of the run."""
+    """Return whether it is a whole number or the text of one. Anything else is reported for the run's own seed."""
     return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
 
 
 def without_null_systems(values: Any) -> Any:
-    """An experiment's values without the systems that are null: `systems.NAME=null` leaves out one of a recipe's."""
+    """Return an experiment's values without the systems that are null (`systems.NAME=null`)."""
     systems = values.get("systems") if isinstance(values, Mapping) else None
     if not isinstance(systems, Mapping) or None not in systems.values():
         return values

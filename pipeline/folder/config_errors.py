@@ -1,4 +1,4 @@
-"""pydantic's findings in the words of somebody who wrote a recipe."""
+"""Turns pydantic's validation errors into messages that name the keys of the recipe."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ _SUGGESTED = 3
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _NOT_A_LIST = ("tuple_type", "list_type", "set_type", "frozen_set_type")
 _TAG = "kind"
-"""The key that says which class of a union a mapping is."""
+"""The key whose value selects the class of a union."""
 
 
 def explain(error: ValidationError, config_class: type[BaseModel]) -> str:
-    """One line that names every wrong key with its value and what is allowed there."""
+    """Return one line that names every wrong key with its value and what is allowed there."""
     found = [_problem(dict(one), config_class) for one in error.errors(include_url=False)]
     problems = list(dict.fromkeys(found))
     if len(problems) == 1:
@@ -29,15 +29,15 @@ def explain(error: ValidationError, config_class: type[BaseModel]) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a problem is: the keys as the user wrote them, and which classes may stand there."""
+    """The location of a problem: the keys as the user wrote them, and the classes that are possible there."""
 
     keys: list[str]
     holders: list[type[BaseModel]]
-    """Classes that may hold the last key; of a union only the one whose kind was given."""
+    """Classes that may have the last key; of a union only the one whose kind was given."""
     alternatives: list[type[BaseModel]]
-    """All of that union."""
+    """All classes of that union."""
     below: list[type[BaseModel]]
-    """What may be the value of the last key."""
+    """Classes that the value of the last key may have."""
 
     @property
     def dotted(self) -> str:
@@ -61,7 +61,7 @@ def _problem(found: dict[str, Any], config_class: type[BaseModel]) -> str:
         return f"{place.dotted} = {value}: must be a list, [A, B, ...]"
     message = found["msg"].removeprefix("Value error, ")
     message = f"{message[:1].lower()}{message[1:]}".replace("input should be", "must be")
-    # A rule over several keys names them itself; the whole mapping would only hide it.
+    # A check of several keys names them in its message; printing the whole mapping would hide that.
     return (
         f"{place.dotted}: {message}"
         if isinstance(found["input"], dict)
@@ -84,7 +84,10 @@ def _mapping_wanted(place: _Place) -> str:
 
 
 def _resolve(config_class: type[BaseModel], location: Sequence[int | str]) -> _Place:
-    """pydantic puts the tag of a union (`prep.source.directory.path`) into the location; nobody wrote it."""
+    """Find the place that pydantic's `location` means.
+
+    pydantic inserts the tag of a union (`prep.source.directory.path`), which the user did not write.
+    """
     keys: list[str] = []
     holders: list[type[BaseModel]] = [config_class]
     below = alternatives = holders
@@ -95,12 +98,12 @@ def _resolve(config_class: type[BaseModel], location: Sequence[int | str]) -> _P
         if tagged and not any(part in model.model_fields for model in below) and not is_last:
             union, below = below, tagged
             continue
-        if part != "[key]":  # pydantic's mark of a name that may not be one
+        if part != "[key]":  # pydantic's mark for an invalid name
             keys.append(str(part))
         holders, alternatives, union = below, union or below, None
         if not isinstance(part, int):
             fields = [model.model_fields[part] for model in below if part in model.model_fields]
-            # Where nobody has such a field, it is a name in a mapping of what stands below.
+            # Where no class has such a field, the part is a key of a mapping whose values have the classes `below`.
             if fields:
                 below = [model for field in fields for model in _nested_models(field.annotation)]
     return _Place(keys, holders, alternatives, below)
@@ -149,7 +152,7 @@ def _listed(names: Sequence[str]) -> str:
 def _dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterable[str]:
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}"
-        # A name of the user's own stands between a mapping and its values' keys.
+        # In a mapping, a name that the user chose stands before the keys of its values.
         below = f"{prefix}{name}." + ("NAME." if get_origin(field.annotation) is dict else "")
         for nested in _nested_models(field.annotation):
             yield from _dotted_keys(nested, below)

@@ -1,4 +1,4 @@
-"""Where two nested configs differ, and which keys a config of an older permcode has not."""
+"""Compares nested configs, also with those of older versions of permcode, which lack some keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ _ADDED_KEYS: Mapping[str, Any] = {
     "pooling.hidden_dim": 384,
     "conba.form": "diagonal",
 }
-"""Keys, by their last parts, that were added after the first run folders were made, and the values that change nothing.
-A new key of a stage's or a task's config belongs here, unless older folders must not be resumed with it.
+"""Keys (their last parts) that were added after the first run folders were made, with the values that change nothing.
+A new key of a stage's or a task's config is added here, unless older folders must not be resumed with it.
 """
 
 
 def without_added_keys(config: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """The nested `config` as a version of permcode would write it that had not the keys of `_ADDED_KEYS` yet.
+    """Return the nested `config` without the keys of `_ADDED_KEYS` that have the value listed there.
 
-    Those whose value is not the one listed stay. So what was made before a key was added is still found by its config.
+    So outputs that were made before a key was added are still found by their config.
     """
     return {
         key: without_added_keys(value, key) if isinstance(value, Mapping) else value
@@ -30,7 +30,7 @@ def without_added_keys(config: Mapping[str, Any], parent: str = "") -> dict[str,
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, keys joined by dots."""
+    """Return nested mappings as one mapping with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -41,13 +41,13 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The dotted keys whose values differ or that only one side has, sorted."""
+    """Return the dotted keys whose values differ or that only one side has, sorted."""
     old, new = flatten(before), flatten(after)
     return sorted(key for key in old.keys() | new.keys() if old.get(key, _ABSENT) != new.get(key, _ABSENT))
 
 
 def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any], limit: int = 6) -> str:
-    """`key (1 there, 2 here)` for the first `limit` differing keys, and how many more there are."""
+    """Return `key (1 there, 2 here)` for the first `limit` differing keys, and the number of the others."""
     old, new = flatten(before), flatten(after)
     keys = changed_keys(before, after)
     shown = [f"{key} ({_value(old, key)} there, {_value(new, key)} here)" for key in keys[:limit]]

@@ -1,4 +1,4 @@
-"""An experiment as `permcode finetune --from` is given it: what it starts from, whose corpus it reads."""
+"""The config of `permcode finetune --from`: an experiment, its base model and its corpus."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,22 +16,22 @@ from pretrain.inference.folders import find_model_folder
 
 
 class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
-    """An experiment and where it runs."""
+    """An experiment with its base model, its corpus, and where it runs."""
 
     model: Path
-    """What systems start from: the folder of a run, a stage, a checkpoint or a model."""
+    """The base model: the folder of a run, a stage, a checkpoint or a model."""
     prep: Path | None = None
-    """The prepared corpus, for tasks that make their data from one; None takes that of the run `model`."""
+    """The prepared corpus, for tasks that make their data from one. None stands for the corpus of the run `model`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_systems_that_are_null(cls, values: Any) -> Any:
+    def _leave_out_null_systems(cls, values: Any) -> Any:
         return without_null_systems(values)
 
     @model_validator(mode="before")
     @classmethod
-    def _one_mlflow_experiment_per_task(cls, values: Any) -> Any:
-        """Unless another is asked for: runs of one task stand together, and numbers of others do not."""
+    def _set_mlflow_experiment(cls, values: Any) -> Any:
+        """Use one MLflow experiment per kind of task, unless the config names one."""
         if not isinstance(values, Mapping):
             return values
         task, tracking = values.get("task"), values.get("tracking") or {}
@@ -41,10 +41,10 @@ class ExperimentRunConfig(ExperimentConfig, PlaceConfig):
 
 
 def prep_folder(config: ExperimentRunConfig) -> Path | None:
-    """As asked for; else the one that the model was pretrained on, or the only finished one of its run.
+    """Return the configured corpus, else the one the model was pretrained on, else the only finished one of its run.
 
-    None where there is none. UserError where there are several and nothing tells which: in another one, repositories
-    to be judged by may be some that the model was pretrained on.
+    Returns None where there is none. Raises UserError where there are several and it is not known which one the model
+    was pretrained on: with another one, test repositories could be among the model's training data.
     """
     if config.prep is not None:
         return checked_prep(config.prep)
@@ -56,8 +56,8 @@ def prep_folder(config: ExperimentRunConfig) -> Path | None:
         found = sorted(path.parent for path in run.glob(f"prep-*/{MANIFEST_NAME}"))
         if len(found) > 1:
             raise UserError(
-                f"{run} holds several prepared corpora, and nothing tells which the model was pretrained on: say it "
-                f"with prep=FOLDER ({', '.join(path.name for path in found)})"
+                f"{run} holds several prepared corpora, and it is not known which one the model was pretrained on: "
+                f"give prep=FOLDER ({', '.join(path.name for path in found)})"
             )
         if found:
             return found[0]
@@ -68,19 +68,25 @@ def _pretraining_of(model: Path) -> Path | None:
     try:
         folder = find_model_folder(model).folder
     except UserError:
-        return None  # told by who uses the model
+        return None  # reported where the model is loaded
     return next((path for path in (folder, *folder.parents) if path.name.startswith("pretrain-")), None)
 
 
 def pretrained_on(model: Path) -> tuple[str, ...]:
-    """Locations of the prepared corpora that `model` was pretrained on; () where nothing tells, or one is gone."""
+    """Return the locations of the prepared corpora that `model` was pretrained on.
+
+    Returns () where they are not known or one no longer exists.
+    """
     pretrain = _pretraining_of(model.absolute())
     return () if pretrain is None else corpora_read_by(pretrain)
 
 
 def checked_prep(folder: Path) -> Path:
-    """A prep folder, or the one that a run's newest pretraining reads. Raises UserError when it is neither."""
+    """Return `folder` if it is a prep folder, or the one that the newest pretraining of the run `folder` reads.
+
+    Raises UserError if it is neither.
+    """
     try:
         return find_prep_folder(folder).prep
     except UserError as error:
-        raise UserError(f"prep={folder} is no finished prep folder: {error}") from None
+        raise UserError(f"prep={folder} is not a finished prep folder: {error}") from None

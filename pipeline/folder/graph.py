@@ -1,4 +1,4 @@
-"""The stage graph: what a stage's output depends on, and so what has to run."""
+"""The stage graph: what the output of a stage depends on, and which stages have to run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _KEY_CHARS = 12
 
 @dataclass(frozen=True)
 class StageContext:
-    """What a stage works with: its own folder, the folders it reads by stage name, the terminal, its signature."""
+    """The arguments of a stage: its own folder, the folders it reads (by stage name), a reporter, its signature."""
 
     folder: Path
     inputs: Mapping[str, Path]
@@ -37,11 +37,11 @@ def _nothing_to_check(_folder: Path) -> Sequence[str]:
 class Stage:
     """One node. Its output is a function of `config`, `version`, `signature()` and the stages it reads.
 
-    `signature` identifies what the stage reads from outside (a corpus). `version` is raised when the code
-    changes what it writes. `journals` (name -> path in the folder, "" being the stage itself) and `artifacts`
-    (paths in the folder) say what MLflow gets to see, `headlines` (dotted keys of the summary) which numbers stand
-    on the run itself, to compare whole runs by. `check_inputs(folder)` is called before the stage runs there; it
-    returns lines for the user and raises UserError for what would stop the stage.
+    `signature` identifies what the stage reads from outside the run (a corpus). `version` is increased when the code
+    changes what it writes. `journals` (name -> path in the folder, "" for the stage itself) and `artifacts` (paths in
+    the folder) are logged to MLflow; `headlines` (dotted keys of the summary) are logged on the run itself, to compare
+    whole runs. `check_inputs(folder)` is called before the stage runs there; it returns lines for the user and raises
+    UserError for inputs that the stage cannot use.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Step:
-    """A stage in a plan: under which key, in which folder, whether it runs and why."""
+    """A stage in a plan: its key and folder, what is to be done, and the reason."""
 
     stage: Stage
     key: str
@@ -76,10 +76,11 @@ class Step:
 
 
 def plan(stages: Sequence[Stage], out: Path) -> list[Step]:
-    """Decide for every stage, in order, against what lies in `out`; changes nothing there.
+    """Decide for every stage, in order, whether it has to run in `out`; changes nothing there.
 
-    Stages stand after those they read. Finished stages have their files checked; a damaged one has the
-    action "damaged" and the mend as its reason. Raises UserError for an input that cannot be read.
+    `stages` are sorted so that each comes after those it reads. The files of finished stages are verified; a damaged
+    stage has the action "damaged", and its reason says how to fix it. Raises UserError for an input that cannot be
+    read.
     """
     steps: dict[str, Step] = {}
     for stage in stages:
@@ -93,7 +94,7 @@ def plan(stages: Sequence[Stage], out: Path) -> list[Step]:
 
 
 def stage_folders(stages: Sequence[Stage], out: Path) -> dict[str, Path]:
-    """Where every stage works, by name; looks at nothing there. Raises as `plan`."""
+    """Return the folder of every stage by name, without looking into `out`. Raises UserError like `plan`."""
     keys: dict[str, str] = {}
     for stage in stages:
         keys[stage.name] = _key(stage, {name: keys[name] for name in stage.inputs}, stage.signature())
@@ -106,19 +107,19 @@ def _key(stage: Stage, inputs: Mapping[str, str], signature: str) -> str:
 
 
 def stage_folder(out: Path, name: str, key: str) -> Path:
-    """Where the stage of this name works under a key."""
+    """Return the folder of the stage `name` with this key."""
     return out / f"{name}-{key[:_KEY_CHARS]}"
 
 
 def refuse_damage(steps: Sequence[Step]) -> None:
-    """Raise UserError for the first step whose finished output is not whole any more."""
+    """Raise UserError for the first finished step whose output is damaged."""
     for step in steps:
         if step.action == "damaged":
             raise UserError(step.reason)
 
 
 def ancestors(stages: Sequence[Stage], name: str) -> list[Stage]:
-    """The stages that `name` needs, itself included, in the graph's order."""
+    """Return the stage `name` and all stages that it needs, in the graph's order."""
     by_name = {stage.name: stage for stage in stages}
     wanted: set[str] = set()
     waiting = [name]
@@ -146,7 +147,7 @@ def _decide(
 
 
 def _why_new(stage: Stage, out: Path, inputs: Mapping[str, str], signature: str) -> str:
-    """Compare with the newest finished output of this stage under another key, where there is one."""
+    """Return why the stage has to run, compared with its newest finished output under another key."""
     older = [record for folder in out.glob(f"{stage.name}-*") if (record := _readable(folder)) is not None]
     if not older:
         return "no output yet"

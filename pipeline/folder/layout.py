@@ -1,6 +1,6 @@
-"""What is called what in a run's folder: the one place in `pipeline` that spells these names.
+"""The file names of a run's folder. No other module of `pipeline` spells them out.
 
-A pretraining's own files are in `pretrain.files`; docs/design.md shows the whole folder.
+The files of pretraining are in `pretrain.files`; docs/design.md shows the whole folder.
 """
 
 from cluster.journal import JOURNAL_NAME
@@ -8,32 +8,32 @@ from finetune.experiment import files as finetune_files
 
 
 class RunFiles:
-    """The folder of a run or an experiment, `--out`."""
+    """Names in the folder of a run or an experiment (`--out`)."""
 
     CONFIG = "config.yaml"
-    """The resolved config that the folder belongs to."""
+    """The resolved config of the run."""
     LOCK = ".lock"
-    """Held while a permcode process works in the folder."""
+    """Locked while a permcode process works in the folder."""
     REPORT = "report.html"
     LOGS = "logs"
     LOG = "logs/permcode.log"
     MLFLOW_STORE = "mlflow.db"
     MLFLOW_ARTIFACTS = "mlartifacts"
     MLFLOW_NOTE = ".tracked.json"
-    """Which stages MLflow has completely, and the ids of the folder's runs."""
+    """The stages that were logged to MLflow completely, and the ids of the folder's MLflow runs."""
 
 
 class StageFiles:
-    """The folder of a stage, NAME-KEY."""
+    """Names in the folder of a stage (NAME-KEY)."""
 
     RECORD = "STAGE.json"
-    """There when the stage is finished."""
+    """Exists when the stage is finished."""
     RESULT = finetune_files.RESULT_NAME
-    """Of a pretraining and of a task."""
+    """The result of pretraining, of a task, or of a job of a task."""
     PREDICTIONS = finetune_files.PREDICTIONS_NAME
-    """Of each job of a task."""
+    """The predictions of a job of a task."""
     JOURNAL = JOURNAL_NAME
     MODEL = "model"
     MLFLOW_NOTE = ".mlflow.json"
     REGISTERED = ".registered.json"
-    """Which model of a task is in MLflow's registry."""
+    """Notes that a task's best system was registered in MLflow's model registry."""

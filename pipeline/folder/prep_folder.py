@@ -1,4 +1,4 @@
-"""Which prep folder a command means that is given a run's folder or a prep folder."""
+"""Finds the prep folder for a command that is given a run's folder or a prep folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +15,17 @@ from pretrain.files import PretrainFiles
 
 @dataclass(frozen=True)
 class PrepFolder:
-    """A finished prep folder, and the run's folder that it lies in, if it lies in one."""
+    """A finished prep folder, and the folder of the run that it is in, if any."""
 
     prep: Path
     run: Path | None
 
 
 def find_prep_folder(folder: Path) -> PrepFolder:
-    """The finished prep folder that `folder` is (or whose `shards` it is), or the one of the run that it is.
+    """Find the finished prep folder that `folder` is, that it is the `shards` of, or that the run `folder` holds.
 
-    A run whose corpus changed has several: the one that its newest pretraining reads, else the newest. UserError
-    when there is none.
+    A run whose corpus changed has several: the one that its newest pretraining reads is returned, else the newest.
+    Raises UserError if there is none.
     """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give a run's --out folder or a prep folder in it")
@@ -38,7 +38,7 @@ def find_prep_folder(folder: Path) -> PrepFolder:
     found = [path for path in folder.glob("prep-*") if _is_finished(path)]
     if not found:
         raise UserError(
-            f"{folder} is no finished prep folder and holds none: give the --out folder of a run whose prep is done"
+            f"{folder} is not a finished prep folder and holds none: give the --out folder of a run whose prep is done"
         )
     newest = max(found, key=lambda path: ((path / MANIFEST_NAME).stat().st_mtime_ns, path.name))
     pretrain = newest_pretraining(folder)
@@ -46,7 +46,7 @@ def find_prep_folder(folder: Path) -> PrepFolder:
 
 
 def prep_read_by(pretrain: Path) -> Path | None:
-    """The finished prep folder that a run's pretraining reads; None where nothing tells, or it is gone."""
+    """Return the finished prep folder that a run's pretraining reads; None if it is not known or no longer exists."""
     run = pretrain.resolve().parent
     if (pretrain / PretrainFiles.PREP).is_file():
         name = str(read_document(pretrain / PretrainFiles.PREP).get("folder"))
@@ -59,12 +59,15 @@ def prep_read_by(pretrain: Path) -> Path | None:
 
 
 def corpora_read_by(pretrain: Path) -> tuple[str, ...]:
-    """Locations of all prepared corpora that a run's pretraining reads; () where nothing tells, or one is gone."""
+    """Return the locations of all prepared corpora that a run's pretraining reads.
+
+    Returns () where they are not known or one no longer exists.
+    """
     prep, record = prep_read_by(pretrain), read_record(pretrain)
-    commits = sorted(pretrain.glob(f"checkpoints/step-*/{IDENTITY_NAME}"))
-    if prep is None or (record is None and not commits):
+    identities = sorted(pretrain.glob(f"checkpoints/step-*/{IDENTITY_NAME}"))
+    if prep is None or (record is None and not identities):
         return ()
-    config = read_document(commits[-1])["pretrain"] if record is None else record.config
+    config = read_document(identities[-1])["pretrain"] if record is None else record.config
     return DataConfig.model_validate(config.get("data", {})).locations(str(prep))
 
 
@@ -73,6 +76,6 @@ def _is_finished(folder: Path) -> bool:
 
 
 def newest_pretraining(run: Path) -> Path | None:
-    """The one whose journal was written last; None where none was begun."""
+    """Return the pretraining folder whose journal was written last; None if no pretraining was started."""
     begun = [path.parent for path in run.glob(f"pretrain-*/{PretrainFiles.JOURNAL}")]
     return max(begun, key=lambda path: (path / PretrainFiles.JOURNAL).stat().st_mtime_ns, default=None)

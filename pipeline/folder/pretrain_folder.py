@@ -1,4 +1,4 @@
-"""Which pretraining `permcode status` is asked about, and how it is configured."""
+"""Finds the newest pretraining of a run and its config, for `permcode status`, `audit` and `trace`."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from pretrain.files import PretrainFiles
 
 @dataclass(frozen=True)
 class StatusFolder:
-    """`out` is the run's folder, `pretrain` its newest pretraining; one of them may be missing."""
+    """A run's folder `out` and the folder `pretrain` of its newest pretraining; one of them may be missing."""
 
     out: Path | None
     pretrain: Path | None
 
     @property
     def finished_stages(self) -> list[str]:
-        """Those of the run's stages that are finished, in the order in which they were."""
+        """The names of the run's finished stages, in the order in which they were finished."""
         if self.out is None:
             return []
         found = sorted(self.out.glob(f"*-*/{StageFiles.RECORD}"), key=lambda path: path.stat().st_mtime_ns)
@@ -37,14 +37,17 @@ class StatusFolder:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is computed."""
+    """The config and the vocabulary size of a pretraining, from which its FLOPs are computed."""
 
     config: PretrainConfig
     vocab_size: int
 
 
 def find_status_folder(folder: Path) -> StatusFolder:
-    """`folder` is a run's --out folder or a pretraining in it. UserError for anything else."""
+    """Find the run and its newest pretraining, given a run's --out folder or a pretraining in it.
+
+    Raises UserError for any other folder.
+    """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give a run's --out folder")
     if (folder / PretrainFiles.JOURNAL).is_file() and not (folder / RunFiles.CONFIG).is_file():
@@ -53,31 +56,31 @@ def find_status_folder(folder: Path) -> StatusFolder:
     newest = newest_pretraining(folder)
     if newest is None and not (folder / RunFiles.CONFIG).is_file():
         raise UserError(
-            f"{folder} is no run (no {RunFiles.CONFIG}, no {PretrainFiles.JOURNAL}): give a run's --out folder"
+            f"{folder} is not a run (no {RunFiles.CONFIG}, no {PretrainFiles.JOURNAL}): give a run's --out folder"
         )
     return StatusFolder(folder, newest)
 
 
 def read_shape(found: StatusFolder) -> Shape | None:
-    """Model, batch and vocabulary of the pretraining, of its newest commit that tells them, else of the run's config.
+    """Read the shape of the pretraining from its newest readable checkpoint, else from the run's config.
 
-    None where nothing tells them yet, or a newer permcode did.
+    Returns None where neither can be read, for example because a newer permcode wrote them.
     """
-    commits = [] if found.pretrain is None else step_folders(found.pretrain / PretrainFiles.CHECKPOINTS)
-    tellers = [partial(_of_commit, commit) for commit in commits]
+    folders = [] if found.pretrain is None else step_folders(found.pretrain / PretrainFiles.CHECKPOINTS)
+    readers = [partial(_read_checkpoint_shape, folder) for folder in folders]
     if found.out is not None:
-        tellers.append(partial(_of_run, found.out))
-    for tell in tellers:
+        readers.append(partial(_read_run_shape, found.out))
+    for read in readers:
         with suppress(UserError, OSError, ValidationError, KeyError, TypeError):
-            return tell()
+            return read()
     return None
 
 
-def _of_commit(commit: Path) -> Shape:
-    config: dict[str, Any] = read_document(commit / "config.json")["pretrain"]
-    return Shape(PretrainConfig.model_validate(config), read_document(commit / "model.json")["vocab_size"])
+def _read_checkpoint_shape(folder: Path) -> Shape:
+    config: dict[str, Any] = read_document(folder / "config.json")["pretrain"]
+    return Shape(PretrainConfig.model_validate(config), read_document(folder / "model.json")["vocab_size"])
 
 
-def _of_run(out: Path) -> Shape:
+def _read_run_shape(out: Path) -> Shape:
     config = RunSections.model_validate(read_config(out / RunFiles.CONFIG))
     return Shape(config.pretrain, config.prep.tokenizer.vocab_size)

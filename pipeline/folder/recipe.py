@@ -1,4 +1,4 @@
-"""From a recipe and dotted overrides to a checked config."""
+"""Reads a recipe and dotted overrides into a validated config."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ AnyConfig = TypeVar("AnyConfig", bound="Config")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice, where PyYAML would silently keep the last."""
+    """A YAML loader that refuses a key given twice, where PyYAML would silently keep the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -40,7 +40,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def recipe_names() -> list[str]:
-    """The recipes that ship with permcode, sorted."""
+    """Return the names of the recipes that ship with permcode, sorted."""
     folder = files("pipeline") / "recipes"
     return sorted(
         entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
@@ -48,21 +48,21 @@ def recipe_names() -> list[str]:
 
 
 def run_recipe_names() -> list[str]:
-    """Those of `permcode run`, sorted."""
+    """Return the names of the shipped recipes for `permcode run`, sorted."""
     return [name for name in recipe_names() if not _is_experiment(_read_recipe(name))]
 
 
 def experiment_recipe_names() -> list[str]:
-    """Those of `permcode finetune --from`, sorted."""
+    """Return the names of the shipped recipes for `permcode finetune --from`, sorted."""
     return [name for name in recipe_names() if _is_experiment(_read_recipe(name))]
 
 
 def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> "RunConfig":
-    """The config that `recipe` (a name, or the path of a YAML file) and `overrides` (`a.b=value`) describe.
+    """Return the config that `recipe` (a name, or the path of a YAML file) and `overrides` (`a.b=value`) describe.
 
     The order of overrides makes no difference; a key given twice is refused. Raises UserError with one line that names
-    everything wrong with them; what is wrong with tasks and systems may follow only when the rest is right, for their
-    classes take seconds to import.
+    every problem. Problems of tasks and systems may be reported only after the others are fixed, because their classes
+    take seconds to import.
     """
     values = _run_values(recipe, overrides)
 
@@ -72,7 +72,7 @@ def load_run_config(recipe: str, overrides: Sequence[str] = ()) -> "RunConfig":
 
 
 def load_experiment_config(recipe: str, overrides: Sequence[str] = ()) -> "ExperimentRunConfig":
-    """The same for the recipe of an experiment."""
+    """Return the config of an experiment that `recipe` and `overrides` describe; like `load_run_config`."""
     values = _experiment_values(recipe, overrides)
 
     from pipeline.folder.experiment_config import ExperimentRunConfig
@@ -84,7 +84,8 @@ def _run_values(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     values = _read_recipe(recipe)
     if _is_experiment(values):
         raise UserError(
-            f"recipe {recipe} is an experiment's: give it to `permcode finetune --from RUN --recipe {recipe} --out DIR`"
+            f"recipe {recipe} is for an experiment: use "
+            f"`permcode finetune --from RUN --recipe {recipe} --out DIR`"
         )
     _override(values, overrides)
 
@@ -98,7 +99,7 @@ def _experiment_values(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     values = _read_recipe(recipe)
     if not _is_experiment(values) and {"pretrain", "finetune"} & set(values):
         raise UserError(
-            f"recipe {recipe} is a whole run's, not an experiment's: leave --from out, or give one of "
+            f"recipe {recipe} is for a whole run, not for an experiment: leave --from out, or give one of "
             f"{', '.join(experiment_recipe_names())}"
         )
     _override(values, overrides)
@@ -127,7 +128,7 @@ def _validated(config_class: type[AnyConfig], values: dict[str, Any]) -> AnyConf
 
 
 def check_given_once(overrides: Sequence[str]) -> None:
-    """UserError for a key that two overrides set: which of them was meant, nobody can say."""
+    """Raise UserError for a key that two overrides set."""
     first: dict[str, str] = {}
     for override in overrides:
         key, _, value = override.partition("=")
@@ -139,9 +140,9 @@ def check_given_once(overrides: Sequence[str]) -> None:
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Set one `a.b=value` in nested `values`; the value is read as YAML.
 
-    Giving a source another `kind` starts it afresh: the keys of the old kind mean nothing to the new. An evaluation set
-    whose `path` or `package` is given is required, whatever the recipe says of where it looks: else a misspelt path
-    would be a set that is silently left in.
+    A new `kind` of a source removes the source's other keys, which belong to the old kind. An evaluation set whose
+    `path` or `package` is given becomes required, whatever the recipe says: otherwise a misspelt path would silently
+    switch off the decontamination against this set.
     """
     dotted, equals, text = override.partition("=")
     keys = dotted.split(".")
@@ -169,8 +170,11 @@ def apply_override(values: dict[str, Any], override: str) -> None:
 
 
 def _precedence(override: str) -> tuple[int, bool]:
-    """What replaces other keys comes before them: a whole mapping, a source's kind, which clears its keys, and where an
-    evaluation set lies, which clears `required`."""
+    """Return a sort key that puts an override before those of keys it replaces or removes.
+
+    These are a whole mapping, the kind of a source (removes its keys) and the place of an evaluation set (removes
+    `required`).
+    """
     keys = override.partition("=")[0].split(".")
     return len(keys), not (_is_kind_of_source(keys) or _is_origin_of_set(keys))
 

@@ -1,4 +1,4 @@
-"""The output folder of a run: whose it is, who works in it, what a run that failed at once leaves behind."""
+"""The output folder of a run: the config it belongs to, its lock, and cleaning up after bad input."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import yaml
 from cluster.errors import UnfinishedError, UserError
 from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
 from cluster.watch import watch_block
-from pipeline.folder.accepting import could_be_accepted, may_differ
+from pipeline.folder.accepted_changes import can_be_accepted, may_differ
 from pipeline.folder.differences import changed_keys, describe_changes, flatten, without_added_keys
 from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.folder.sections import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
@@ -30,15 +30,15 @@ _TEMPORARY_PATTERN = ".*.tmp"
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """A resolved config as YAML, in the order of its classes."""
+    """Return a resolved config as YAML, its keys in the order of the config classes."""
     text: str = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
     return text
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The values of a folder's config.yaml. UserError when it is not what was written there.
+    """Read the values of a folder's config.yaml. Raises UserError if its checksum is wrong.
 
-    One without a checksum, of an older permcode or written by hand, is taken as it is.
+    A file without a checksum, from an older permcode or written by hand, is read as it is.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -56,15 +56,15 @@ def read_config(path: Path) -> dict[str, Any]:
         values = None
     if not isinstance(values, dict):
         raise UserError(
-            f"{path} is damaged, so nobody can say whose the folder is: restore it, or give --out another folder"
+            f"{path} is damaged, so it is not known which run the folder belongs to: restore it, or give another --out"
         )
     return values
 
 
 def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] = frozenset()) -> None:
-    """Raise UserError unless `out` is free, or belongs to a config that makes the same outputs.
+    """Raise UserError unless `out` is free, or belongs to a config with the same outputs.
 
-    Settings of pretraining that change no result, and those `accepted`, may differ.
+    Settings of pretraining that change no result, and those in `accepted`, may differ.
     """
     if not out.exists():
         return
@@ -95,15 +95,15 @@ def check_owner(out: Path, config: Mapping[str, Any], accepted: frozenset[str] =
         flags = " ".join(f"--accept {key}" for key in keys)
         raise UserError(
             f"the output folder {out} belongs to another config: {changes}; give --out another folder, "
-            f"or the config that made this one{f', or go on with {flags}' if could_be_accepted(keys) else ''}"
+            f"or the config that made this one{f', or resume with {flags}' if can_be_accepted(keys) else ''}"
         )
 
 
 def restore_config(out: Path, config: Mapping[str, Any], own_folders: Callable[[], Collection[str]]) -> None:
     """Write config.yaml again where it was removed from a run's folder.
 
-    A stage's folder is called by the fingerprint of its settings, so names say whose the folder is: each must be one
-    of `own_folders`, those of the stages of `config`; of reports older ones may stay. UserError where one is not.
+    A stage's folder is named by the fingerprint of its settings, so each folder must be one of `own_folders`, those of
+    the stages of `config`; older reports may stay. Raises UserError where one is not.
     """
     if not out.is_dir() or (out / RunFiles.CONFIG).exists():
         return
@@ -125,33 +125,33 @@ def working_folder(
     out: Path,
     config: Mapping[str, Any],
     accepted: frozenset[str] = frozenset(),
-    take_over: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
+    keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
 ) -> Iterator[None]:
-    """Make `out` this process's for the block: locked, marked with its config.
+    """Lock `out` for this process during the block, and write its config there.
 
-    If a UserError ends the block in a folder that held no run before, what was written is removed again: bad input
-    leaves nothing behind. Not so an UnfinishedError, or one after a finished stage, a checkpoint or a result. UserError
-    when another process works here.
+    If a UserError ends the block in a folder that held no run before, what was written is removed again, so that bad
+    input leaves nothing behind. It is kept after an UnfinishedError, or where a stage, a checkpoint or a result was
+    finished. Raises UserError if another process works in `out`.
 
-    When the folder is removed or renamed meanwhile, the block is ended with an UnfinishedError and what it still wrote
-    under the old name is removed.
+    If the folder is removed or renamed during the block, the block is ended with an UnfinishedError, and what it wrote
+    afterwards under the old name is removed.
 
-    `take_over` is given the config the folder had, before it is marked with this one.
+    `keep_work` is called with the config that the folder had before this one is written.
     """
     first_missing = _first_missing(out)
     check_owner(out, config, accepted)
     had_lock = (out / RunFiles.LOCK).exists()
     with ExitStack() as stack:
         with _must_be_writable(out, first_missing):
-            # `permcode status` holds it for a moment.
+            # `permcode status` holds the lock for a moment.
             stack.enter_context(exclusive_lock(out / RunFiles.LOCK, wait_s=_WAIT_FOR_STATUS_S))
-        # Only the holder of the lock can tell what was here before it.
+        # Looked at with the lock held, because another process could still write before.
         was_free = not (out / RunFiles.CONFIG).exists()
         earlier = {entry.name for entry in out.iterdir() if had_lock or entry.name != RunFiles.LOCK}
         try:
             check_owner(out, config, accepted)
             if not was_free:
-                take_over(read_config(out / RunFiles.CONFIG))
+                keep_work(read_config(out / RunFiles.CONFIG))
             with _must_be_writable(out, first_missing):
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
@@ -166,7 +166,7 @@ def working_folder(
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that atomic writes of a killed process left anywhere below `folder`."""
+    """Remove the temporary files that atomic writes of a killed process left below `folder`."""
     for path in folder.rglob(_TEMPORARY_PATTERN):
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -174,8 +174,8 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def _removal_is_user_error(out: Path) -> Iterator[None]:
-    # The folder itself, not a file in it: a lock that somebody removed is no removed run. Held open, so that its number
-    # is not given to a new folder.
+    # The folder itself is watched, not a file in it: a removed lock file does not mean a removed run. It is held open,
+    # so that its inode number is not given to a new folder.
     held = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
 
     def is_gone() -> bool:
@@ -183,13 +183,13 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
             return not os.path.samestat(os.stat(out), os.fstat(held))
         except FileNotFoundError:
             return True
-        except OSError:  # a file system that does not answer says nothing about the folder
+        except OSError:  # a file system that does not answer is no sign of a removed folder
             return False
 
-    # Not retryable: a scheduler that repeats the command would begin from nothing without anybody knowing.
+    # Not retryable: a scheduler that repeats the command would silently start from nothing.
     error = UnfinishedError(
         f"the output folder {out} was removed or renamed while this command worked in it: "
-        "rename it back, or give the same command again to begin from nothing"
+        "rename it back, or run the same command again to start from nothing"
     )
     try:
         with watch_block(lambda: error if is_gone() else None, close=lambda: None):
@@ -207,7 +207,7 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
 
 
 def _remove_stray_work(out: Path) -> None:
-    """What this command's processes wrote after `out` was gone; nothing else has these names."""
+    """Remove what this command's processes wrote after `out` was removed, recognised by its names."""
     for entry in list(out.iterdir()) if out.is_dir() else []:
         if entry.name == RunFiles.LOGS or _STAGE_FOLDER.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
@@ -220,7 +220,7 @@ def _remove_stray_work(out: Path) -> None:
 
 
 def _may_lie_in_a_free_folder(name: str) -> bool:
-    """What a command may leave that was killed before it had marked the folder."""
+    """Return whether a command that was killed before it wrote config.yaml may have left a file of this name."""
     return name in (RunFiles.LOCK, RunFiles.LOGS) or fnmatch(name, f".{RunFiles.CONFIG}.*.tmp")
 
 
@@ -245,7 +245,7 @@ def _with_effect(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_missing(out: Path) -> Path | None:
-    """The topmost folder that making `out` will make."""
+    """Return the topmost folder that has to be created for `out`; None if `out` exists."""
     missing = [folder for folder in [out, *out.parents] if not folder.exists()]
     return missing[-1] if missing else None
 
@@ -262,7 +262,7 @@ def _must_be_writable(out: Path, first_missing: Path | None) -> Iterator[None]:
 
 
 def _holds_work(out: Path) -> bool:
-    """Whether something in the folder took its time: a finished stage, a checkpoint, a job's result."""
+    """Return whether the folder holds results worth keeping: a finished stage, a checkpoint, a job's result."""
     return any(True for name in _WORK_NAMES for _ in out.rglob(name))
 
 
@@ -277,13 +277,13 @@ def _remove_new_entries(out: Path, earlier: Collection[str]) -> None:
 
 
 def _remove_empty_folders(out: Path, first_missing: Path | None) -> None:
-    """Remove `out` and the folders made above it, up to the first that somebody put something into."""
+    """Remove `out` and the folders that were created above it, as long as they are empty."""
     if first_missing is None:
         return
     for folder in [out, *out.parents]:
         try:
             folder.rmdir()
-        except FileNotFoundError:  # it was never made
+        except FileNotFoundError:  # it was never created
             pass
         except OSError:
             return

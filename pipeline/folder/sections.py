@@ -1,7 +1,7 @@
-"""The sections of a run's and an experiment's config whose classes need no PyTorch.
+"""Config classes of a run and an experiment that can be imported without PyTorch.
 
-The kinds of tasks and systems stand beside their networks, and importing those takes seconds. A recipe is checked
-against these classes first, so that most typos are told at once.
+The configs of tasks and systems are beside their networks, whose import takes seconds. A recipe is validated with the
+classes of this module first, so that most typos are reported at once.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "tracking"})
 
 
 class TrackingConfig(Config):
-    """`store`: an MLflow tracking URI (`http://HOST:5000`); null is an SQLite file in the output folder."""
+    """Where a run is logged. `store` is an MLflow tracking URI; null stands for an SQLite file in the run's folder."""
 
     store: str | None = None
     experiment: str = "permcode"
     register_models: bool = True
-    """Log every task's best system as an MLflow model with its code, and make it the champion if it is."""
+    """Whether every task's best system is registered as an MLflow model, with its code."""
 
 
 class PlaceConfig(Config):
@@ -36,7 +36,7 @@ class PlaceConfig(Config):
 
 
 class TaskSections(Config):
-    """The keys of `ExperimentConfig`; those whose values need PyTorch are not looked into."""
+    """The keys of `ExperimentConfig`; values whose classes need PyTorch are not validated."""
 
     task: Any = None
     systems: Any = None

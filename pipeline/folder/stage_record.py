@@ -1,4 +1,4 @@
-"""STAGE.json: the mark of a finished stage, and the check that its files are still what they were."""
+"""STAGE.json: marks a finished stage and holds the checksums of its files."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,16 +14,16 @@ from pipeline.folder.layout import StageFiles
 
 FORMAT = 1
 
-# Reading a gibibyte keeps "nothing to do" under ten seconds; what is larger is checked by its sizes here
-# and by its own checksums where it is read.
+# Hashing a gibibyte takes less than ten seconds, which a command with nothing left to do can afford. The sizes of
+# other files are checked here, and their contents where they are read.
 MAX_REHASHED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """What a finished stage leaves about itself. `files` maps relative paths to {"bytes", "sha256"}.
+    """The record of a finished stage. `files` maps relative paths to {"bytes", "sha256"}.
 
-    `wall_s` is the time of the command that finished the stage; `resumed` says that an earlier one began it.
+    `wall_s` is the time of the command that finished the stage; `resumed` is true if an earlier command started it.
     """
 
     stage: str
@@ -44,12 +44,12 @@ _RECORDS = TypeAdapter(StageRecord)
 
 
 def write_record(folder: Path, record: StageRecord) -> None:
-    """Declare the stage in `folder` finished: the last thing written there, atomically."""
+    """Mark the stage in `folder` as finished. Atomic; nothing is written there afterwards."""
     write_document(folder / StageFiles.RECORD, asdict(record))
 
 
 def read_record(folder: Path, name: str = StageFiles.RECORD) -> StageRecord | None:
-    """The record of a finished stage, None where it is not finished; a damaged one is a UserError."""
+    """Read the record of a stage; None if it is not finished. Raises UserError for a damaged record."""
     path = folder / name
     if not path.is_file():
         return None
@@ -60,12 +60,12 @@ def read_record(folder: Path, name: str = StageFiles.RECORD) -> StageRecord | No
     except (TypeError, ValidationError):
         record = None
     if record is None or record.format != FORMAT or not all(map(_is_described, record.files.values())):
-        raise UserError(f"{path} was written by another version of permcode: {_mend(folder)}")
+        raise UserError(f"{path} was written by another version of permcode: {_fix(folder)}")
     return record
 
 
 def hash_outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file of a stage by relative path; names with a leading dot are left out."""
+    """Return size and SHA-256 of every file of a stage by relative path, without hidden files."""
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         for path in output_files(folder)
@@ -73,9 +73,9 @@ def hash_outputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def verify_outputs(folder: Path, record: StageRecord) -> None:
-    """Raise UserError naming the first file that is missing or is not what the stage wrote.
+    """Raise UserError for the first file that is missing or not as the stage wrote it.
 
-    Contents are compared of the smallest files first, as many as `MAX_REHASHED_BYTES` allow.
+    Contents are compared from the smallest file on, up to `MAX_REHASHED_BYTES` in total.
     """
     for name in record.files:
         _verify_size(folder, record, name)
@@ -88,7 +88,7 @@ def verify_outputs(folder: Path, record: StageRecord) -> None:
 
 
 def verify_output(folder: Path, record: StageRecord, name: str) -> None:
-    """Raise UserError when this one file is missing or is not what the stage wrote."""
+    """Raise UserError if this one file is missing or not as the stage wrote it."""
     _verify_size(folder, record, name)
     _verify_content(folder, record, name)
 
@@ -96,20 +96,20 @@ def verify_output(folder: Path, record: StageRecord, name: str) -> None:
 def _verify_size(folder: Path, record: StageRecord, name: str) -> None:
     path, num_bytes = folder / name, record.files[name]["bytes"]
     if not path.is_file():
-        raise UserError(f"{path} is missing since stage {record.stage} finished: {_mend(folder)}")
+        raise UserError(f"{path} is missing since stage {record.stage} finished: {_fix(folder)}")
     if path.stat().st_size != num_bytes:
         change = f"{path.stat().st_size} bytes, {num_bytes} when stage {record.stage} wrote it"
-        raise UserError(f"{path} is damaged ({change}): {_mend(folder)}")
+        raise UserError(f"{path} is damaged ({change}): {_fix(folder)}")
 
 
 def _verify_content(folder: Path, record: StageRecord, name: str) -> None:
     if sha256_file(folder / name) != record.files[name]["sha256"]:
         change = f"its SHA-256 changed since stage {record.stage} wrote it"
-        raise UserError(f"{folder / name} is damaged ({change}): {_mend(folder)}")
+        raise UserError(f"{folder / name} is damaged ({change}): {_fix(folder)}")
 
 
 def output_files(folder: Path) -> Iterator[Path]:
-    """The files below `folder`, sorted, but the record itself and all whose path below it has a hidden part."""
+    """Yield the files below `folder`, sorted, without the record and without hidden files and folders."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if (
@@ -124,5 +124,5 @@ def _is_described(file: Mapping[str, Any]) -> bool:
     return isinstance(file.get("bytes"), int) and isinstance(file.get("sha256"), str)
 
 
-def _mend(folder: Path) -> str:
-    return f"remove the folder {folder} and run the same command again to make it anew"
+def _fix(folder: Path) -> str:
+    return f"remove the folder {folder} and run the same command again to create it again"

@@ -1,4 +1,4 @@
-"""What a pretraining folder says about its run, dead or alive, from files alone."""
+"""Reads the state and the figures of a pretraining from its folder, whether its process is alive or dead."""
 
 import statistics
 import time
@@ -29,7 +29,7 @@ from pretrain.journal.events import (
 from pretrain.journal.replay import Replay
 
 _PROBLEM_FILES = {PretrainFiles.ERROR: "message", PretrainFiles.HANG: "text"}
-"""What an attempt leaves that ends by itself, and where in it the reason stands."""
+"""The files that a failed attempt writes, each with the key of its reason."""
 _RECENT_STEPS = 20
 _ETA_STEPS = 100
 _NUM_WARNINGS = 3
@@ -47,18 +47,18 @@ _STATE_AFTER: dict[type[Event], State] = {
 
 
 @dataclass(frozen=True)
-class Commit:
-    """The newest checkpoint that was written."""
+class NewestCheckpoint:
+    """The checkpoint that was written last."""
 
     step: int
     age_s: float
     num_steps_since: int
-    """What a kill now would throw away."""
+    """The steps that would be lost if the process were killed now."""
 
 
 @dataclass(frozen=True)
-class Warned:
-    """A warning, and when it was given."""
+class GivenWarning:
+    """A warning of the journal with its time."""
 
     time_s: float
     text: str
@@ -66,59 +66,59 @@ class Warned:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusFacts:
-    """All that `permcode status` knows; what the folder does not tell is None. Times are seconds since the epoch."""
+    """The figures of `permcode status`; None where the folder does not have them. Times are seconds since the epoch."""
 
     folder: str
     state: State
     since_s: float
-    """When it came into this state; of one that is dead or hangs, its last beat."""
+    """The start of this state; for a dead or hanging run the time of its last heartbeat."""
     problem: str | None
     num_attempts: int
     world_size: int | None
     device: str | None
     step: int
-    """Where the newest attempt stands."""
+    """The last step of the newest attempt."""
     last_step_age_s: float | None
-    """Since the newest attempt made its last step."""
+    """Seconds since the last step of the newest attempt."""
     furthest_step: int
-    """Where the run has been: more than `step` while steps are made again."""
+    """The last step of all attempts: more than `step` while lost steps are repeated."""
     furthest_tokens: int | None
     num_steps: int | None
     tokens: int | None
-    """Read up to `step`."""
+    """The tokens read up to `step`."""
     tokens_per_s: float | None
-    """Median of the newest steps of the newest attempt."""
+    """The median of the newest steps of the newest attempt."""
     step_tokens_per_s: float | None
     overall_tokens_per_s: float | None
-    """These two as in `PretrainFigures`."""
+    """This and `step_tokens_per_s` are defined in `PretrainFigures`."""
     left_s: float | None
-    """At the pace of the newest steps, saves and evaluations included; of a live run only."""
+    """The estimated rest of a live run, at the speed of the newest steps with saves and evaluations included."""
     loss: float | None
     validation: Validation | None
-    """The last one in training."""
+    """The last validation during training."""
     best_validation: Validation | None
     final_validation: dict[str, Any] | None
-    """Of a finished run: as in result.json, but figures by condition and language."""
-    commit: Commit | None
+    """The final validation of a finished run, as in result.json but without figures by condition and language."""
+    commit: NewestCheckpoint | None
     num_skipped_steps: int
     num_rewinds: int
     num_damaged: int
-    """Checkpoints passed over."""
+    """The number of damaged checkpoints that were skipped."""
     stragglers: str | None
-    """The last comparison of workers."""
+    """The last warning about slow workers."""
     num_warnings: int
-    warnings: list[Warned]
-    """The last ones."""
+    warnings: list[GivenWarning]
+    """The newest warnings."""
     goodput: Goodput
 
     @property
     def is_live(self) -> bool:
-        """Whether steps may come yet."""
+        """Whether the run may still make steps."""
         return self.state in ("starting", "running")
 
 
 def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
-    """Of the pretraining in `folder`, which holds a journal with at least one record."""
+    """Read the status of the pretraining in `folder`, which has a journal with at least one record."""
     now_s = time.time() if now_s is None else now_s
     records = read_journal(folder / PretrainFiles.JOURNAL)
     beat_s = last_beat_s(folder / PretrainFiles.HEARTBEAT)
@@ -132,7 +132,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     steps = figures.steps
     step = replay.position
     num_steps = start.num_steps
-    warnings = [Warned(record.time_s, record.text) for record in records if record.level == "warning"]
+    warnings = [GivenWarning(record.time_s, record.text) for record in records if record.level == "warning"]
     return StatusFacts(
         folder=str(folder),
         state=state,
@@ -171,7 +171,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
 def _state(
     folder: Path, events: Sequence[_Recorded], beat_s: float | None, now_s: float
 ) -> tuple[State, float]:
-    """The state, and since when it holds."""
+    """Return the state and its start, in seconds since the epoch."""
     last = next(((record, event) for record, event in reversed(events) if type(event) in _STATE_AFTER), None)
     recorded: State = _STATE_AFTER[type(last[1])] if last else "running"
     recorded_s = last[0].time_s if last else now_s
@@ -184,7 +184,7 @@ def _state(
 
 
 def _problem(folder: Path) -> str | None:
-    """Why the last attempt ended, if it could say so."""
+    """Return why the last attempt ended, if it recorded a reason."""
     for name, key in _PROBLEM_FILES.items():
         if (folder / name).is_file():
             return str(read_document(folder / name)[key])
@@ -192,7 +192,7 @@ def _problem(folder: Path) -> str | None:
 
 
 def _steps_of_newest_attempt(records: Sequence[JournalRecord]) -> list[JournalRecord]:
-    """The records of the steps since the last process began, or the last rewind."""
+    """Return the records of the steps since the last start of a process, or since the last rewind."""
     begins = [
         index
         for index, record in enumerate(records)
@@ -226,8 +226,8 @@ def _left_s(made: Sequence[JournalRecord], step: int, num_steps: int | None) -> 
     return max(0.0, recent[-1].time_s - recent[0].time_s) / num_made * (num_steps - step)
 
 
-def _newest_checkpoint(replay: Replay, now_s: float) -> Commit | None:
+def _newest_checkpoint(replay: Replay, now_s: float) -> NewestCheckpoint | None:
     if not replay.checkpoints:
         return None
     step, record = max(replay.checkpoints.items(), key=lambda one: one[0])
-    return Commit(step, max(0.0, now_s - record.time_s), max(0, replay.position - step))
+    return NewestCheckpoint(step, max(0.0, now_s - record.time_s), max(0, replay.position - step))

@@ -1,4 +1,4 @@
-"""Files that a user names: texts that are read as bytes, and places where something will be written."""
+"""Checks files that the user names: texts to read as bytes, and paths to write to."""
 
 import re
 import sys
@@ -13,14 +13,14 @@ STANDARD_INPUT = Path("-")
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text and what to call it."""
+    """A text with its name for messages."""
 
     name: str
     data: bytes
 
 
 def read_text_file(path: Path) -> TextFile:
-    """The whole file, or standard input for "-". UserError when it cannot be read or is empty."""
+    """Read a whole file, or standard input for "-". Raises UserError if it cannot be read or is empty."""
     if path == STANDARD_INPUT:
         return _not_empty(TextFile("standard input", sys.stdin.buffer.read()))
     try:
@@ -34,37 +34,38 @@ def read_text_file(path: Path) -> TextFile:
 
 
 def check_output(path: Path, option: str, *read: Path) -> None:
-    """Before anything is computed: UserError for a folder, a place that no file can have, a folder that is missing,
-    and a file that is read."""
+    """Raise UserError unless a file can be written to `path`; called before anything is computed.
+
+    Refused are a folder, a path that cannot be written, a path in a missing folder, and any of the files in `read`.
+    """
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")
     check_place(path, option)
     if not path.absolute().parent.exists():
-        raise UserError(f"{option} {path}: there is no folder {path.parent}: make it, or give another name")
+        raise UserError(f"{option} {path}: there is no folder {path.parent}: create it, or give another name")
     if path.exists() and any(given.exists() and path.samefile(given) for given in read):
         raise UserError(f"{option} {path} is the file that is read: give another name")
 
 
 def check_place(path: Path, option: str = "--out") -> None:
-    """UserError where neither a file nor a folder of that name can be made; folders above it may be missing."""
+    """Raise UserError if neither a file nor a folder can be created at `path`; folders above it may be missing."""
     refuse_url(path, option)
     try:
         places = path.absolute().parents
         nearest = path if path.is_dir() else next(parent for parent in places if parent.exists())
         if not nearest.is_dir():
             raise UserError(f"{option} {path}: {nearest} is a file: give another name")
-        # Rights alone do not tell: root may write into /proc, but nobody can make a file there.
+        # Permissions alone are not enough: root may write to /proc, but no file can be created there.
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise UserError(f"{option} {path} cannot be written ({error.strerror}): give another name") from None
 
 
 def refuse_url(path: Path, option: str = "--out") -> None:
-    """UserError for a URL, of which `Path` would make a folder with a colon in its name."""
+    """Raise UserError for a URL, which `Path` would turn into a folder with a colon in its name."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):
         raise UserError(
-            f"{option} {path} is a URL: what is written lies on a file system, local or one that all nodes see; "
-            "give a path"
+            f"{option} {path} is a URL: outputs are written to a file system, local or shared by all nodes; give a path"
         )
 
 

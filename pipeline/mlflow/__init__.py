@@ -1,1 +1,1 @@
-"""What MLflow shows of a run: its store, runs, metrics and registered models."""
+"""Logs runs to MLflow: the store, runs, metrics and registered models."""

@@ -1,4 +1,4 @@
-"""After an experiment: MLflow gets its data's fingerprints and samples of predictions, the registry its best system."""
+"""After a task: logs the fingerprints of its data and samples of predictions, and registers its best system."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from finetune.experiment.loaded import columns_of
 from pipeline.folder.graph import Step
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.sections import PlaceConfig
-from pipeline.folder.task_folder import best_system, judged_fingerprint
+from pipeline.folder.task_folder import best_system, fingerprint_test_items
 from pipeline.mlflow.registry import Candidate, register
 from pipeline.mlflow.store import artifact_root, store_uri
 from pipeline.mlflow.tracking import Tracking
@@ -29,11 +29,10 @@ def register_best(
     step: Step,
     reporter: Reporter,
 ) -> None:
-    """Hand in a task's fingerprints of data and samples, and register the system that did best on the validation
-    split, once. `step` is the task's, finished; `prep` the corpus it read, if any.
+    """Log a task's data and samples, and register the system with the best validation result, once.
 
-    Where nothing was trained, or `tracking.register_models` is off, nothing is registered. A store that is down costs
-    a warning.
+    `step` is the finished step of the task, `prep` the corpus it read, if any. Nothing is registered if no system was
+    trained or `tracking.register_models` is off. A store that does not answer causes a warning.
     """
     note, store = step.folder / StageFiles.REGISTERED, store_uri(out, place.tracking.store)
     registers = place.tracking.register_models
@@ -45,12 +44,14 @@ def register_best(
         candidate = _candidate(config, best, step.folder)
     try:
         tracking = Tracking(store, artifact_root(out, store), place.tracking.experiment)
-        run_id = _hand_in(tracking, config, prep, step)
+        run_id = _log_data(tracking, config, prep, step)
         registered = None if candidate is None else register(candidate, store, run_id)
     except UserError:
         raise
     except Exception as error:  # every store fails in its own way
-        reporter.warn(f"the registry took nothing ({first_line(error)}); the same command will try again")
+        reporter.warn(
+            f"nothing could be registered in MLflow ({first_line(error)}); the same command will try again"
+        )
         return
     write_document(note, {"store": store, "key": step.key, "models": registers})
     if candidate is not None and registered is not None:
@@ -68,12 +69,12 @@ def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
         folder=best,
         metric=summary["headline"],
         headline=read_document(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
-        data=judged_fingerprint(config.task.test_settings(), best.parent / PREDICTIONS_NAME),
+        data=fingerprint_test_items(config.task.test_settings(), best.parent / PREDICTIONS_NAME),
     )
 
 
 def _is_registered(note: Path, store: str, key: str, registers: bool) -> bool:
-    """A folder that an experiment with other systems had before has that one's note."""
+    """Return whether the note says that this step's system was registered. It may be of the folder's former systems."""
     if not note.is_file():
         return False
     noted = read_document(note)
@@ -81,11 +82,11 @@ def _is_registered(note: Path, store: str, key: str, registers: bool) -> bool:
     return noted.get("store") == store and noted.get("key", key) == key and (has_models or not registers)
 
 
-def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: Step) -> str:
-    """Fingerprints of what was read, and samples of what was answered, into the experiment's run: its id."""
+def _log_data(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: Step) -> str:
+    """Log the fingerprints of the task's data and samples of predictions to the task's run; return the run's id."""
     run_id = tracking.find_run(step.key)
     if run_id is None:
-        raise RuntimeError("MLflow has not taken the experiment's run yet")
+        raise RuntimeError("the experiment's run is not in MLflow yet")
     task = config.task.build()
     for path in task.files():
         context = next((name for name in ("train", "valid", "test") if name in path.name), "data")
@@ -97,7 +98,7 @@ def _hand_in(tracking: Tracking, config: ExperimentConfig, prep: Path | None, st
 
 
 def _samples(stage: Path) -> dict[str, list[str]]:
-    """The first predictions of every job, a row each."""
+    """Return the first predictions of every job as columns of a table."""
     table: dict[str, list[str]] = {"job": [], "key": [], "answer": []}
     for path in sorted(stage.glob(f"*/seed-*/{PREDICTIONS_NAME}")):
         for row in first_rows(path, _NUM_SAMPLES):

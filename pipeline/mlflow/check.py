@@ -1,8 +1,8 @@
-"""Whether a run's MLflow store still holds what it was given: asked in SQL, without MLflow; and making it again.
+"""Checks that a run's MLflow store still holds what was logged, with SQL and without MLflow; else recreates it.
 
-SQLite has no checksums, so at a command's end the file's SHA-256 and its change counter, which SQLite raises with every
-transaction, are noted. A file that differs under the same counter was changed by something else than SQLite. Under
-another counter somebody else wrote to it, or a command was killed: then the runs are compared with the journals.
+SQLite has no checksums, so at the end of a command the file's SHA-256 and its change counter, which SQLite increases
+with every transaction, are noted. A file that differs under the same counter was not changed by SQLite. Under another
+counter, another program wrote to it or a command was killed: then the runs are compared with the journals.
 """
 
 import math
@@ -26,7 +26,6 @@ from pipeline.mlflow.stage_runs import known_runs
 from pipeline.mlflow.store import own_file
 from pipeline.mlflow.tracking import CHANGED_TAG, flat_params
 
-"""In a task's folder: that its best system is in the registry."""
 _CHANGE_COUNTER = slice(24, 28)
 _READ_VERSION = 19
 _ROLLBACK_JOURNAL = 1
@@ -34,10 +33,10 @@ _ROLLBACK_JOURNAL = 1
 
 
 def check_store(out: Path, store: str, steps: Sequence[Step], reporter: Reporter) -> None:
-    """Before a command's work: an SQLite store that lost something of the run is made again, if it is the run's own.
+    """Recreate an SQLite store that lost data of the run, if it is the run's own; called before a command's work.
 
-    Of one elsewhere a warning says what is wrong; a server is not asked. UserError for a file that cannot be read at
-    the moment. For the holder of the folder's lock.
+    For a store elsewhere a warning is printed; a server is not checked. Raises UserError for a file that cannot be
+    read at the moment. The caller holds the folder's lock.
     """
     path, note = sqlite_file(store), read_note(out, store)
     if path is None:
@@ -50,27 +49,27 @@ def check_store(out: Path, store: str, steps: Sequence[Step], reporter: Reporter
         remake_store(out, store, trouble, reporter)
     else:
         reporter.warn(
-            f"the MLflow store {store} {trouble}: bring it back, or hand the run in again by removing "
-            f"{out / '.tracked.json'} and giving the same command"
+            f"the MLflow store {store} {trouble}: restore it, or log the run again: remove "
+            f"{out / '.tracked.json'} and run the same command"
         )
 
 
 def remake_store(out: Path, store: str, trouble: str, reporter: Reporter) -> None:
-    """Put the run's own store aside and forget what it had, so that MLflow is given all of it again."""
+    """Rename the run's own store and its notes away, so that everything is logged again to a new one."""
     path = own_file(out)
-    aside = set_aside(path)
+    renamed = set_aside(path)
     for registered in out.glob(f"*/{StageFiles.REGISTERED}"):
         registered.unlink()
-    # Last: killed before this, the next command finds no file and does the same.
+    # Written last: if this process is killed before, the next command finds no file and does the same.
     write_note(out, MlflowNote(str(out.resolve()), store))
-    kept = "" if aside is None else f"; the old file is kept as {aside.name}"
+    kept = "" if renamed is None else f"; the old file is kept as {renamed.name}"
     reporter.warn(
-        f"the MLflow store {path} {trouble}: it is made again from the run's journals and records{kept}"
+        f"the MLflow store {path} {trouble}: it is created again from the run's journals and records{kept}"
     )
 
 
 def seal_store(out: Path, store: str) -> None:
-    """At a command's end: note what the run's own store is like. Does nothing while another command works in `out`."""
+    """Note the checksum of the run's own store, at the end of a command; not while another command works in `out`."""
     path = own_file(out)
     if sqlite_file(store) != path or not path.is_file():
         return
@@ -84,7 +83,7 @@ def seal_store(out: Path, store: str) -> None:
 
 
 def _find_trouble(path: Path, note: MlflowNote, steps: Sequence[Step], is_own: bool) -> str | None:
-    """What is wrong, as the end of a sentence about the store."""
+    """Return what is wrong with the store, as the end of a sentence; None if nothing is."""
     if not path.is_file() or path.stat().st_size == 0:
         return "is gone" if note.runs and not path.is_file() else "is empty" if note.runs else None
     if is_own and note.seal and _seal(path) == note.seal:
@@ -120,7 +119,7 @@ def _header(path: Path) -> bytes:
 
 
 def _lost(database: sqlite3.Connection, note: MlflowNote, steps: Sequence[Step]) -> str | None:
-    """A run that was deleted in MLflow's pages is there, in its bin, and not looked at."""
+    """Return what the store lost. A run that was deleted in MLflow's user interface is still there and not checked."""
     parent = note.known_run
     if parent is None:
         return None
@@ -144,7 +143,7 @@ def _lost_of(database: sqlite3.Connection, note: MlflowNote, parent: str, step: 
     name, ids = step.stage.name, known_runs(step.folder, parent)
     has_all = note.stages.get(name) == step.key
     if has_all and not ids:
-        # The stage's note is gone: its runs are found by key when it is handed in again.
+        # The stage's note is gone: its runs are found by key when it is logged again.
         return
     for arm, run_id in ids.items():
         stage = _lifecycle(database, run_id)
@@ -159,7 +158,7 @@ def _lost_of(database: sqlite3.Connection, note: MlflowNote, parent: str, step: 
 
 
 def _lost_params(database: sqlite3.Connection, run_id: str, step: Step) -> Iterator[str]:
-    """One that was changed on the way keeps its value there and has a tag (`pipeline.mlflow.tracking`)."""
+    """Yield the wrong parameters. One that was changed during the run keeps its first value there and has a tag."""
     stored = dict(database.execute("select key, value from params where run_uuid = ?", (run_id,)))
     tags = {key for (key,) in database.execute("select key from tags where run_uuid = ?", (run_id,))}
     for name, value in flat_params(step.stage.config).items():
@@ -168,9 +167,9 @@ def _lost_params(database: sqlite3.Connection, run_id: str, step: Step) -> Itera
 
 
 def _lost_metrics(database: sqlite3.Connection, run_id: str, journal: Path, has_all: bool) -> Iterator[str]:
-    """Values that the journal has not, and, where MLflow was given `has_all`, steps that MLflow has not.
+    """Yield values that are not in the journal and, if `has_all` was logged, steps that are not in MLflow.
 
-    In tables of SQLite's own temporary files: a long run has millions of values.
+    Compared in temporary tables, because a long run has millions of values.
     """
     records = read_journal(journal)
     database.execute("create temp table recorded (key, step, value, time_ms)")
@@ -194,17 +193,17 @@ def _lost_metrics(database: sqlite3.Connection, run_id: str, journal: Path, has_
 
 
 def _values(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int, float, int]]:
-    """Of every record of a step, as MLflow's database has them."""
+    """Yield the metrics of every step's record as rows of MLflow's database."""
     for record in records:
         for name, value in record.metrics.items() if record.step is not None else ():
             yield metric_key(name), record.step or 0, _stored(value), round(record.time_s * 1000)
 
 
 def _due_points(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int]]:
-    """What MLflow must have: the points that count, but for those it may have been past before they came.
+    """Yield the (metric, step) pairs that MLflow must have.
 
-    A feed sends a metric's steps upwards and never goes back. So after a run went back, a metric of a step that it did
-    not have the first time is not sent where later steps of it were.
+    These are the points that count, except those that a feed could not send: it sends a metric's steps in rising order
+    only, so after a rewind it skips a step that lacked the metric the first time if later steps were sent already.
     """
     highest: dict[str, int] = {}
     due = set()
@@ -222,7 +221,7 @@ def _due_points(records: Sequence[JournalRecord]) -> Iterator[tuple[str, int]]:
 
 
 def _stored(value: float) -> float:
-    """A metric's value as MLflow's database keeps it, and NaN as something that equals itself."""
+    """Return a metric's value as MLflow's database stores it, with infinity for NaN, which does not equal itself."""
     if math.isnan(value):
         return math.inf
     return max(-sys.float_info.max, min(sys.float_info.max, value))

@@ -1,4 +1,4 @@
-"""Sends a journal's metrics to an MLflow run, each value of each step once, whichever process is killed meanwhile."""
+"""Sends a journal's metrics to an MLflow run, each value of each step once, also when processes are killed."""
 
 import re
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from pretrain.journal.events import Ended, Start
 from pretrain.journal.replay import Replay
 
 _BATCH_METRICS = 1000
-"""What the store takes in one call."""
+"""The most metrics that the store accepts in one call."""
 _REFUSED = re.compile(r"[^\w.\-/ ]")
 
 
 @dataclass(frozen=True)
 class Point:
-    """A metric's value at a step, and when it was recorded (seconds since the epoch)."""
+    """A metric's value at a step, with the time of its record (seconds since the epoch)."""
 
     step: int
     name: str
@@ -26,14 +26,13 @@ class Point:
 
 
 class SettledPoints:
-    """Takes a journal's records in order and yields the points that count, those of a metric by rising steps.
+    """Selects the points of a journal that no rewind can void any more, those of a metric by rising steps.
 
-    Where rewinds may come, the event "start" says how many steps in a row make the spike that brings one; steps that
-    were not applied are none of them and do not part them. A point is settled when a checkpoint is behind it and so
-    many steps behind that checkpoint: a rewind goes back to the newest checkpoint before the spike, so it cannot reach
-    the point any more. The end of a run settles everything.
+    Where rewinds are possible, the event "start" says how many applied steps in a row make a spike. A rewind goes back
+    to the newest checkpoint before the spike. So a point is settled when a checkpoint and, after that checkpoint, as
+    many applied steps as make a spike follow it. The end of a run settles everything.
 
-    A run may later continue under other settings: then points of steps that were yielded come again, with other values.
+    When a run is continued under other settings, points of steps that were returned come again, with other values.
     """
 
     def __init__(self) -> None:
@@ -57,25 +56,25 @@ class SettledPoints:
                 self._has_ended = isinstance(change.event, Ended)  # a finished run may be extended
 
     def settled(self) -> list[Point]:
-        """The points that became settled since the last call, by time of recording."""
+        """Return the points that became settled since the last call, by time of recording."""
         start = self._replay.newest_start
-        patience_steps = start.rewind_patience_steps if start is not None else None
-        if patience_steps is None or self._has_ended:
+        spike_steps = start.rewind_patience_steps if start is not None else None
+        if spike_steps is None or self._has_ended:
             return self.all_so_far()
-        last_safe_step = self._last_before_a_spike(patience_steps)
+        last_safe_step = self._last_before_a_spike(spike_steps)
         safe_step = max((step for step in self._replay.checkpoints if step <= last_safe_step), default=0)
         settled = [point for point in self._waiting if point.step <= safe_step]
         self._waiting = [point for point in self._waiting if point.step > safe_step]
         return settled
 
     def all_so_far(self) -> list[Point]:
-        """The points that count now and were not yielded, settled or not."""
+        """Return all points that count now and were not returned yet, settled or not."""
         points, self._waiting = self._waiting, []
         return points
 
-    def _last_before_a_spike(self, patience_steps: int) -> int:
-        """The step before as many applied steps as make a spike, of those that were made so far."""
-        step, left = self._replay.last_step, patience_steps
+    def _last_before_a_spike(self, spike_steps: int) -> int:
+        """Return the last step before the newest `spike_steps` applied steps."""
+        step, left = self._replay.last_step, spike_steps
         while left > 0 and step > 0:
             made = self._replay.steps.get(step)
             left -= made is None or made.applied
@@ -84,12 +83,12 @@ class SettledPoints:
 
 
 class JournalFeed:
-    """Sends the points of a journal that count to a run, once and in order.
+    """Sends the settled points of a journal to a run, once and in order.
 
-    The store says up to which step it has each metric, so a feed continues where a killed one ended, and keeps the
-    first value of a step, since nothing can be taken back there. One call is one transaction: all of a batch is stored
-    or nothing. A call whose answer got lost is made again with the same times and values, which the store's primary
-    key takes once.
+    The store knows the last step of each metric, so a feed continues where a killed one ended. Values in the store
+    cannot be replaced, so the first value of a step stays. One call is one transaction: all of a batch is stored or
+    nothing. A call whose answer got lost is repeated with the same times and values, which the store's primary key
+    accepts once.
     """
 
     def __init__(self, client: Any, run_id: str, journal_path: Path) -> None:
@@ -99,12 +98,12 @@ class JournalFeed:
         self._points = SettledPoints()
         self._unsent: list[Point] = []
         self._stored_steps: dict[str, int] | None = None
-        """Of each metric; None when the store has to be asked."""
+        """The last step of each metric in the store; None if it has to be queried."""
 
-    def pump(self) -> int:
-        """Send what the journal has gained; the number of values sent.
+    def send_new(self) -> int:
+        """Send the new points of the journal; return the number of values sent.
 
-        Raises what the store raises; the next call sends what is missing.
+        Raises the store's errors; the next call then sends what is missing.
         """
         self._points.take(self._tail.new_records())
         self._unsent += self._points.settled()
@@ -114,17 +113,17 @@ class JournalFeed:
             self._stored_steps = stored_steps(self._client, self._run_id)
         stored = self._stored_steps
         unsent = [point for point in self._unsent if point.step > stored.get(metric_key(point.name), -1)]
-        # Accepted changes make steps come again with other values; of those not sent yet the later value holds.
+        # After accepted changes steps come again with other values; of unsent values the later one is sent.
         self._unsent = list({(point.name, point.step): point for point in unsent}.values())
         try:
             return self._send(stored)
         except Exception:
-            # Whether the store took the batch is not known.
+            # It is not known whether the store accepted the batch.
             self._stored_steps = None
             raise
 
     def _send(self, stored: dict[str, int]) -> int:
-        """Also keeps `stored` up to date."""
+        """Send all unsent points in batches and update `stored`; return the number of values sent."""
         from mlflow.entities import Metric
 
         num_sent = 0
@@ -143,10 +142,10 @@ class JournalFeed:
 
 
 def stored_steps(client: Any, run_id: str) -> dict[str, int]:
-    """The highest step that the store has of each metric."""
+    """Return the highest step of each metric in the store."""
     return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
 def metric_key(name: str) -> str:
-    """A metric's name as MLflow takes it; one refused name would keep back everything behind it."""
+    """Return a metric's name with only the characters that MLflow accepts."""
     return _REFUSED.sub("_", name)

@@ -1,4 +1,4 @@
-"""A hidden file in a run's folder about what MLflow knows of it: so that nothing is asked or handed in twice."""
+"""A hidden file in a run's folder that notes what was logged to MLflow, so that nothing is logged twice."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,44 +11,43 @@ from pipeline.folder.layout import RunFiles
 
 @dataclass(frozen=True)
 class MlflowNote:
-    """Of one folder and one store; a folder that was copied, or given another store, begins anew."""
+    """The note of one folder and one store; a copied folder, or one with another store, starts with an empty note."""
 
     out: str
     store: str
     experiment: str = ""
     stages: dict[str, str] = field(default_factory=dict)
-    """The key of every stage that the store has all about."""
+    """The key of every stage that was logged completely."""
     runs: list[str] = field(default_factory=list)
     """Ids of the folder's parent runs, the newest last."""
     key: str = ""
-    """Of the newest parent run; noted before the run is begun, so it may not be among `runs` yet."""
+    """The key of the newest parent run; noted before the run is created, so it may not be among `runs` yet."""
     is_open: bool = False
     """Whether a process writes to the newest run, or died before it could end it."""
     is_superseded: bool = False
-    """Whether the folder is another experiment's since: its numbers go to a run of their own."""
-
+    """Whether the folder's systems changed since: the numbers of the new ones are logged to another run."""
     seal: str = ""
-    """Of the store's file when the last command ended: its change counter and its SHA-256."""
+    """The change counter and the SHA-256 of the store's file at the end of the last command."""
 
     def with_run(self, run_id: str) -> "MlflowNote":
-        """The note while somebody writes to `run_id`."""
+        """Return the note with `run_id` as the open, newest run."""
         others = [known for known in self.runs if known != run_id]
         return replace(self, runs=[*others, run_id], is_open=True, is_superseded=False)
 
     @property
     def known_run(self) -> str | None:
-        """The parent run that is gone on with, if there is one."""
+        """The id of the parent run that is continued, if there is one."""
         return self.runs[-1] if self.runs and not self.is_superseded else None
 
     def with_stages(self, stages: dict[str, str]) -> "MlflowNote":
-        """The note when the store has all about `stages`, too."""
+        """Return the note with `stages` marked as logged completely."""
         return replace(self, stages={**self.stages, **stages})
 
 
 def read_note(out: Path, store: str | None = None) -> MlflowNote:
-    """The folder's note, an empty one if it is about another store or folder.
+    """Read the folder's note; an empty one is returned if it is unreadable or about another store or folder.
 
-    Without `store`, whatever it is about. An unreadable note only costs a second look.
+    Without `store`, a note about any store is returned.
     """
     folder = str(out.resolve())
     empty = MlflowNote(folder, store or "")
@@ -63,7 +62,7 @@ def read_note(out: Path, store: str | None = None) -> MlflowNote:
 
 
 def write_note(out: Path, note: MlflowNote) -> None:
-    """Keep the note; atomic."""
+    """Write the note. Atomic."""
     write_document(out / RunFiles.MLFLOW_NOTE, asdict(note))
 
 

@@ -1,4 +1,4 @@
-"""The run of a whole output folder in MLflow, and below it those of its stages."""
+"""The MLflow run of a whole output folder, the parent of its stages' runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ParentInMlflow:
-    """Brings MLflow up to what the run has come to; may be asked again after it failed.
+    """Logs a run folder to MLflow; `sync` may be called again after it failed.
 
-    The run is known by a note in the folder, and before there is one by the folder's and the config's fingerprint. So
-    it goes on as the same run when a key of the config was changed on the way, unless the note says otherwise.
+    The MLflow run is found by a note in the folder, and without a note by the fingerprint of the folder and the config.
+    So it stays the same run when a key of the config changes later, unless the note says otherwise.
     """
 
     def __init__(self, config: Mapping[str, Any], params: Mapping[str, Any], out: Path) -> None:
@@ -35,13 +35,13 @@ class ParentInMlflow:
 
     @property
     def has_no_folder(self) -> bool:
-        """Whether the run's folder is gone: there is nothing left to say about the run, and no file of its to open."""
+        """Whether the run's folder was removed, so that nothing more can be logged."""
         return not self._out.is_dir()
 
     def connect(self) -> "Tracking":
-        """Find or begin the run, now RUNNING; what a dead process left RUNNING is ended first.
+        """Find or create the run and set it to RUNNING; runs that a dead process left RUNNING are ended first.
 
-        UserError for a store that cannot be used; else raises what the store raises.
+        Raises UserError for a store that cannot be used, and the store's own errors.
         """
         from pipeline.mlflow.tracking import Tracking
 
@@ -56,7 +56,7 @@ class ParentInMlflow:
             _end_dead(tracking, note)
             name = self._out.resolve().name
             key = fingerprint({"out": str(self._out.resolve()), "config": dict(self._params)})
-            # Before the run is RUNNING, so that one that is killed right then is found.
+            # Before the run is RUNNING, so that it is found if this process is killed right then.
             note = replace(note, experiment=self._experiment, key=key, is_open=True)
             write_note(self._out, note)
             self._run_id = tracking.parent_run(name, key, self._params, note.known_run)
@@ -65,22 +65,22 @@ class ParentInMlflow:
         return self._tracking
 
     def sync(self, stages: Sequence[StageInMlflow], outcome: "RunStatus | None") -> None:
-        """Hand in what MLflow lacks, and end the run once there is an outcome.
+        """Log what MLflow lacks, and end the run once there is an outcome.
 
-        One stage's trouble keeps nothing else back; the first trouble is raised in the end.
+        An error in one stage does not stop the others; the first error is raised at the end.
         """
         tracking = self.connect()
-        troubles: list[Exception] = []
+        errors: list[Exception] = []
         for stage in stages:
             try:
                 if not stage.is_done:
                     stage.sync(tracking, self._run_id)
             except Exception as error:  # every store fails in its own way
-                troubles.append(error)
+                errors.append(error)
         if outcome is not None:
             self._end(tracking, outcome)
-        if troubles:
-            raise troubles[0]
+        if errors:
+            raise errors[0]
         if outcome is not None:
             self._note_end({stage.step.stage.name: stage.step.key for stage in stages}, outcome)
 
@@ -99,27 +99,27 @@ class ParentInMlflow:
 
 
 def _end_dead(tracking: "Tracking", note: MlflowNote) -> int:
-    """End the folder's runs that are RUNNING, the one that was begun but not noted, too; how many there were."""
+    """End the folder's runs that are RUNNING, also one that was created but not noted; return their number."""
     begun = tracking.find_run(note.key) if note.is_open and note.key else None
     run_ids = dict.fromkeys([*note.runs, *([begun] if begun else [])])
     return sum(tracking.end_dead(run_id) for run_id in run_ids)
 
 
 def end_dead_runs(out: Path) -> int:
-    """Set what a dead process left RUNNING in MLflow to KILLED; how many runs that were.
+    """Set the MLflow runs that a dead process left RUNNING to KILLED; return their number.
 
-    Does nothing while somebody works in `out`. Raises what the store raises.
+    Does nothing while a process works in `out`. Raises the store's errors.
     """
     note, lock = read_note(out), out / RunFiles.LOCK
     file = sqlite_file(note.store)
-    # A store that is gone is made by the next command, not by one that looks.
+    # A store that is gone is created by the next command that runs stages, not by `permcode status`.
     if not note.is_open or is_locked(lock) or (file is not None and not file.is_file()):
         return 0
     from pipeline.mlflow.tracking import Tracking
 
     tracking = Tracking(note.store, artifact_root(out, note.store), note.experiment)
     try:
-        # Taken for a moment only, and late, because a command that starts now would be refused.
+        # Locked for a moment only, and late, because a command that starts now would be refused.
         with exclusive_lock(lock):
             num_ended = _end_dead(tracking, note)
             write_note(out, replace(note, is_open=False))

@@ -1,4 +1,4 @@
-"""Finetuned systems in MLflow's model registry: logged with their code, the best one called champion."""
+"""Registers finetuned systems in MLflow's model registry, with their code; the best one has the alias champion."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _EXAMPLE = {
     "query": "number of elements",
     "candidate": "def size(self): return len(self.items)",
 }
-"""A row of every column, from which a model's input example is made."""
+"""An example value for every column, for a model's input example."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Candidate:
     """Its model folder."""
     metric: str
     headline: float
-    """That metric on the test split."""
+    """The value of `metric` on the test split."""
     data: str
-    """Fingerprint of what was judged by: headlines on other items are not compared."""
+    """The fingerprint of the test items: headlines on other items are not compared."""
 
     @property
     def registered_name(self) -> str:
-        """In the registry."""
+        """The name of the task's model in the registry."""
         return f"permcode-{self.task}"
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A version in the registry, and whether it is the champion now."""
+    """A version in the registry; `is_champion` is true if it is the champion now."""
 
     name: str
     version: str
@@ -61,9 +61,9 @@ class Registered:
 
 
 def register(candidate: Candidate, store: str, run_id: str) -> Registered:
-    """Log the system on a run and register it; it becomes champion where it beats the one there on the same data.
+    """Log the system on a run and register it; it becomes champion if it beats the champion on the same data.
 
-    Where there is none, or it was measured on other data, the new one becomes champion. Raises what MLflow raises.
+    It also becomes champion if there is none yet, or one that was evaluated on other data. Raises MLflow's errors.
     """
     import mlflow
 
@@ -85,7 +85,7 @@ def register(candidate: Candidate, store: str, run_id: str) -> Registered:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """MLflow tells of its progress on standard error."""
+    """Suppress MLflow's progress messages and warnings during the block."""
     import warnings
 
     bar = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
@@ -152,7 +152,7 @@ def _signature(candidate: Candidate) -> Any:
 
 
 def code_folder(package: str) -> Path:
-    """Where a package of ours lies."""
+    """Return the folder of one of permcode's packages."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations
@@ -160,7 +160,7 @@ def code_folder(package: str) -> Path:
 
 
 def requirements() -> list[str]:
-    """The installed versions of what a served system imports."""
+    """Return the pinned requirements of a served system, as installed here."""
     from importlib.metadata import version
 
     return [f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow", *_REQUIREMENTS)]

@@ -1,4 +1,4 @@
-"""One stage in MLflow: a run, one more for each of its jobs, their journals, its numbers and artifacts."""
+"""The MLflow runs of one stage and its jobs: their journals, numbers and artifacts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,45 +17,42 @@ if TYPE_CHECKING:
     from pipeline.mlflow.tracking import RunStatus, Tracking
 
 
-"""A hidden file in the stage's folder: which runs are its own."""
-
-
 class StageInMlflow:
-    """Brings MLflow up to what the stage has come to; `sync` may be called again and again, also after it failed.
+    """Logs a stage to MLflow; `sync` may be called repeatedly, also after it failed.
 
-    The process that runs the stage only sets `outcome` and `record`; all that talks to the store is in `sync`.
+    The process that runs the stage only sets `outcome` and `record`; only `sync` accesses the store.
     """
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.record: StageRecord | None = None
-        """Of a finished stage; set before `outcome`."""
+        """The record of a finished stage; set before `outcome`."""
         self.outcome: RunStatus | None = None
-        """How it ended; None while it runs."""
+        """The status the stage ended with; None while it runs."""
         self.is_done = False
-        """Whether MLflow has everything about it."""
+        """Whether everything about the stage was logged."""
         self._ids: dict[str, str] = {}
-        """Run ids by arm, "" being the stage itself."""
+        """MLflow run ids by job; "" is the stage itself."""
         self._feeds: dict[Path, JournalFeed] = {}
 
     def sync(self, tracking: "Tracking", parent_id: str) -> None:
-        """Hand in what MLflow lacks. Raises what the store raises."""
+        """Log what MLflow lacks. Raises the store's errors."""
         outcome = self.outcome
         if not self._ids:
             self._ids = self._child_runs(tracking, parent_id)
         self._open_feeds(tracking)
         for feed in self._feeds.values():
-            feed.pump()
+            feed.send_new()
         if outcome is None:
             return
         if self.record is not None:
-            self._hand_in(tracking, parent_id, self.record)
+            self._log_results(tracking, parent_id, self.record)
         for run_id in self._ids.values():
             tracking.finish(run_id, outcome)
         self.is_done = True
 
     def _child_runs(self, tracking: "Tracking", parent_id: str) -> dict[str, str]:
-        """The stage's runs go with its folder, whose key changes when a changed setting is accepted."""
+        """Find or create the stage's runs. Their ids are noted in its folder, because an accepted change alters the key."""
         stage, key, note = self.step.stage, self.step.key, self.step.folder / StageFiles.MLFLOW_NOTE
         known = known_runs(self.step.folder, parent_id)
         stage_id = tracking.child_run(parent_id, stage.name, key, stage.config, known.get(""))
@@ -69,14 +66,14 @@ class StageInMlflow:
         return ids
 
     def _open_feeds(self, tracking: "Tracking") -> None:
-        """One for each journal, and for each node's figures as soon as they are there."""
+        """Open a feed for each journal, and for the system metrics of each node as soon as their file exists."""
         journals = {self.step.folder / path: arm for arm, path in self.step.stage.journals.items()}
         journals |= {path: "" for path in self.step.folder.glob(SYSTEM_PATTERN)}
         for path, arm in journals.items():
             if path not in self._feeds:
                 self._feeds[path] = tracking.feed(self._ids[arm], path)
 
-    def _hand_in(self, tracking: "Tracking", parent_id: str, record: StageRecord) -> None:
+    def _log_results(self, tracking: "Tracking", parent_id: str, record: StageRecord) -> None:
         for arm, run_id in self._ids.items():
             summary = record.summary.get(arm, {}) if arm else {**record.summary, "wall_s": record.wall_s}
             tracking.log_metrics(run_id, summary_numbers(summary), 0)
@@ -88,13 +85,13 @@ class StageInMlflow:
 
 
 def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers and truth values of a nested summary, keys joined by dots; lists and texts are left out."""
+    """Return the numbers and booleans of a nested summary under dotted keys, without lists and texts."""
     flat = flatten(summary)
     return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
 
 
 def known_runs(folder: Path, parent_id: str) -> dict[str, str]:
-    """Run ids by arm, as an earlier command noted them in a stage's folder; an unreadable note costs a look by key."""
+    """Return the run ids by job that an earlier command noted in a stage's folder; {} for an unreadable note."""
     note = folder / StageFiles.MLFLOW_NOTE
     try:
         values = read_document(note) if note.is_file() else {}
@@ -104,7 +101,7 @@ def known_runs(folder: Path, parent_id: str) -> dict[str, str]:
 
 
 def _log_artifact(tracking: "Tracking", run_id: str, folder: Path, artifact: str) -> None:
-    """A file, under its path in the stage's folder, or what a folder holds but hidden files: those are no outputs."""
+    """Log a file under its path in the stage's folder, or the files of a folder without hidden ones."""
     path = folder / artifact
     for file in output_files(path) if path.is_dir() else [path]:
         below = file.parent.relative_to(path if path.is_dir() else folder)

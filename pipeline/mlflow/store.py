@@ -1,4 +1,4 @@
-"""Which MLflow store a run uses, and where its artifacts go."""
+"""The MLflow store of a run, and the place of its artifacts."""
 
 from pathlib import Path
 
@@ -9,24 +9,24 @@ _SERVER_SCHEMES = ("http://", "https://", "databricks")
 
 
 def store_uri(out: Path, configured: str | None) -> str:
-    """The MLflow store of a run: the configured one, or the SQLite file in its folder."""
+    """Return the URI of a run's MLflow store: the configured one, or the SQLite file in its folder."""
     return configured or f"sqlite:///{own_file(out)}"
 
 
 def own_file(out: Path) -> Path:
-    """The SQLite file of a run that keeps its own store."""
+    """Return the path of the SQLite file of a run without a configured store."""
     return out.resolve() / RunFiles.MLFLOW_STORE
 
 
 def is_server(store: str) -> bool:
-    """Whether the store is behind a network, so that it may be away for a while."""
+    """Return whether the store is reached over a network, so that it may be unavailable for a while."""
     return store.startswith(_SERVER_SCHEMES)
 
 
 def artifact_root(out: Path, store: str) -> Path | None:
-    """Where artifacts go: beside an SQLite file, which several runs may share, or else into the run's folder.
+    """Return the folder of artifacts: beside an SQLite file, which several runs may share, else in the run's folder.
 
-    None for a tracking server, which keeps them where it was told to.
+    Returns None for a tracking server, which has its own place for artifacts.
     """
     if is_server(store):
         return None

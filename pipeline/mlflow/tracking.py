@@ -1,4 +1,4 @@
-"""MLflow: runs found again by key, journals fed into them each step once."""
+"""A client of an MLflow store: finds runs by key and logs metrics, parameters and artifacts."""
 
 import json
 import logging
@@ -24,14 +24,14 @@ _BATCH_PARAMS = 100
 _PARAM_VALUE_CHARS = 6000
 _PARAM_NAME_CHARS = 250
 _DIGEST_CHARS = 36
-"""MLflow's longest digest of a dataset."""
+"""The longest digest of a dataset that MLflow accepts."""
 
 
 class Tracking:
     """One MLflow experiment in one store.
 
-    A run is identified by its key (tag `permcode.key`): asking for it again continues the same run.
-    Only the process the user started writes here; nothing global of MLflow is set.
+    A run is identified by its key (tag `permcode.key`): the same key continues the same run.
+    Only the process that the user started logs to MLflow; MLflow's global state is not changed.
     """
 
     def __init__(
@@ -43,33 +43,33 @@ class Tracking:
     ) -> None:
         """Open or create the store.
 
-        `artifact_root` None leaves the place of artifacts to a tracking server. `owns_store`: an SQLite file that
-        nobody else writes to, which may be migrated. UserError when the store cannot be used.
+        With `artifact_root` None a tracking server chooses the place of artifacts. `owns_store` is true for an SQLite
+        file that nothing else writes to, which may be migrated. Raises UserError if the store cannot be used.
         """
         self._client = _open_client(store_uri, owns_store)
         self._experiment_id = self._find_experiment(store_uri, artifact_root, experiment)
 
     def parent_run(self, name: str, key: str, params: Mapping[str, Any], known_id: str | None = None) -> str:
-        """The id of the run of a whole pipeline, now RUNNING: `known_id` if the store has it, else the key's."""
+        """Set the run of a whole pipeline to RUNNING and return its id: `known_id` if in the store, else by `key`."""
         return self._run(name, key, params, tags={}, known_id=known_id)
 
     def child_run(
         self, parent_run_id: str, name: str, key: str, params: Mapping[str, Any], known_id: str | None = None
     ) -> str:
-        """The id of the run of one stage or task below `parent_run_id`, now RUNNING; `known_id` as above."""
+        """Set the run of a stage or job below `parent_run_id` to RUNNING and return its id, like `parent_run`."""
         return self._run(name, key, params, tags={_PARENT_TAG: parent_run_id}, known_id=known_id)
 
     def find_run(self, key: str) -> str | None:
-        """The id of the run with this key, if there is one."""
+        """Return the id of the run with this key, if there is one."""
         run = self._find_run(key)
         return None if run is None else str(run.info.run_id)
 
     def feed(self, run_id: str, journal_path: Path) -> JournalFeed:
-        """A feed of the journal's steps into the run; call its `pump` every few seconds and at the end."""
+        """Return a feed of the journal into the run; call its `send_new` every few seconds and at the end."""
         return JournalFeed(self._client, run_id, journal_path)
 
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Metrics without a journal: a stage's summary. Those that the run has at `step` already stay."""
+        """Log metrics of a stage's summary. Metrics that the run has at `step` already are not changed."""
         from mlflow.entities import Metric
 
         stored = stored_steps(self._client, run_id)
@@ -83,14 +83,14 @@ class Tracking:
             self._client.log_batch(run_id, metrics=new[start : start + _BATCH_METRICS])
 
     def log_artifact(self, run_id: str, path: Path, subfolder: str | None = None) -> None:
-        """Copy a file, or a folder with all it holds, to the run's artifacts, over an earlier copy."""
+        """Copy a file or a whole folder to the run's artifacts, replacing an earlier copy."""
         if path.is_dir():
             self._client.log_artifacts(run_id, str(path), subfolder)
         else:
             self._client.log_artifact(run_id, str(path), subfolder)
 
     def log_dataset(self, run_id: str, name: str, digest: str, source: str, context: str) -> None:
-        """Name the data a run used, with its fingerprint; `context` is what for ("training", "testing")."""
+        """Log the name and the fingerprint of data that a run used; `context` is the split ("train", "test")."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         dataset = Dataset(name=name, digest=digest[:_DIGEST_CHARS], source_type="local", source=source)
@@ -98,17 +98,17 @@ class Tracking:
         self._client.log_inputs(run_id, [DatasetInput(dataset=dataset, tags=tags)])
 
     def log_table(self, run_id: str, columns: Mapping[str, list[Any]], name: str) -> None:
-        """A table among the run's artifacts, as MLflow's pages show it."""
+        """Log a table as an artifact that MLflow's user interface can show."""
         self._client.log_table(run_id, dict(columns), name)
 
     def finish(self, run_id: str, status: RunStatus) -> None:
-        """Set how the run ended."""
+        """End the run with a status."""
         self._client.set_terminated(run_id, status=status)
 
     def end_dead(self, run_id: str) -> int:
-        """Set the run and all below it that are still RUNNING to KILLED: their process is dead. How many there were.
+        """Set the run and all below it that are still RUNNING to KILLED; return their number.
 
-        For whoever knows that nobody works on the run. A run that the store does not have is none.
+        The caller knows that no process works on the run. Returns 0 for a run that the store does not have.
         """
         if not self._has_run(run_id):
             return 0
@@ -173,7 +173,7 @@ class Tracking:
         return found[0] if found else None
 
     def _log_params(self, run_id: str, params: Mapping[str, Any], known: Mapping[str, str]) -> None:
-        """MLflow refuses to change a parameter: one that was changed on the way keeps its value and gets a tag."""
+        """Log parameters. MLflow refuses to change one: a parameter that changed keeps its value, and a tag is set."""
         from mlflow.entities import Param
 
         flat = flat_params(params)
@@ -186,7 +186,7 @@ class Tracking:
 
 
 def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested parameters as MLflow takes them: dotted names, text values cut to the store's limit."""
+    """Return nested parameters in MLflow's form: dotted names, text values cut to the store's limit."""
     flat: dict[str, str] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
@@ -198,13 +198,13 @@ def flat_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _open_client(store_uri: str, owns_store: bool) -> Any:
-    """An MlflowClient whose database is set up, without MLflow's chatter on the terminal."""
+    """Return an MlflowClient with its database set up, without MLflow's messages on the terminal."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # MLflow itself tries for minutes; whoever feeds it knows better when to try again.
+    # MLflow itself retries for minutes; the thread that logs has its own retries.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     with warnings.catch_warnings():
-        # MLflow's own use of SQLAlchemy; nobody who reads our terminal can mend it.
+        # MLflow's own use of SQLAlchemy, which users of permcode cannot fix.
         warnings.simplefilter("ignore", DeprecationWarning)
         return _set_up_client(store_uri, owns_store)
 
@@ -217,7 +217,7 @@ def _set_up_client(store_uri: str, owns_store: bool) -> Any:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
-    # It prints the traceback of every database error that it then raises, and that we report in one line.
+    # It prints the traceback of every database error that it raises, which permcode reports in one line.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     try:
         if (path := sqlite_file(store_uri)) is not None:
@@ -226,6 +226,6 @@ def _set_up_client(store_uri: str, owns_store: bool) -> Any:
         client.search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError) as error:
         raise UserError(
-            f"the MLflow store {store_uri} cannot be used ({first_line(error)}): mend or move it"
+            f"the MLflow store {store_uri} cannot be used ({first_line(error)}): fix or move it"
         ) from error
     return client

@@ -1,4 +1,4 @@
-"""What a command would do, without doing it."""
+"""The output of `--dry-run`: what a command would do."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ from pipeline.run.stages import build_stages
 
 
 def config_lines(config: PlaceConfig) -> list[str]:
-    """The resolved config as YAML."""
+    """Return the lines of the resolved config as YAML."""
     return config_text(config.model_dump(mode="json")).splitlines()
 
 
 def dry_run_lines(
     config: RunConfig, out: Path, targets: Sequence[str], accepted: frozenset[str] = frozenset()
 ) -> list[str]:
-    """The resolved config, then a line per stage: what it reads, where it works, what happens and why.
+    """Return the resolved config, then for every stage its action, its folder, what it reads and the reason.
 
-    Reads `out` and the corpus's listing, writes nothing. Raises UserError as the real command would.
+    Reads `out` and the corpus's listing, writes nothing. Raises UserError as the command itself would.
     """
     return stage_lines(needed_stages(build_stages(config), targets), config, out, accepted)
 
@@ -29,7 +29,7 @@ def dry_run_lines(
 def stage_lines(
     stages: Sequence[Stage], config: PlaceConfig, out: Path, accepted: frozenset[str] = frozenset()
 ) -> list[str]:
-    """`dry_run_lines` for any stages."""
+    """Return the same lines as `dry_run_lines` for any stages."""
     check_owner(out, config.model_dump(mode="json"), accepted)
     lines = [*config_lines(config), ""]
     for step in plan(stages, out):
@@ -41,14 +41,14 @@ def stage_lines(
 
 
 def submit_dry_run_lines(config: RunConfig, out: Path, address: str) -> list[str]:
-    """The resolved config, the stages, and where they would run.
+    """Return the resolved config, the stages, and where they would run.
 
-    Nothing is asked of the cluster: only there, where corpus and folder are, can be told which stages are finished.
+    The cluster is not contacted, so it is not known which stages are finished there.
     """
     lines = [*config_lines(config), ""]
     for stage in build_stages(config):
         lines.append(f"{stage.name:<11} {out.absolute()}/{stage.name}-KEY")
-        lines.append(f"{'':<11} {_reads(stage)}; runs, resumes or is skipped by what lies there")
+        lines.append(f"{'':<11} {_reads(stage)}; runs, resumes or is skipped, depending on this folder")
     return [*lines, "", f"would be sent to {address}, to run there in {out.absolute()}"]
 
 

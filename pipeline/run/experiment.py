@@ -1,4 +1,4 @@
-"""Finetuning a model on a task: an experiment's stages, in a folder of its own."""
+"""Runs an experiment: the stages of `permcode finetune --from`, in a folder of their own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file
 from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
-from pipeline.folder.accepting import GROWING, config_of, take_over
+from pipeline.folder.accepted_changes import EXTENDABLE_KEYS, parse_config, rename_stage_folder
 from pipeline.folder.differences import without_added_keys
 from pipeline.folder.experiment_config import ExperimentRunConfig, prep_folder, pretrained_on
 from pipeline.folder.graph import Stage, plan
@@ -30,34 +30,34 @@ from pretrain.inference.folders import find_model_folder
 def run_experiments(
     config: ExperimentRunConfig, out: Path, make_reporter: Callable[[Path], Reporter]
 ) -> None:
-    """Train and judge all systems in `out`, or go on with that; leaves the table in `report.html` and MLflow.
+    """Train and evaluate all systems in `out`, or resume that; writes the table to `report.html` and to MLflow.
 
-    Systems and seeds may be others than when `out` was last worked in: what was trained stays.
+    Systems and seeds may differ from those of the last command in `out`; what was trained stays.
 
-    Raises UserError for anything the user can mend.
+    Raises UserError for anything the user can fix.
     """
     find_model_folder(config.model)
     stages = experiment_stages(config)
     restore_config(out, config.model_dump(mode="json"), lambda: folder_names(stages, out))
     if plan(stages, out)[0].action == "run":
-        # Before anything is started or written: a worker would find bad data a minute later.
+        # Before anything is started or written: a worker would find bad data only a minute later.
         for line in survey_lines(config):
             Reporter().line(line)
 
     def keep_jobs(theirs: Mapping[str, Any]) -> None:
         ours = config.model_dump(mode="json")
-        if any(theirs.get(key) != ours[key] for key in GROWING):
+        if any(theirs.get(key) != ours[key] for key in EXTENDABLE_KEYS):
             write_note(out, replace(read_note(out), is_superseded=True))
-            before = experiment_stages(config_of(theirs, ExperimentRunConfig))
-            take_over(out, before, stages, config.task.kind)
+            before = experiment_stages(parse_config(theirs, ExperimentRunConfig))
+            rename_stage_folder(out, before, stages, config.task.kind)
 
-    steps = run_stages(stages, config, out, make_reporter, GROWING, keep_jobs, experiment_lines)
+    steps = run_stages(stages, config, out, make_reporter, EXTENDABLE_KEYS, keep_jobs, experiment_lines)
     register_best(config, config, prep_folder(config), out, steps[0], Reporter())
     seal_store(out, store_uri(out, config.tracking.store))
 
 
 def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
-    """The task's stage, named by its kind, and the report."""
+    """Return the stage of the task, named by its kind, and the stage of the report."""
     experiment = _without_places(config)
     task = task_stage(
         config.task.kind,
@@ -78,7 +78,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
 
 
 def survey_lines(config: ExperimentRunConfig) -> list[str]:
-    """What the task's items and systems are. Raises UserError for data or settings that cannot be used."""
+    """Return lines that describe the task's items and systems. Raises UserError for unusable data or settings."""
     from finetune.experiment.survey import survey
 
     return survey(_without_places(config), config.model.absolute(), prep_folder(config))
@@ -89,7 +89,7 @@ def _without_places(config: ExperimentRunConfig) -> ExperimentConfig:
 
 
 def _signature(config: ExperimentRunConfig) -> str:
-    """Of the data files and the base model: other ones are another experiment."""
+    """Return the fingerprint of the data files and the base model."""
     base = find_model_folder(config.model)
     prep = prep_folder(config)
     return fingerprint(
@@ -104,5 +104,5 @@ def _signature(config: ExperimentRunConfig) -> str:
 
 
 def _weights_identity(folder: Path) -> str:
-    commit = folder / COMMIT_NAME
-    return sha256_file(commit if commit.is_file() else folder / "config.json")
+    file_list = folder / COMMIT_NAME
+    return sha256_file(file_list if file_list.is_file() else folder / "config.json")

@@ -27,15 +27,21 @@ from pipeline.folder.layout import RunFiles
 from pipeline.folder.recipe import apply_override, check_given_once
 from pipeline.folder.run_folder import read_config
 from pipeline.folder.stage_record import read_record
-from pipeline.folder.task_folder import best_system, finished_tasks, model_folder, several_tasks, task_folder
+from pipeline.folder.task_folder import (
+    best_system,
+    finished_tasks,
+    model_folder,
+    several_tasks_error,
+    task_folder,
+)
 from pipeline.folder.user_files import check_output
 from pipeline.report.experiment_table import metric_text, summary_lines
 
 
 def find_system(path: Path, task: str | None = None) -> Path:
-    """The system that `path` stands for: a system's folder, or the best one of an experiment or of a run's task.
+    """Return the model folder of the system `path`, or of the best system of the experiment or task `path`.
 
-    `task` says which of a run's tasks, by name or kind. Raises UserError when there is none.
+    `task` selects a task of a run by name or kind. Raises UserError if there is none.
     """
     path = task_folder(path, task)
     for folder in (path, path / "model"):
@@ -49,22 +55,22 @@ def find_system(path: Path, task: str | None = None) -> Path:
             "one system's model"
         )
     if len(found) > 1:
-        raise several_tasks(path, list(found))
+        raise several_tasks_error(path, list(found))
     return next(iter(found.values()))
 
 
 def predict(
     system: Path, task: str | None, given: Path, output: Path, overrides: Sequence[str], reporter: Reporter
 ) -> None:
-    """Write the rows of `given` (JSON lines, a JSON array, Parquet), whole, with predictions to `output` as JSON lines.
+    """Write the rows of `given` (JSON lines, a JSON array, Parquet) with predictions added to `output` as JSON lines.
 
-    `overrides` are of decoding alone. Raises UserError for a row without the columns the system reads; `output` is then
-    not written.
+    `overrides` may only change keys of decoding. Raises UserError for a row without the columns that the system reads;
+    `output` is then not written.
     """
     check_output(output, "--output", given)
     decoding, others = decoding_in(overrides)
     if others:
-        raise UserError(f"{others[0]}: what can be set here are keys of decoding, e.g. decoding.beam=4")
+        raise UserError(f"{others[0]}: only keys of decoding can be set here, e.g. decoding.beam=4")
     folder = find_system(system, task)
     usable = LoadedSystem.load(folder, decoding=decoding, training=training_of(folder))
     columns = columns_of(usable.task_config)
@@ -87,22 +93,21 @@ def evaluate(
     output: Path | None,
     reporter: Reporter,
 ) -> None:
-    """Judge a system on its task's test split, or another one that `overrides` (test=FILE, folder=DIR) name; those that
-    begin with `decoding.` make it write in another way.
+    """Evaluate a system on its task's test split, or on another one that `overrides` (test=FILE, folder=DIR) name.
 
-    `prep` is the corpus of tasks that make their data from one; None takes the experiment's.
-    Prints every metric with its 95% interval; `output` gets the predictions as JSON lines. Raises UserError for data
-    that cannot be used.
+    Overrides that begin with `decoding.` change how the system writes. `prep` is the corpus of tasks that make their
+    data from one; None stands for the experiment's. Prints every metric with its 95% interval and writes the
+    predictions to `output` as JSON lines. Raises UserError for data that cannot be used.
     """
     if output is not None:
         check_output(output, "--output")
     folder = find_system(system, task)
     decoding, of_task = decoding_in(overrides)
     usable = LoadedSystem.load(folder, decoding=decoding, training=training_of(folder))
-    judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
+    loaded_task = LoadedTask.load(usable.task_config, of_task, source_of(folder, prep))
     if output is not None:
-        check_output(output, "--output", *judge.task.files())
-    answers = judge.answers(usable, "evaluate", reporter)
+        check_output(output, "--output", *loaded_task.task.files())
+    answers = loaded_task.evaluate(usable, "evaluate", reporter)
     for measured in answers.measured:
         found = estimate(measured, BOOTSTRAP_SEED)
         reporter.line(f"{measured.name:<28} {metric_text(asdict(found))}, {found.num_items:,} items")
@@ -114,20 +119,20 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Judge:
-    """A task with the items that systems are judged by."""
+class LoadedTask:
+    """A task with its loaded data, on whose test split systems are evaluated."""
 
     task: Task
     data: Any
 
     @classmethod
-    def of(cls, task_config: Any, overrides: Sequence[str], source: Source) -> "Judge":
-        """The task with keys of its config changed. Raises UserError for data that cannot be used."""
+    def load(cls, task_config: Any, overrides: Sequence[str], source: Source) -> "LoadedTask":
+        """Load the task's data after `overrides` of its config. Raises UserError for data that cannot be used."""
         task = (_overridden(task_config, overrides)).build()
         return cls(task, task.load(source))
 
-    def answers(self, usable: LoadedSystem, label: str, reporter: Reporter) -> Answers:
-        """What a system makes of the test split."""
+    def evaluate(self, usable: LoadedSystem, label: str, reporter: Reporter) -> Answers:
+        """Return a system's answers to the test split and their measures."""
         evaluation = MODALITIES[usable.asks].evaluation(
             self.task, self.data, valid_items=1, threshold=usable.threshold
         )
@@ -138,9 +143,9 @@ class Judge:
 
 
 def training_of(folder: Path) -> TrainingData:
-    """The training data of the experiment that `folder` lies in, whose systems have one task.
+    """Return a function that loads the training data of the experiment that `folder` is in.
 
-    It is read when first asked for; UserError then where it cannot be any more.
+    The data are read at the first call, which raises UserError if they no longer can be read.
     """
     loaded: list[Any] = []
 
@@ -150,7 +155,7 @@ def training_of(folder: Path) -> TrainingData:
                 loaded.append(task_config.build().load(source_of(folder, None)))
             except UserError as error:
                 raise UserError(
-                    f"{folder}: a system that only counts needs its training data again: {error}"
+                    f"{folder}: a system without trained weights needs its training data again: {error}"
                 ) from None
         return loaded[0]
 
@@ -158,7 +163,7 @@ def training_of(folder: Path) -> TrainingData:
 
 
 def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(settings of decoding, the other overrides)."""
+    """Split overrides into the settings of decoding and the other overrides."""
     check_given_once([override.removeprefix("task.") for override in overrides])
     values: dict[str, Any] = {}
     others = []
@@ -171,7 +176,7 @@ def decoding_in(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def source_of(system: Path, prep: Path | None) -> Source:
-    """What the task that `system` was finetuned on drew its data from, if it still lies there."""
+    """Return the corpus and the seed that the task of `system` made its data from, as far as they can be found."""
     given = checked_prep(prep) if prep else None
     folder = system.absolute()
     for place in (folder, *folder.parents):
@@ -182,19 +187,19 @@ def source_of(system: Path, prep: Path | None) -> Source:
 
 
 def _source_in(place: Path, system: Path) -> Source:
-    """`place` is the folder of an experiment or a run that `system` lies in, or somebody else's."""
+    """Return the source of `system`, which is in the folder `place` of an experiment, a run, or something else."""
     values = read_config(place / RunFiles.CONFIG)
     try:
         if "finetune" in values:
             return _source_in_run(RunConfig.model_validate(values), place, system)
         config = ExperimentRunConfig.model_validate(values)
-    except ValidationError:  # somebody else's file
+    except ValidationError:  # a config.yaml of another program
         return Source(None, 0)
     return Source(prep_folder(config), config.seed)
 
 
 def _source_in_run(config: RunConfig, place: Path, system: Path) -> Source:
-    """The corpus and the seed of the task in whose stage folder, NAME-KEY, the system lies."""
+    """Return the corpus and the seed of the task whose stage folder, NAME-KEY, holds the system."""
     stage = place / system.relative_to(place).parts[0] if system != place else place
     task = config.finetune.get(stage.name.rsplit("-", 1)[0])
     record = read_record(stage)
@@ -212,7 +217,7 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
     if any(values.get(key) != original.get(key) for key in ("folder", "test")):
         values |= {name: None for name in ("train", "valid") if _is_elsewhere(task_config, values, name)}
         if values.get("train") is None and values.get("valid") == original.get("valid") is not None:
-            values["valid"] = None  # nothing is chosen where nothing is learnt
+            values["valid"] = None  # nothing is selected on the validation split without training
     if values["kind"] != task_config.kind:
         raise UserError(
             f"kind={values['kind']}: the system was finetuned for {task_config.kind}, not for another task"
@@ -224,7 +229,7 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
 
 
 def _is_elsewhere(task_config: Any, values: Mapping[str, Any], name: str) -> bool:
-    """Whether a split that is not judged was left out of another folder, and may be."""
+    """Return whether the split `name`, which is not evaluated, is missing in another folder and may be missing."""
     given = values.get(name)
     field = type(task_config).model_fields.get(name)
     if given is None or field is None or type(None) not in get_args(field.annotation):
@@ -237,7 +242,7 @@ def _is_elsewhere(task_config: Any, values: Mapping[str, Any], name: str) -> boo
     return not any((Path(values["folder"]) / given.replace("{side}", side)).exists() for side in sides)
 
 
-_OF_TRAINING = ("num_parameters", "num_trained", "steps", "best_step")
+_TRAINING_KEYS = ("num_parameters", "num_trained", "steps", "best_step")
 
 
 def evaluate_all(
@@ -248,11 +253,11 @@ def evaluate_all(
     output: Path | None,
     reporter: Reporter,
 ) -> None:
-    """Judge all systems of the experiment `place` on its test split, or on another one that `overrides` name.
+    """Evaluate all systems of the experiment `place` on its test split, or on another one that `overrides` name.
 
-    Systems that only count are made again from the experiment's training data. Prints the experiment's table for these
-    items; `output` gets all predictions as JSON lines, each with its system and seed. Raises UserError for data that
-    cannot be used.
+    Systems without trained weights (such as BM25) are built again from the experiment's training data. Prints the
+    experiment's table for these items and writes all predictions to `output` as JSON lines, each with its system and
+    seed. Raises UserError for data that cannot be used.
     """
     if output is not None:
         check_output(output, "--output")
@@ -269,19 +274,19 @@ def evaluate_all(
     training = training_of(experiment)
     results: dict[str, list[dict[str, Any]]] = {}
     rows: list[Row] = []
-    judge: Judge | None = None
+    loaded_task: LoadedTask | None = None
     for name, found in trained["systems"].items():
-        of_training = {key: found[key] for key in _OF_TRAINING}
+        training_facts = {key: found[key] for key in _TRAINING_KEYS}
         for seed in found["seeds"]:
             folder = model_folder(experiment, name, seed)
             usable = LoadedSystem.load(folder, decoding=decoding_of[name], training=training)
-            if judge is None:
-                judge = Judge.of(usable.task_config, of_task, source_of(folder, prep))
+            if loaded_task is None:
+                loaded_task = LoadedTask.load(usable.task_config, of_task, source_of(folder, prep))
                 if output is not None:
-                    check_output(output, "--output", *judge.task.files())
-            answers = judge.answers(usable, f"{name}, seed {seed}", reporter)
-            told = {"seed": seed, "facts": judge.data.facts, "cut": answers.cut, **of_training}
-            results.setdefault(name, []).append(graded(answers.measured) | told)
+                    check_output(output, "--output", *loaded_task.task.files())
+            answers = loaded_task.evaluate(usable, f"{name}, seed {seed}", reporter)
+            facts = {"seed": seed, "facts": loaded_task.data.facts, "cut": answers.cut, **training_facts}
+            results.setdefault(name, []).append(graded(answers.measured) | facts)
             rows += [{"system": name, "seed": seed, **row} for row in answers.rows]
     for line in summary_lines(summary_of(results, trained["baseline"]), str(experiment)):
         reporter.line(line)
@@ -291,22 +296,25 @@ def evaluate_all(
 
 
 def find_experiment(place: Path) -> Path:
-    """The finished experiment that `place` is, or holds. Raises UserError when there is none, or several."""
+    """Return the finished experiment that `place` is or holds. Raises UserError if there is none, or several."""
     found = finished_tasks(place)
     if not found:
         raise UserError(
             f"{place} holds no finished experiment: give the folder of a finished `permcode finetune --from ...`"
         )
     if len(found) > 1:
-        raise several_tasks(place, found)
+        raise several_tasks_error(place, found)
     return found[0]
 
 
 def _decoding_of(folders: Mapping[str, Path], decoding: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Of every system that decodes what is asked for. Raises UserError where none does."""
+    """Return the decoding settings of every system: `decoding` for those that decode, none for the others.
+
+    Raises UserError if settings are given and no system decodes.
+    """
     found = {
         name: decoding if "decoding" in read_saved(folder).system else {} for name, folder in folders.items()
     }
     if decoding and not any(found.values()):
-        raise UserError(f"decoding.{next(iter(decoding))}: no system of the experiment decodes anything")
+        raise UserError(f"decoding.{next(iter(decoding))}: no system of the experiment decodes")
     return found

@@ -12,7 +12,7 @@ from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
 from cluster.storage import write_bytes
 from cluster.watch import interrupt_on_sigterm
-from pipeline.folder.accepting import config_of, refuse_to_leave_training, take_over
+from pipeline.folder.accepted_changes import parse_config, refuse_to_restart_training, rename_stage_folder
 from pipeline.folder.config import RunConfig
 from pipeline.folder.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
 from pipeline.folder.layout import RunFiles
@@ -25,7 +25,7 @@ from pipeline.folder.run_folder import (
 from pipeline.folder.sections import PlaceConfig
 from pipeline.folder.stage_record import StageRecord, hash_outputs, read_record, write_record
 from pipeline.mlflow.check import check_store, seal_store
-from pipeline.mlflow.live import MlflowRun, is_handed_in, open_mlflow, status_of
+from pipeline.mlflow.run_logger import MlflowLogger, is_logged, open_mlflow, status_of
 from pipeline.mlflow.store import store_uri
 from pipeline.report.summary import summary_lines
 from pipeline.run.stages import build_stages
@@ -40,19 +40,20 @@ def run_pipeline(
     make_reporter: Callable[[Path], Reporter],
     accepted: frozenset[str] = frozenset(),
 ) -> None:
-    """Bring the stages `targets` and all they need up to date in `out`, then say what came out.
+    """Run the stages `targets` and all that they need in `out`, then print a summary.
 
-    `make_reporter` gets the path of the log once the folder is this run's. Raises UserError for anything the
-    user can mend; a folder that held nothing before is then gone again. `accepted`: see `pipeline.folder.accepting`.
+    `make_reporter` is called with the path of the log once the folder is locked. `accepted` are changed settings, see
+    `pipeline.folder.accepted_changes`. Raises UserError for anything the user can fix; a folder that was empty before
+    is then removed again.
     """
 
     def keep_training(theirs: Mapping[str, Any]) -> None:
         if accepted:
-            before = ancestors(build_stages(config_of(theirs, RunConfig)), "pretrain")
+            before = ancestors(build_stages(parse_config(theirs, RunConfig)), "pretrain")
             now = ancestors(build_stages(config), "pretrain")
             for folder in {stage_folders(stages, out)["pretrain"] for stages in (before, now)}:
                 check_newest(folder / PretrainFiles.CHECKPOINTS, config.pretrain, config.seed, accepted)
-            take_over(out, before, now)
+            rename_stage_folder(out, before, now)
 
     all_stages = build_stages(config, accepted)
     restore_config(out, config.model_dump(mode="json"), lambda: folder_names(all_stages, out))
@@ -62,7 +63,7 @@ def run_pipeline(
 
 
 def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
-    """The best system of every task among the steps, all of them finished."""
+    """Register the best system of every task among the finished `steps`."""
     from pipeline.mlflow.champion import register_best
 
     folders = {step.stage.name: step.folder for step in steps}
@@ -72,7 +73,7 @@ def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
 
 
 def folder_names(stages: Sequence[Stage], out: Path) -> set[str]:
-    """What the stages' folders in `out` are called."""
+    """Return the names of the stages' folders in `out`."""
     return {folder.name for folder in stage_folders(stages, out).values()}
 
 
@@ -83,55 +84,57 @@ def run_stages(
     make_reporter: Callable[[Path], Reporter],
     accepted: frozenset[str] = frozenset(),
     keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
-    say: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
+    summarise: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
 ) -> list[Step]:
-    """`run_pipeline` for any stages; returns them as they were planned, all of them finished now.
+    """Run any stages like `run_pipeline`; return their plan, whose stages are all finished now.
 
-    `config` is what `out` belongs to; `keep_work` is `working_folder`'s `take_over`; `say` gives the lines that stand
+    `config` is the config of `out`. `keep_work` is passed on to `working_folder`. `summarise` returns the lines printed
     at the end, from the stages' records by name, `out` and the MLflow store.
     """
     store = store_uri(out, config.tracking.store)
     with working_folder(out, config.model_dump(mode="json"), accepted, keep_work):
         steps = plan(stages, out)
         refuse_damage(steps)
-        refuse_to_leave_training(steps)
+        refuse_to_restart_training(steps)
         for step in steps:
             if step.must_run:
-                step.stage.check_inputs(step.folder)  # for what it raises: the stage prints the lines itself
+                step.stage.check_inputs(
+                    step.folder
+                )  # only for the errors it raises: the stage prints the lines itself
         reporter = make_reporter(out / RunFiles.LOG)
         check_store(out, store, steps, reporter)
-        if any(step.must_run for step in steps) or not is_handed_in(out, steps, store):
+        if any(step.must_run for step in steps) or not is_logged(out, steps, store):
             _execute(steps, config, out, reporter)
         else:
             for step in steps:
                 _say_skipped(step, reporter)
             _publish_report(steps, out)
-        for line in say({step.stage.name: _record(step) for step in steps}, out, store):
+        for line in summarise({step.stage.name: _record(step) for step in steps}, out, store):
             reporter.line(line)
     return steps
 
 
 def needed_stages(stages: Sequence[Stage], targets: Sequence[str]) -> list[Stage]:
-    """The stages that any of `targets` needs, themselves included, in the graph's order."""
+    """Return `targets` and the stages that they need, in the graph's order."""
     names = {stage.name for target in targets for stage in ancestors(stages, target)}
     return [stage for stage in stages if stage.name in names]
 
 
 def check_report_is_possible(config: RunConfig, out: Path) -> None:
-    """Raise UserError naming the stages that the report needs and that are not finished."""
+    """Raise UserError if stages that the report needs are not finished; it names them."""
     check_owner(out, config.model_dump(mode="json"))
     steps = plan(build_stages(config), out)
     missing = [step.stage.name for step in steps if step.must_run and step.stage.name != "report"]
     if missing:
         raise UserError(
             f"there is nothing to report on in {out} yet, not finished: {', '.join(missing)}; "
-            "`permcode run` with the same arguments does what is missing"
+            "`permcode run` with the same arguments runs what is missing"
         )
 
 
 def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Reporter) -> None:
     with ExitStack() as stack:
-        mlflow_run = stack.enter_context(_mlflow(config, out, reporter))
+        mlflow_logger = stack.enter_context(_mlflow(config, out, reporter))
         has_ray = False
         for step in steps:
             if not step.must_run:
@@ -142,12 +145,14 @@ def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Re
                     interrupt_on_sigterm()
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}
-                _run_step(step, folders, mlflow_run, reporter)
-            mlflow_run.hand_in(step, _record(step))
+                _run_step(step, folders, mlflow_logger, reporter)
+            mlflow_logger.submit(step, _record(step))
         _publish_report(steps, out)
 
 
-def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, reporter: Reporter) -> None:
+def _run_step(
+    step: Step, folders: Mapping[str, Path], mlflow_logger: MlflowLogger, reporter: Reporter
+) -> None:
     stage = step.stage
     reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
     start_s = time.monotonic()
@@ -155,7 +160,7 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
     remove_leftovers(step.folder)
     # Ray's workers have another working directory.
     inputs = {name: folders[name].absolute() for name in stage.inputs}
-    with mlflow_run.stage(step), _disk_full_is_user_error(step.folder):
+    with mlflow_logger.stage(step), _disk_full_is_user_error(step.folder):
         summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter, step.signature))
         record = StageRecord(
             stage=stage.name,
@@ -174,16 +179,16 @@ def _run_step(step: Step, folders: Mapping[str, Path], mlflow_run: MlflowRun, re
 
 
 @contextmanager
-def _mlflow(config: PlaceConfig, out: Path, reporter: Reporter) -> Iterator[MlflowRun]:
-    """The run's MLflow side around the block, ended with what became of the block."""
+def _mlflow(config: PlaceConfig, out: Path, reporter: Reporter) -> Iterator[MlflowLogger]:
+    """Log to MLflow during the block; the MLflow run ends with the status of the block."""
     dumped = config.model_dump(mode="json")
-    mlflow_run = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
+    mlflow_logger = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
     try:
-        yield mlflow_run
+        yield mlflow_logger
     except BaseException as error:
-        mlflow_run.close(status_of(error))
+        mlflow_logger.close(status_of(error))
         raise
-    mlflow_run.close("FINISHED")
+    mlflow_logger.close("FINISHED")
 
 
 def _without_tracking(dumped: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +220,7 @@ def _record(step: Step) -> StageRecord:
 
 
 def _publish_report(steps: Sequence[Step], out: Path) -> None:
-    """Put a copy of the report where people look first."""
+    """Copy the report to the top of the run's folder."""
     for step in steps:
         if step.stage.name == "report":
             data = (step.folder / RunFiles.REPORT).read_bytes()

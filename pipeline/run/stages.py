@@ -1,7 +1,7 @@
 """The graph of a run: prep -> pretrain -> its tasks -> report.
 
-The stages' modules are imported when a stage runs: they bring Ray, MLflow and DeepSpeed, which a command that only
-looks (`--help`, `--dry-run`, a run with nothing left to do) does not need.
+The stages' modules are imported when a stage runs: they import Ray, MLflow and DeepSpeed, which a command that runs
+nothing (`--help`, `--dry-run`, a run with nothing left to do) does not need.
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ from pretrain.files import PretrainFiles
 
 
 def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> list[Stage]:
-    """Every stage of a run, each after those it reads. `accepted`: settings that pretraining may go on with changed."""
+    """Return the stages of a run, each after those it reads. `accepted` are settings that may change on a resume."""
     return [
         Stage(
             name="prep",
@@ -97,7 +97,7 @@ def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext
 
 
 def _check_tasks(config: RunConfig, prep: Path) -> None:
-    """Raise UserError for a task that could not be done afterwards: its data, or systems that do not fit the model."""
+    """Raise UserError for a task that could not run after the pretraining: bad data, or systems that do not fit."""
     from data_prep.tokenizer import CodeTokenizer
     from finetune.experiment.survey import survey_before_pretraining
     from pretrain.weights import ModelDescription
@@ -123,7 +123,7 @@ def _pretrained(data: DataConfig, context: StageContext) -> StartingPoint:
 
 
 def _data_signature(task: ExperimentConfig) -> str:
-    """Of the files it reads; the corpus and the model are other stages'."""
+    """Return the fingerprint of the task's data files. The corpus and the model are outputs of other stages."""
     return fingerprint(data_hashes(task))
 
 

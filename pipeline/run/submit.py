@@ -1,4 +1,4 @@
-"""A run as a job of a Ray cluster."""
+"""Runs `permcode run` as a job of a Ray cluster."""
 
 import tempfile
 from pathlib import Path
@@ -14,10 +14,10 @@ _RECIPE_NAME = "submitted_recipe.yaml"
 
 
 def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -> int:
-    """Send `permcode run` with this config to the job server at `address`, follow it, return its exit status.
+    """Send `permcode run` with this config to the job server at `address`, follow the job, return its exit status.
 
-    The job gets the resolved config, so that it does not depend on files of this machine. `out` is made
-    absolute here and is a path on the cluster.
+    The job gets the resolved config, so that it does not depend on files of this machine. `out` is a path on the
+    cluster; it is made absolute here.
     """
     dumped = config_for_cluster(config).model_dump(mode="json")
     folder = str(out.absolute())

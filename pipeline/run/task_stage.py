@@ -1,4 +1,4 @@
-"""A task as a stage: its systems trained and judged, whether in a run after pretraining or in an experiment."""
+"""The stage of a task: trains and evaluates its systems, in a run after pretraining or in an experiment."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,23 +14,25 @@ from finetune.experiment.stage import job_paths, run_experiment
 from pipeline.folder.differences import without_added_keys
 from pipeline.folder.graph import Stage, StageContext
 from pipeline.folder.layout import StageFiles
-from pipeline.folder.task_folder import judged_fingerprint
+from pipeline.folder.task_folder import fingerprint_test_items
 
 _VERSION = 2
-"""Of what a task's stage writes."""
+"""The version of what a task's stage writes."""
 
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """The model that systems start from, and the corpus for tasks that make their data from one."""
+    """The base model, and the corpus for tasks that make their data from one."""
 
     model: Path
     prep: Path | None
     corpus_sha256: str = ""
-    """Of the corpus's manifest where the stage's key does not hold it: what owners withdrew is gone from the corpus,
-    and systems judged before then were judged by other items."""
+    """The SHA-256 of the corpus's manifest, or "" where it is part of the stage's key already.
+
+    `permcode forget` changes it, and systems that were evaluated before that had other test items.
+    """
     pretrained_on: tuple[str, ...] = ()
-    """Locations of the prepared corpora that the model was pretrained on; none where nothing tells."""
+    """Locations of the prepared corpora that the model was pretrained on; empty if they are not known."""
 
 
 def task_stage(
@@ -40,7 +42,7 @@ def task_stage(
     signature: Callable[[], str],
     inputs: tuple[str, ...] = (),
 ) -> Stage:
-    """The stage `name` of a task; `signature` is of what it reads beside the stages `inputs`."""
+    """Return the stage `name` of a task; `signature` identifies what it reads beside the stages `inputs`."""
     paths = job_paths(config)
     return Stage(
         name=name,
@@ -60,7 +62,7 @@ def task_stage(
 
 
 def data_hashes(config: ExperimentConfig) -> list[str]:
-    """SHA-256 of every file the task reads beside a corpus. UserError for one that is missing."""
+    """Return the SHA-256 of every file that the task reads beside a corpus. Raises UserError for a missing file."""
     files = config.task.build().files()
     for path in files:
         if not path.is_file():
@@ -71,21 +73,21 @@ def data_hashes(config: ExperimentConfig) -> list[str]:
 def _run(
     config: ExperimentConfig, start: Callable[[StageContext], StartingPoint], context: StageContext
 ) -> dict[str, Any]:
-    begins = start(context)
-    corpus = {"corpus": begins.corpus_sha256} if begins.corpus_sha256 else {}
+    base = start(context)
+    corpus = {"corpus": base.corpus_sha256} if base.corpus_sha256 else {}
     inputs = fingerprint({"version": _VERSION, "signature": context.signature, **corpus})
     summary = run_experiment(
-        config, begins.model, begins.prep, context.folder, inputs, context.reporter, begins.pretrained_on
+        config, base.model, base.prep, context.folder, inputs, context.reporter, base.pretrained_on
     )
     first = next(iter(job_paths(config).values()))[2]
-    judged = judged_fingerprint(
+    judged = fingerprint_test_items(
         config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME
     )
     return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
 
 
 def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dict[str, float]]:
-    """Metrics by job, as MLflow shows them on the job's own run."""
+    """Return the metrics of each job, which are logged on the job's own MLflow run."""
     numbers = {}
     for name, (_, _, path) in job_paths(config).items():
         metrics = read_document(folder / path / RESULT_NAME)["metrics"]

@@ -189,7 +189,7 @@ def test_a_task_s_systems_are_judged_again_and_used_as_an_experiment_s(
     run([*permcode, "predict", str(only(out, "completion-*")), "-i", str(rows), "-o", str(answers)])
     assert json.loads(answers.read_text())["tokens"] == ["x", "=", "1"]
     told = run([*permcode, "evaluate", str(out)], expect=2).stderr
-    assert "holds several tasks: say which with --task, one of completion, search" in told
+    assert "holds several tasks: give --task with one of completion, search" in told
 
 
 def test_again_nothing_is_computed(finished: tuple[Path, str], corpus: Path) -> None:

@@ -20,7 +20,7 @@ from finetune.systems.saved import module_of, save_system
 from finetune.tasks.base import Source
 from finetune.tasks.token_completion import TokenCompletionConfig
 from pipeline.cli import app
-from pipeline.run.finetuned import Judge
+from pipeline.run.finetuned import LoadedTask
 from pretrain.inference.folders import checked_model
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
@@ -168,7 +168,7 @@ def test_all_wants_an_experiment(out: Path, place: str, told: str) -> None:
         (["max_test=0"], "max_test"),
         (["kind=humaneval"], "the system was finetuned for text_search"),
         (["test=nowhere.jsonl", "folder=/nowhere"], "/nowhere/nowhere.jsonl"),
-        (["--prep", "/nowhere"], "prep=/nowhere is no finished prep folder"),
+        (["--prep", "/nowhere"], "prep=/nowhere is not a finished prep folder"),
         (["bleu=1"], "bleu"),
         (["decoding.beam=2"], "decod"),
     ],
@@ -224,15 +224,15 @@ def test_another_folder_needs_no_files_to_learn_or_choose_by(tmp_path: Path) -> 
     for name in ("dev", "test"):
         (others / f"{name}.txt").write_text("y = 2\n")
     trained = TokenCompletionConfig(folder=tmp_path, train="train.txt", valid="dev.txt", test="test.txt")
-    judge = Judge.of(trained, [f"folder={others}"], Source(None, 0))
-    assert [one.text for one in judge.data.test] == ["y = 2"]
+    loaded_task = LoadedTask.load(trained, [f"folder={others}"], Source(None, 0))
+    assert [one.text for one in loaded_task.data.test] == ["y = 2"]
 
 
 def test_only_decoding_can_be_set_for_predictions(out: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     done = permcode("predict", out, "max_test=3", "--input", tmp_path / "in.jsonl", "--output", output)
     assert done.exit_code == 2
-    assert "max_test=3: what can be set here are keys of decoding" in done.stderr
+    assert "max_test=3: only keys of decoding can be set here" in done.stderr
     assert not output.exists()
 
 
@@ -296,7 +296,7 @@ def test_a_task_of_a_folder_is_named_by_its_name_or_kind(out: Path, tmp_path: Pa
     }
     for done in lines.values():
         assert done.exit_code == 2
-        assert "holds several tasks: say which with --task, one of find, other" in done.stderr
+        assert "holds several tasks: give --task with one of find, other" in done.stderr
     nothing = permcode("complete", run, "--task", "serach", "def")
     assert nothing.exit_code == 2
     assert "has no finished task 'serach': there are find, other" in nothing.stderr

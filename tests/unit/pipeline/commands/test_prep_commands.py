@@ -228,7 +228,7 @@ def test_steps_trained_before_something_was_forgotten_are_not_traced_to_other_fi
 @pytest.mark.parametrize("command", [("inspect",), ("trace", "--token", 0), ("forget", "--repo", "alpha")])
 def test_folders_without_a_finished_prep_are_bad_input(command: tuple[object, ...], tmp_path: Path) -> None:
     assert_bad_input(permcode(*command, tmp_path / "none"), "there is no folder")
-    assert_bad_input(permcode(*command, tmp_path), "is no finished prep folder and holds none")
+    assert_bad_input(permcode(*command, tmp_path), "is not a finished prep folder and holds none")
 
 
 def is_skipped(run: Path) -> bool:

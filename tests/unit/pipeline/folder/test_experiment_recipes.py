@@ -141,7 +141,7 @@ def test_every_kind_of_task_has_a_recipe() -> None:
 
 @pytest.mark.parametrize("name", run_recipe_names())
 def test_a_runs_recipe_is_no_experiments(name: str) -> None:
-    with pytest.raises(UserError, match=f"^recipe {name} is a whole run's, not an experiment's"):
+    with pytest.raises(UserError, match=f"^recipe {name} is for a whole run, not for an experiment"):
         load_experiment_config(name, [_MODEL])
 
 

@@ -34,7 +34,7 @@ def test_a_recipe_is_a_runs_or_an_experiments() -> None:
 
 def test_an_experiments_recipe_is_not_run() -> None:
     with pytest.raises(
-        UserError, match=r"^recipe search_corpus is an experiment's: give it to `permcode finetune --from"
+        UserError, match=r"^recipe search_corpus is for an experiment: use `permcode finetune --from"
     ):
         load_run_config("search_corpus", ["seed=1"])
 

@@ -14,7 +14,7 @@ def feed_on(store: str, run_id: str, journal: str, ready: Connection) -> None:
     feed = Tracking(store, None).feed(run_id, Path(journal))
     ready.send("feeding")
     while True:
-        feed.pump()
+        feed.send_new()
 
 
 def make_store(path: str, fault: str) -> None:

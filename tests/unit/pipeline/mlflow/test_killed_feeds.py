@@ -103,7 +103,7 @@ def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tel
         num_stored.append(len(told_by_database(database, run_id)))
     training.end()
     assert len(set(num_stored)) > 2, f"the feeds were not killed in the middle: {num_stored}"
-    tracking.feed(run_id, path).pump()
+    tracking.feed(run_id, path).send_new()
 
     stored, expected = told_by_database(database, run_id), told_by_journal(path)
     assert len(stored) == len(dict(stored)) == len(expected)

@@ -16,8 +16,8 @@ import pytest
 
 from cluster.journal import Journal
 from pipeline.folder.graph import Stage, plan
-from pipeline.mlflow.live import MlflowRun
 from pipeline.mlflow.parent_run import ParentInMlflow
+from pipeline.mlflow.run_logger import MlflowLogger
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 from tests.unit.pipeline.toy_graph import record_of
 
@@ -69,13 +69,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_a_server_that_is_killed_and_comes_back_delays_no_step_and_has_each_once(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.mlflow.live._INTERVAL_S", 0.1)
+    monkeypatch.setattr("pipeline.mlflow.run_logger._INTERVAL_S", 0.1)
     stage = Stage("trained", {}, lambda _context: {}, needs_ray=False, journals={"": "journal.jsonl"})
     (step,) = plan([stage], tmp_path / "out")
     step.folder.mkdir(parents=True)
     journal, reporter = Journal(step.folder / "journal.jsonl"), RecordingReporter()
     parent = ParentInMlflow({"store": server.uri, "experiment": "test"}, {"seed": 1}, tmp_path / "out")
-    run = MlflowRun(parent, reporter)
+    run = MlflowLogger(parent, reporter)
     slowest_s, number = 0.0, 0
 
     def make_steps(seconds: float) -> None:
@@ -96,12 +96,12 @@ def test_a_server_that_is_killed_and_comes_back_delays_no_step_and_has_each_once
             server.start()
             make_steps(3.0)
         journal.close()
-    run.hand_in(step, record_of(step, {"gain": 1.0}))
+    run.submit(step, record_of(step, {"gain": 1.0}))
     run.close("FINISHED")
 
     assert slowest_s < 0.5
-    assert [line for line in reporter.warnings if "the run goes on" in line]
-    assert not [line for line in reporter.warnings if "did not take everything" in line]
+    assert [line for line in reporter.warnings if "the run continues" in line]
+    assert not [line for line in reporter.warnings if "not everything could be logged" in line]
     with sqlite3.connect(tmp_path / "server.db") as store:
         for metric in ("loss", "rate"):
             rows = list(

@@ -67,10 +67,10 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
     run_id = tracking.parent_run("demo", "key-resume", {})
     journal = Journal(tmp_path / "journal.jsonl")
     feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
-    assert feed.pump() == 0
+    assert feed.send_new() == 0
     for step in range(1, 6):
         journal.step(step, {"loss": float(step)})
-    assert feed.pump() == 5
+    assert feed.send_new() == 5
     # Killed at step 8, resumed from 3: what was first recorded of steps 4 to 8 counts, sent or not.
     for step in range(6, 9):
         journal.step(step, {"loss": float(step)})
@@ -78,8 +78,8 @@ def test_feed_sends_each_step_once_over_a_resume(tracking: Tracking, tmp_path: P
         journal.step(step, {"loss": step + 0.5})
     journal.step(9, {"val": 1.0})
     resumed_feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
-    assert resumed_feed.pump() == 5
-    assert resumed_feed.pump() == 0
+    assert resumed_feed.send_new() == 5
+    assert resumed_feed.send_new() == 0
     sent = [(step, float(step)) for step in range(1, 6)] + [(6, 6.0), (7, 7.0), (8, 8.0), (9, 9.5)]
     assert history(tracking, run_id, "loss") == sent
     assert history(tracking, run_id, "val") == [(9, 1.0)]
@@ -91,13 +91,13 @@ def test_feed_keeps_what_was_sent_before_accepted_changes(tracking: Tracking, tm
     for step in range(1, 6):
         journal.step(step, {"loss": float(step)})
     feed = tracking.feed(run_id, tmp_path / "journal.jsonl")
-    assert feed.pump() == 5
+    assert feed.send_new() == 5
     journal.event("accepted", name="accepted", key="optimizer")
     journal.event("start", name="start", step=3)
     for step in range(4, 8):
         journal.step(step, {"loss": step + 0.5})
-    assert feed.pump() == 2
-    assert tracking.feed(run_id, tmp_path / "journal.jsonl").pump() == 0
+    assert feed.send_new() == 2
+    assert tracking.feed(run_id, tmp_path / "journal.jsonl").send_new() == 0
     sent = [(step, float(step)) for step in range(1, 6)] + [(6, 6.5), (7, 7.5)]
     assert history(tracking, run_id, "loss") == sent
 
@@ -113,12 +113,12 @@ def test_feed_that_could_not_send_before_accepted_changes_sends_the_steps_made_u
     with monkeypatch.context() as patch:
         patch.setattr(feed._client, "get_run", _fail)
         with pytest.raises(ConnectionError):
-            feed.pump()
+            feed.send_new()
     journal.event("accepted", name="accepted", key="optimizer")
     journal.event("start", name="start", step=3)
     for step in range(4, 8):
         journal.step(step, {"loss": step + 0.5})
-    assert feed.pump() == 7
+    assert feed.send_new() == 7
     sent = [(step, float(step)) for step in range(1, 4)] + [(step, step + 0.5) for step in range(4, 8)]
     assert history(tracking, run_id, "loss") == sent
 
@@ -158,7 +158,7 @@ def test_a_name_that_the_store_refuses_keeps_nothing_back(tracking: Tracking, tm
     run_id = tracking.parent_run("demo", "key-names", {})
     journal = Journal(tmp_path / "journal.jsonl")
     journal.step(1, {"bits of C++": 1.0, "loss": 2.0})
-    assert tracking.feed(run_id, tmp_path / "journal.jsonl").pump() == 2
+    assert tracking.feed(run_id, tmp_path / "journal.jsonl").send_new() == 2
     assert history(tracking, run_id, "bits of C__") == [(1, 1.0)]
     assert history(tracking, run_id, "loss") == [(1, 2.0)]
 
@@ -180,10 +180,10 @@ def test_what_a_failed_call_may_or_may_not_have_stored_stands_once(
     with monkeypatch.context() as patch:
         patch.setattr(tracking._client, "log_batch", takes_and_breaks)
         with pytest.raises(ConnectionError):
-            feed.pump()
-    assert feed.pump() == 0
+            feed.send_new()
+    assert feed.send_new() == 0
     journal.step(6, {"loss": 6.0})
-    assert feed.pump() == 1
+    assert feed.send_new() == 1
     assert history(tracking, run_id, "loss") == [(step, float(step)) for step in range(1, 7)]
 
 

@@ -1,7 +1,8 @@
-"""What MLflow gets to see of a run while it runs: a parent run, a child per stage and job of a task, fed by journals.
+"""Logs a run to MLflow while it runs: a parent run, and a child run per stage and per job of a task.
 
-The stages know nothing of it. One thread talks to the store. Only the command's end waits for it, and not for a store
-that is down: what it could not take is still in journals and records, from which the next command hands it in.
+The stages do not know of MLflow: metrics are read from their journals. One thread talks to the store. Only the end of
+the command waits for it, and not for a store that is down: what could not be logged is still in journals and records,
+and the next command logs it.
 """
 
 import threading
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     from pipeline.mlflow.tracking import RunStatus
 
 _INTERVAL_S = 3.0
-_LONGEST_PAUSE_S = 60.0
-_PATIENCE_S = 5.0
-"""How long a command's end waits for a store that fails."""
+_MAX_INTERVAL_S = 60.0
+_CLOSE_TIMEOUT_S = 5.0
+"""How long the end of a command waits for a store that fails."""
 
 
-def is_handed_in(out: Path, steps: Sequence[Step], store: str) -> bool:
-    """Whether MLflow has everything about these finished steps; needs no MLflow."""
+def is_logged(out: Path, steps: Sequence[Step], store: str) -> bool:
+    """Return whether everything about these finished steps was logged, according to the folder's note."""
     known = read_note(out, store).stages
     return all(known.get(step.stage.name) == step.key for step in steps)
 
 
-class MlflowRun:
-    """Tells a thread of its own what has happened; the thread tells MLflow when it can."""
+class MlflowLogger:
+    """Logs stages to MLflow from a thread of its own, which retries while the store fails."""
 
     def __init__(self, parent: ParentInMlflow, reporter: Reporter) -> None:
         self._parent = parent
@@ -46,8 +47,8 @@ class MlflowRun:
         self._stages: list[StageInMlflow] = []
         self._outcome: RunStatus | None = None
         self._is_done = False
-        self._trouble: Exception | None = None
-        """What the last try met with; None when it went well."""
+        self._problem: Exception | None = None
+        """The error of the last try; None if it succeeded."""
         self._has_failed_to_end = False
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._keep_in_sync, name="mlflow", daemon=True)
@@ -55,7 +56,7 @@ class MlflowRun:
 
     @contextmanager
     def stage(self, step: Step) -> Iterator[None]:
-        """Feed the step's journals to MLflow from now on; an error in the block ends its runs there."""
+        """Log the step's journals during and after the block; an error in the block ends its MLflow runs."""
         stage = self._add(step)
         try:
             yield
@@ -63,8 +64,8 @@ class MlflowRun:
             stage.outcome = status_of(error)
             raise
 
-    def hand_in(self, step: Step, record: StageRecord) -> None:
-        """Give MLflow all of a finished step, as soon as it takes it: journals, numbers, artifacts."""
+    def submit(self, step: Step, record: StageRecord) -> None:
+        """Queue all of a finished step for MLflow: journals, numbers, artifacts."""
         known = [stage for stage in self._stages if stage.step is step]
         stage = known[0] if known else self._add(step)
         stage.record = record
@@ -72,18 +73,16 @@ class MlflowRun:
         self._has_news.set()
 
     def close(self, outcome: "RunStatus") -> None:
-        """End the parent run. Waits while MLflow takes what it lacks, and a few seconds for one that fails."""
+        """End the parent run. Waits while the rest is logged; a store that fails gets a few seconds."""
         self._outcome = outcome
         self._has_news.set()
-        patient_until_s = time.monotonic() + _PATIENCE_S
-        # What was tried before says nothing about the store now.
-        while self._thread.is_alive() and not (
-            self._has_failed_to_end and time.monotonic() > patient_until_s
-        ):
+        deadline_s = time.monotonic() + _CLOSE_TIMEOUT_S
+        # Only a failure after `_outcome` was set counts: earlier ones do not say how the store is now.
+        while self._thread.is_alive() and not (self._has_failed_to_end and time.monotonic() > deadline_s):
             self._thread.join(timeout=0.1)
-        if not self._is_done and self._trouble is not None and not self._parent.has_no_folder:
+        if not self._is_done and self._problem is not None and not self._parent.has_no_folder:
             self._reporter.warn(
-                f"MLflow did not take everything ({first_line(self._trouble)}); the same command will try again"
+                f"not everything could be logged to MLflow ({first_line(self._problem)}); the same command tries again"
             )
 
     def _add(self, step: Step) -> StageInMlflow:
@@ -97,40 +96,39 @@ class MlflowRun:
         while not self._is_done:
             self._has_news.clear()
             outcome = self._outcome
-            if self._parent.has_no_folder:  # the command says so
+            if self._parent.has_no_folder:  # the command reports it
                 return
             try:
                 self._parent.sync(list(self._stages), outcome)
                 self._is_done = outcome is not None
-                self._note(None)
+                self._report(None)
                 pause_s = _INTERVAL_S
-            except Exception as error:  # every store fails in its own way; none may cost a run
-                self._note(error)
+            except Exception as error:  # every store fails in its own way; none may stop a run
+                self._report(error)
                 self._has_failed_to_end = outcome is not None
-                pause_s = 1.0 if self._outcome else min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = 1.0 if self._outcome else min(2 * pause_s, _MAX_INTERVAL_S)
             if not self._is_done:
                 self._has_news.wait(timeout=pause_s)
 
-    def _note(self, trouble: Exception | None) -> None:
-        """Say when MLflow is gone and when it is back; at the end `close` says it."""
-        had_trouble, self._trouble = self._trouble is not None, trouble
-        if self._outcome is not None or had_trouble == (trouble is not None):
+    def _report(self, problem: Exception | None) -> None:
+        """Print when MLflow starts to fail and when it works again; at the end `close` prints it."""
+        had_problem, self._problem = self._problem is not None, problem
+        if self._outcome is not None or had_problem == (problem is not None):
             return
-        if trouble is None:
-            self._reporter.line("MLflow takes everything again")
+        if problem is None:
+            self._reporter.line("MLflow works again")
         else:
             self._reporter.warn(
-                f"MLflow does not take everything ({first_line(trouble)}): the run goes on, and what is missing is "
-                "handed in later"
+                f"MLflow fails ({first_line(problem)}): the run continues, and what is missing is logged later"
             )
 
 
 def open_mlflow(
     config: Mapping[str, Any], params: Mapping[str, Any], out: Path, reporter: Reporter
-) -> MlflowRun:
-    """Find or begin the parent run of `out`; `config` is the `tracking` part of the run's config, `params` the rest.
+) -> MlflowLogger:
+    """Find or create the parent run of `out`; `config` is the `tracking` part of the run's config, `params` the rest.
 
-    A store on this machine that cannot be used now, before any work, is a UserError; a server may come back later.
+    Raises UserError for a store on this machine that cannot be used; a server may come back later.
     """
     parent = ParentInMlflow(config, params, out)
     if not is_server(parent.store):
@@ -146,11 +144,11 @@ def open_mlflow(
             raise
         except Exception as error:
             raise UserError(
-                f"the MLflow store {parent.store} cannot be used ({first_line(error)}): mend it or set tracking.store"
+                f"the MLflow store {parent.store} cannot be used ({first_line(error)}): fix it or set tracking.store"
             ) from error
-    return MlflowRun(parent, reporter)
+    return MlflowLogger(parent, reporter)
 
 
 def status_of(error: BaseException) -> "RunStatus":
-    """MLflow's word for how a run ended: interrupted by somebody, or failed."""
+    """Return MLflow's status for a run that ended with `error`: FAILED, or KILLED if it was interrupted."""
     return "FAILED" if isinstance(error, Exception) else "KILLED"

@@ -12,8 +12,8 @@ from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from pipeline.folder.graph import Stage, Step, plan
 from pipeline.folder.layout import RunFiles
-from pipeline.mlflow.live import MlflowRun, is_handed_in
 from pipeline.mlflow.parent_run import ParentInMlflow, end_dead_runs
+from pipeline.mlflow.run_logger import MlflowLogger, is_logged
 from pipeline.mlflow.stage_runs import StageInMlflow
 from pipeline.mlflow.store import store_uri
 from tests.unit.pipeline.recording_reporter import RecordingReporter
@@ -184,26 +184,28 @@ def test_a_server_that_is_down_delays_no_stage_and_loses_nothing(out: Path) -> N
     reporter = RecordingReporter()
     away = {"experiment": "test", "store": f"http://127.0.0.1:{port}"}
     began_s = time.monotonic()
-    run = MlflowRun(ParentInMlflow(away, {}, out), reporter)
+    run = MlflowLogger(ParentInMlflow(away, {}, out), reporter)
     with run.stage(step):
         pass
-    run.hand_in(step, record_of(step, {"gain": 1.0}))
+    run.submit(step, record_of(step, {"gain": 1.0}))
     assert time.monotonic() - began_s < 2
     run.close("FINISHED")
     assert [
-        line for line in reporter.warnings if "did not take everything" in line and "same command" in line
+        line
+        for line in reporter.warnings
+        if "not everything could be logged" in line and "same command" in line
     ]
-    assert not is_handed_in(out, [step], away["store"])
+    assert not is_logged(out, [step], away["store"])
 
-    run = MlflowRun(ParentInMlflow(NO_SERVER, {}, out), reporter)
-    run.hand_in(step, record_of(step, {"gain": 1.0}))
+    run = MlflowLogger(ParentInMlflow(NO_SERVER, {}, out), reporter)
+    run.submit(step, record_of(step, {"gain": 1.0}))
     run.close("FINISHED")
     assert metrics(out, "trained") == {"loss": 3.0, "gain": 1.0, "wall_s": 1.0}
-    assert is_handed_in(out, [step], store_uri(out, None))
+    assert is_logged(out, [step], store_uri(out, None))
 
 
 def test_a_store_that_comes_back_is_told_all(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.mlflow.live._INTERVAL_S", 0.05)
+    monkeypatch.setattr("pipeline.mlflow.run_logger._INTERVAL_S", 0.05)
     parent, reporter = ParentInMlflow(NO_SERVER, {}, out), RecordingReporter()
     step, tracking = toy_step(out, "through-trouble"), parent.connect()
     feed = tracking.feed
@@ -215,13 +217,13 @@ def test_a_store_that_comes_back_is_told_all(out: Path, monkeypatch: pytest.Monk
         return feed(*arguments)
 
     monkeypatch.setattr(tracking, "feed", sometimes)
-    run = MlflowRun(parent, reporter)
+    run = MlflowLogger(parent, reporter)
     with run.stage(step):
         _wait_until(lambda: bool(reporter.warnings))
         is_away = False
-        _wait_until(lambda: "MLflow takes everything again" in reporter.lines)
+        _wait_until(lambda: "MLflow works again" in reporter.lines)
         assert metrics(out, "through-trouble") == {"loss": 3.0}
-    run.hand_in(step, record_of(step, {}))
+    run.submit(step, record_of(step, {}))
     run.close("FINISHED")
     assert len(reporter.warnings) == 1
     assert "the store is gone" in reporter.warnings[0]

@@ -11,7 +11,7 @@ from finetune.experiment.choices import TaskConfig
 from finetune.tasks.base import TaskConfigBase
 from pipeline.commands.leaderboard import entries_in
 from pipeline.folder.stage_record import StageRecord, write_record
-from pipeline.folder.task_folder import judged_fingerprint
+from pipeline.folder.task_folder import fingerprint_test_items
 
 _TASK: dict[str, Any] = {
     "kind": "translation", "folder": "/data/pairs", "test": "test.{side}", "source": "java", "target": "cs",
@@ -27,7 +27,7 @@ def judged(folder: Path, task: dict[str, Any], rows: list[dict[str, Any]]) -> st
     path = folder / "predictions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config: Any = TypeAdapter(TaskConfig).validate_python(task)
-    return judged_fingerprint(config.test_settings(), path)
+    return fingerprint_test_items(config.test_settings(), path)
 
 
 def test_what_a_system_wrote_and_learnt_from_plays_no_part(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from pipeline.folder.accepting import (
+from pipeline.folder.accepted_changes import (
     accepted_keys,
-    config_of,
     may_differ,
-    refuse_to_leave_training,
-    take_over,
+    parse_config,
+    refuse_to_restart_training,
+    rename_stage_folder,
 )
 from pipeline.folder.config import RunConfig
 from pipeline.folder.graph import plan, stage_folders
@@ -69,7 +69,7 @@ def test_a_folder_of_other_settings_says_how_to_go_on(tmp_path: Path) -> None:
     now = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5")
     with working_folder(out, before.model_dump(mode="json")):
         pass
-    with pytest.raises(UserError, match=rf"or go on with --accept pretrain\.{RATE}$"):
+    with pytest.raises(UserError, match=rf"or resume with --accept pretrain\.{RATE}$"):
         check_owner(out, now.model_dump(mode="json"))
     check_owner(out, now.model_dump(mode="json"), frozenset({RATE}))
     other = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5", "seed=9")
@@ -105,9 +105,9 @@ def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_un
         "model/model.safetensors",
     ):
         (old / name).write_text("{}")
-    theirs = config_of(before.model_dump(mode="json"), RunConfig)
+    theirs = parse_config(before.model_dump(mode="json"), RunConfig)
     for _ in range(2):  # a kill may come between the renaming and the marking of the folder
-        take_over(out, build_stages(theirs), build_stages(now))
+        rename_stage_folder(out, build_stages(theirs), build_stages(now))
         assert not old.exists()
         assert sorted(path.name for path in new.iterdir()) == ["checkpoints", "journal.jsonl"]
 
@@ -117,14 +117,14 @@ def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: P
     out, settings = tmp_path / "out", config(tmp_path / "corpus")
     commit = stage_folders(build_stages(settings), out)["pretrain"] / "checkpoints" / "step-00000010"
     commit.mkdir(parents=True)
-    refuse_to_leave_training(plan(build_stages(settings), out))
+    refuse_to_restart_training(plan(build_stages(settings), out))
     (tmp_path / "corpus" / "b.py").write_text("y = 2\n")
     with pytest.raises(
-        UserError, match=r"has come to step-00000010, but the corpus it reads, or permcode itself"
+        UserError, match=r"has reached step-00000010, but the corpus it reads, or permcode itself"
     ):
-        refuse_to_leave_training(plan(build_stages(settings), out))
+        refuse_to_restart_training(plan(build_stages(settings), out))
     (commit.parents[1] / "STAGE.json").write_text("{}")
-    refuse_to_leave_training(plan(build_stages(settings), out))
+    refuse_to_restart_training(plan(build_stages(settings), out))
 
 
 def test_folders_made_before_keys_were_added_are_still_found(
