@@ -1,4 +1,4 @@
-"""`permcode complete`: prompts go in, the text that follows them comes out."""
+"""`permcode complete`: continues prompts from left to right."""
 
 import os
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPERATURE = 0.8
 _SIDE_BY_SIDE = 16
-"""Texts of one prompt that are drawn together."""
+"""The number of texts of one prompt that are sampled in one batch."""
 
 
 @dataclass(frozen=True)
 class CompleteRequest:
-    """What to complete: `prompt` (as typed; "-" is standard input) or files, `num` times each."""
+    """The prompts of a command: `prompt` (as typed; "-" is standard input) or `files`, completed `num` times each."""
 
     run: Path
     prompt: str | None
@@ -48,7 +48,7 @@ class CompleteRequest:
 
 
 def write_completions(request: CompleteRequest, output: TextOutput) -> None:
-    """Write every completion, one that is watched on a terminal token by token. UserError before the first byte."""
+    """Write every completion; a single one on a terminal token by token. Raises UserError before the first byte."""
     prompts = _prompts(request)
     sampling = request.options.sampling(DEFAULT_TEMPERATURE, request.num)
 
@@ -76,17 +76,17 @@ def _write_many(
     sampling: "Sampling",
     output: TextOutput,
 ) -> None:
-    """Texts are written as they are drawn, those drawn side by side at once: any number takes the same memory."""
+    """Write the texts batch by batch as they are sampled, so that any number needs the same memory."""
 
-    def drawn(prompt: TextFile, first: int) -> "list[Completion]":
+    def sample(prompt: TextFile, first: int) -> "list[Completion]":
         num = min(_SIDE_BY_SIDE, request.num - first)
         return _complete_batch(model, request, [prompt], sampling, num, first)
 
-    # The first of all prompts, before anything is written: a prompt that the model refuses writes nothing.
-    beginnings = [drawn(prompt, 0) for prompt in prompts]
-    for prompt, beginning in zip(prompts, beginnings, strict=True):
+    # The first batch of every prompt is sampled before anything is written: no output if the model refuses a prompt.
+    first_batches = [sample(prompt, 0) for prompt in prompts]
+    for prompt, first_batch in zip(prompts, first_batches, strict=True):
         for first in range(0, request.num, _SIDE_BY_SIDE):
-            for number, one in enumerate(drawn(prompt, first) if first else beginning, start=first + 1):
+            for number, one in enumerate(sample(prompt, first) if first else first_batch, start=first + 1):
                 output.header(_name(prompt, len(prompts), number, request.num))
                 output.write(prompt.data * request.echo + one.data)
             output.flush()
@@ -100,20 +100,20 @@ def _name(prompt: TextFile, num_prompts: int, number: int, num: int) -> str:
 
 def _prompts(request: CompleteRequest) -> list[TextFile]:
     if (request.prompt is None) == (not request.files):
-        raise UserError("say what to complete once: a PROMPT, - for standard input, or --file FILE")
+        raise UserError("give what to complete in one way: a PROMPT, - for standard input, or --file FILE")
     if request.prompt is None:
         return [read_text_file(path) for path in request.files]
     if request.prompt == str(STANDARD_INPUT):
         return [read_text_file(STANDARD_INPUT)]
     if not request.prompt:
-        raise UserError("the prompt is empty: give at least one character to go on from")
+        raise UserError("the prompt is empty: give at least one character")
     return [TextFile("the prompt", os.fsencode(request.prompt))]
 
 
 def _complete(
     model: "PermutationLM", request: CompleteRequest, prompts: list[TextFile], sampling: "Sampling"
 ) -> "list[list[Completion]]":
-    """For each prompt its completions; a beam may find fewer than were asked for."""
+    """Return the completions of each prompt; a beam search may find fewer than `num`."""
     if request.options.beam is not None:
         return [_complete_batch(model, request, [prompt], sampling, request.num) for prompt in prompts]
     found = _complete_batch(model, request, prompts, sampling, request.num)
@@ -149,7 +149,7 @@ def _stream(
     waiting = prompt.data * request.echo
 
     def show(_number: int, text: str) -> None:
-        # The prompt waits for the first new token: input that the model refuses writes nothing.
+        # The prompt is written with the first new token, so that nothing is written if the model refuses the prompt.
         nonlocal waiting
         output.write(waiting)
         waiting = b""
@@ -171,15 +171,15 @@ def complete(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            metavar="PROMPT", help='The text to go on from; "-" is standard input.', show_default=False
+            metavar="PROMPT", help='The text to continue; "-" is standard input.', show_default=False
         ),
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A prompt from a file; may be repeated."),
+        typer.Option("--file", "-f", metavar="FILE", help="Read a prompt from a file; may be repeated."),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most so many tokens.")
+        int, typer.Option("--max-tokens", metavar="N", min=1, help="Write at most N tokens.")
     ] = 64,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -189,16 +189,16 @@ def complete(
     seed: Seed = 0,
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated."),
+        typer.Option("--stop", metavar="TEXT", help="Stop before this text; may be repeated."),
     ] = None,
-    until_line: Annotated[bool, typer.Option("--until-line", help="End at the end of the line.")] = False,
+    until_line: Annotated[bool, typer.Option("--until-line", help="Stop at the end of the line.")] = False,
     echo: Annotated[bool, typer.Option("--echo", help="Write the prompt first.")] = False,
     task: Task = None,
 ) -> None:
-    """Go on from a prompt, from left to right. Only what is new is written.
+    """Continue a prompt from left to right. Only the new text is written.
 
-    Tokens are drawn at temperature 0.8 when nothing else is said. On a terminal one text is written as it comes.
-    Several texts have a line before each, as `head` does it.
+    By default tokens are sampled at temperature 0.8. On a terminal a single text is written token by token. Several
+    texts each have a header line, as with `head`.
 
     \b
     permcode complete runs/demo "def main("

@@ -1,4 +1,4 @@
-"""permcode doctor."""
+"""`permcode doctor`: checks the machine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +11,16 @@ from pipeline.commands.exit_codes import exit_codes
 
 def doctor(
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Check the disk of this folder.")
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also check the disk of this folder.")
     ] = None,
     build: Annotated[
         bool,
-        typer.Option("--build", help="Also compile the CPU extensions now, not in the first run."),
+        typer.Option("--build", help="Also compile the CPU extensions now instead of in the first run."),
     ] = False,
 ) -> None:
     """Check what a run needs on this machine.
 
-    One line per check, with the mend; exit code 1 if one fails."""
+    Prints one line per check, with the fix if it fails. Exit code 1 if a check fails."""
     with exit_codes(out):
         from cluster.doctor import render, run_checks
         from finetune.sandbox.run import sandbox_check

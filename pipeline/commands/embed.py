@@ -1,4 +1,4 @@
-"""`permcode embed`: a vector per file."""
+"""`permcode embed`: computes a vector per file."""
 
 import io
 import json
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def embedding_lines(run: Path, paths: list[Path], out: Path | None) -> Iterator[str]:
-    """The lines to print: JSON per file; with `out` none, the vectors are written there. Raises UserError first."""
+    """Compute a vector per file and return the lines to print: JSON per file, or one line if `out` is written.
+
+    Raises UserError before anything is printed.
+    """
     if out is not None:
         _check_out(out, paths)
     files = [read_text_file(path) for path in paths]
@@ -55,7 +58,7 @@ def _check_out(out: Path, paths: list[Path]) -> None:
 
 def _json_lines(names: list[str], vectors: "NDArray[np.float32]") -> Iterator[str]:
     for name, vector in zip(names, vectors, strict=True):
-        # Nine digits bring every float32 back.
+        # Nine digits are enough to read the same float32 back.
         yield json.dumps({"path": name, "vector": [float(f"{value:.9g}") for value in vector.tolist()]})
 
 
@@ -73,12 +76,12 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="Write here instead: .npz (path, vector) or .jsonl."
+            "--out", "-o", metavar="FILE", help="Write a file instead: .npz (path, vector) or .jsonl."
         ),
     ] = None,
     task: Task = None,
 ) -> None:
-    """A vector of length one per file, for search: similar files have a large inner product.
+    """Compute a vector of length one per file, for search: similar files have a large inner product.
 
     \b
     permcode embed runs/demo src/*.py --out vectors.npz

@@ -1,4 +1,4 @@
-"""`permcode predict` and `permcode evaluate`: a finetuned system's answers to a file, and how good they are."""
+"""`permcode predict` and `permcode evaluate`: finetuned systems answer the rows of a file or a test split."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +12,8 @@ System = Annotated[
     Path,
     typer.Argument(
         metavar="SYSTEM",
-        help="The folder of `permcode finetune --from`, of a run (with --task), or of a run's task (RUN/NAME-KEY), "
-        "whose best system is meant; or a system's model folder.",
+        help="The folder of `permcode finetune --from`, of a run (with --task), or of a run's task (RUN/NAME-KEY): "
+        "its best system is used. Or the model folder of one system.",
         show_default=False,
     ),
 ]
@@ -22,7 +22,7 @@ Task = Annotated[
     typer.Option(
         "--task",
         metavar="T",
-        help="Which task of a run, by its name or kind; needed where there are several.",
+        help="The task of a run, by name or kind; needed if the run has several.",
     ),
 ]
 
@@ -33,19 +33,20 @@ def predict(
         Path, typer.Option("--input", "-i", metavar="FILE", help="JSON lines, a JSON array or Parquet.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON lines, written whole or not.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="JSON lines; nothing is written on an error."),
     ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="How a system that writes does it: decoding.beam=4 decoding.temperature=0.8.",
+            help="Settings of decoding, for systems that write: decoding.beam=4 decoding.temperature=0.8.",
             show_default=False,
         ),
     ] = None,
     task: Task = None,
 ) -> None:
-    """A finetuned system's answers to a file of inputs.
+    """Write a finetuned system's answers to the rows of a file.
 
     Rows have the columns text (and suffix, for infilling), or query and candidate, or text (and other).
 
@@ -65,7 +66,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Keys of the task, test=FILE folder=DIR max_test=100, and of decoding, decoding.beam=4.",
+            help="Keys of the task (test=FILE folder=DIR max_test=100) and of decoding (decoding.beam=4).",
             show_default=False,
         ),
     ] = None,
@@ -74,22 +75,23 @@ def evaluate(
         typer.Option(
             "--prep",
             metavar="DIR",
-            help="For a task that makes its data from a corpus: another one than the experiment's.",
+            help="Another corpus than the experiment's, for a task that makes its data from a corpus.",
             show_default=False,
         ),
     ] = None,
     all_systems: Annotated[
         bool,
         typer.Option(
-            "--all", help="Every system of the experiment, those that only count too, beside each other."
+            "--all", help="Evaluate all systems of the experiment, also those without trained weights."
         ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The predictions, as JSON lines.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the predictions as JSON lines."),
     ] = None,
     task: Task = None,
 ) -> None:
-    """Judge a finetuned system on its task's test split, or on another file; with --all, all of its experiment.
+    """Evaluate a finetuned system on its task's test split or on another file; with --all, the whole experiment.
 
     \b
     permcode evaluate runs/translate
@@ -102,5 +104,5 @@ def evaluate(
         from pipeline.run.finetuned import evaluate as evaluate_system
         from pipeline.run.finetuned import evaluate_all
 
-        judge = evaluate_all if all_systems else evaluate_system
-        judge(system, task, overrides or [], prep, output, Reporter())
+        run_evaluation = evaluate_all if all_systems else evaluate_system
+        run_evaluation(system, task, overrides or [], prep, output, Reporter())

@@ -1,4 +1,4 @@
-"""`permcode import` and `permcode export`: models from and to other libraries' formats."""
+"""`permcode import` and `permcode export`: convert models from and to other libraries' formats."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipeline.folder.user_files import check_place
 
 
 class Format(StrEnum):
-    """Formats a model can come from and go to."""
+    """The formats that a model can be imported from and exported to."""
 
     HF = "hf"
 
@@ -34,14 +34,14 @@ def import_model(
             "--memory-tokens",
             metavar="M",
             min=0,
-            help="How many positions of the past are attended to; the checkpoint's mem_len if not given.",
+            help="The length of the segment memory in positions; default: the checkpoint's mem_len.",
         ),
     ] = None,
 ) -> None:
-    """A model of another library to a model folder of permcode.
+    """Convert a model of another library to a model folder of permcode.
 
-    The weights are taken over exactly. A tokenizer that is none of permcode's is only kept: such a model can be used
-    from Python, on tokens' ids, and exported again; commands on text refuse it.
+    The weights stay exactly the same. A tokenizer that is not permcode's is only stored: such a model can be used from
+    Python with token ids, and exported again; commands that read text refuse it.
 
     \b
     permcode import --from hf xlnet-base --out models/xlnet-base
@@ -60,14 +60,14 @@ def import_model(
             f"memory of {config.memory_tokens} tokens"
         )
         if not imported.reads_text:
-            reporter.line("its tokenizer is none of permcode's: kept for an export, not used on text")
+            reporter.line("its tokenizer is not permcode's: stored for an export, not used on text")
 
 
 def export_model(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run's, a stage's, a checkpoint's or a model's folder.", show_default=False
+            metavar="RUN", help="The folder of a run, a stage, a checkpoint or a model.", show_default=False
         ),
     ],
     out: Annotated[
@@ -75,13 +75,14 @@ def export_model(
         typer.Argument(metavar="DIR", help="The folder to write; must not exist.", show_default=False),
     ],
     target_format: Annotated[
-        Format, typer.Option("--to", help="hf: what transformers loads as XLNetLMHeadModel and tokenizer.")
+        Format,
+        typer.Option("--to", help="hf: a folder that transformers loads as XLNetLMHeadModel and tokenizer."),
     ],
 ) -> None:
-    """A model of permcode to another library's format.
+    """Convert a model of permcode to another library's format.
 
-    Weights, config and tokenizer; `transformers` then computes the same numbers. What XLNet cannot express, such as the
-    pre-norm of the recipe demo, is refused.
+    Writes weights, config and tokenizer; `transformers` then computes the same numbers. A model that XLNet cannot
+    express, such as one with the pre-norm of the recipe demo, is refused.
 
     \b
     permcode export runs/tiny --to hf exported/tiny

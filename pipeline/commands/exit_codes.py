@@ -1,4 +1,4 @@
-"""What a command ends with: one line on stderr, and a number for the shell."""
+"""The end of a command: one line on stderr and an exit code."""
 
 import sys
 import tempfile
@@ -22,9 +22,9 @@ EXIT_BROKEN_PIPE = 141
 
 @contextmanager
 def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
-    """Turn what the block raises into one line on stderr and an exit code.
+    """Turn exceptions of the block into one line on stderr and an exit code.
 
-    A block that `only_shows` may be cut off by its reader, as in `permcode inspect DIR | head`.
+    With `only_shows`, the reader of the output may close it early, as in `permcode inspect DIR | head`.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
         _complain(f"failed for now: {error}")
         raise typer.Exit(EXIT_RETRY) from None
     except (KeyboardInterrupt, SystemExit) as end:
-        # Ray Train answers Ctrl-C with sys.exit, rich a closed pipe.
+        # Ray Train calls sys.exit on Ctrl-C, rich on a closed pipe.
         if only_shows and isinstance(end.__context__, BrokenPipeError):
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
         _complain("interrupted: the same command continues")
@@ -50,7 +50,7 @@ def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
 
 
 def warn(text: str) -> None:
-    """One line on stderr of what the user should know; the command goes on."""
+    """Print a warning on stderr as one line."""
     _complain(f"warning: {text}")
 
 
@@ -60,7 +60,7 @@ def _complain(text: str) -> None:
 
 
 def _write_traceback(out: Path | None) -> Path:
-    """Write the exception in flight below `out`, or to the temporary folder where there is no `out` yet."""
+    """Write the traceback of the current exception below `out`, or to the temporary folder if `out` does not exist."""
     folder = out / RunFiles.LOGS if out is not None and out.is_dir() else Path(tempfile.gettempdir())
     path = folder / f"permcode-failed-{datetime.now():%Y%m%d-%H%M%S}.log"
     try:

@@ -1,8 +1,8 @@
-"""`permcode forget`: the documents of an owner who withdraws leave the prep folders of a run.
+"""`permcode forget`: removes documents from the prep folders of a run, for example when their owner withdraws.
 
-The request is written down in forgotten.json of the run, so that no later preparation brings the documents back.
-Before that and until the prep folders are changed their STAGE.json is put aside: killed in between, `permcode run`
-finds the stage unfinished and finishes it, and so does the same `permcode forget`.
+The request is recorded in forgotten.json of the run, so that later preparations leave the documents out. While the
+prep folders are changed, their STAGE.json is renamed: if the command is killed, `permcode run` finds the stage
+unfinished and finishes it, and so does the same `permcode forget`.
 """
 
 import os
@@ -30,14 +30,14 @@ from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.folder.prep_folder import PrepFolder, find_prep_folder
 from pipeline.folder.stage_record import StageRecord, output_files, read_record, write_record
 
-_RECORD_ASIDE = f".{StageFiles.RECORD}.forgetting"
+_HIDDEN_RECORD = f".{StageFiles.RECORD}.forgetting"
 
 
 def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, reporter: Reporter) -> None:
-    """Take what falls under `request` out of every finished prep folder of the run, or of the one folder.
+    """Remove the documents of `request` from every finished prep folder of the run, or from the one folder.
 
-    Says what is taken out. Repeating a request changes nothing. UserError when nothing ever fell under it, another
-    process works in the folder, or a file is damaged.
+    Prints what is removed. Repeating a request changes nothing. Raises UserError if it never matched a document,
+    another process works in the folder, or a file is damaged.
     """
     home = folder.run or folder.prep
     if dry_run:
@@ -52,12 +52,12 @@ def forget_documents(folder: PrepFolder, request: ForgetRequest, dry_run: bool, 
             raise _nothing_found(home, request)
         with ExitStack() as stack:
             for prep in preps:
-                stack.enter_context(_record_put_aside(prep))
+                stack.enter_context(_hide_record(prep))
             requests = record_request(home, request)
             for prep in preps:
-                for line in _told(prep, request, forget_in(prep, requests), is_planned=False):
+                for line in _report_lines(prep, request, forget_in(prep, requests), is_planned=False):
                     reporter.line(line)
-        for line in _what_stays(folder.run):
+        for line in _remaining_traces(folder.run):
             reporter.line(line)
 
 
@@ -69,19 +69,21 @@ def _plan(folder: PrepFolder, request: ForgetRequest) -> list[str]:
     for prep in _prep_folders(folder):
         forgetting = plan_forgetting(prep, (*recorded, request))
         num_rows += forgetting.num_rows
-        lines += _told(prep, request, forgetting, is_planned=True)
+        lines += _report_lines(prep, request, forgetting, is_planned=True)
     if not num_rows and request not in recorded:
         raise _nothing_found(home, request)
     return lines
 
 
-def _told(prep: Path, request: ForgetRequest, forgetting: Forgetting, is_planned: bool) -> Iterator[str]:
-    yield from _changes(prep, request, forgetting, "would take out" if is_planned else "took out")
+def _report_lines(
+    prep: Path, request: ForgetRequest, forgetting: Forgetting, is_planned: bool
+) -> Iterator[str]:
+    yield from _changes(prep, request, forgetting, "would remove" if is_planned else "removed")
     if forgetting.empty_splits:
         splits = ", ".join(forgetting.empty_splits)
         yield (
             f"{prep.name}: nothing {'would be' if is_planned and forgetting.num_documents else 'is'} left of {splits}: "
-            f"to train or judge with {splits} again, give a new --out and a source without what was forgotten"
+            f"to train or evaluate with {splits} again, use a new --out and a source without the forgotten documents"
         )
 
 
@@ -89,7 +91,7 @@ def _changes(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: s
     if forgetting.copies:
         yield (
             f"{prep.name}: equal or similar text stays under {', '.join(forgetting.copies)}: "
-            "forget that too if it must go"
+            "forget those too if they must go"
         )
     if not forgetting.num_documents:
         yield f"{prep.name}: nothing (more) to forget of {request}"
@@ -101,26 +103,26 @@ def _changes(prep: Path, request: ForgetRequest, forgetting: Forgetting, verb: s
         f"from {', '.join(forgetting.splits)}"
     )
     yield (
-        f"{prep.name}: {len(forgetting.shards):,} of {forgetting.num_shards:,} tars written anew, "
+        f"{prep.name}: {len(forgetting.shards):,} of {forgetting.num_shards:,} tars rewritten, "
         f"the manifest's revision is {forgetting.revision}"
     )
 
 
-def _what_stays(run: Path | None) -> Iterator[str]:
+def _remaining_traces(run: Path | None) -> Iterator[str]:
     yield (
-        "the ledger keeps the files' names with rule `forgotten`; the tokenizer stays, it holds no text but "
+        "the ledger keeps the files' names with rule `forgotten`; the tokenizer stays: it holds no text except "
         "frequent pieces of words"
     )
     if run is not None and any(run.glob(f"pretrain-*/{StageFiles.RECORD}")):
-        yield f"models in {run} were trained before and have seen the documents: train anew in another folder"
-    judged = (
+        yield f"models in {run} were trained on the documents: train again in another folder"
+    folders = (
         []
         if run is None
         else sorted({path.parents[2].name for path in run.glob(f"*/*/*/{PREDICTIONS_NAME}")})
     )
-    if judged:
+    if folders:
         yield (
-            f"predictions of {', '.join(judged)}, and their copies in MLflow, may hold texts that were judged: remove "
+            f"predictions of {', '.join(folders)}, and their copies in MLflow, may hold forgotten texts: remove "
             "these folders and their MLflow runs"
         )
 
@@ -138,25 +140,25 @@ def _prep_folders(folder: PrepFolder) -> list[Path]:
 
 
 @contextmanager
-def _record_put_aside(prep: Path) -> Iterator[None]:
-    """Take STAGE.json away for the block, then write it for what the folder is now.
+def _hide_record(prep: Path) -> Iterator[None]:
+    """Rename STAGE.json during the block, then write it for the changed folder.
 
-    A folder without one, also aside, is left without.
+    A folder without STAGE.json, renamed or not, gets none.
     """
-    aside = prep / _RECORD_ASIDE
+    hidden = prep / _HIDDEN_RECORD
     record = read_record(prep)
     if record is not None:
-        os.replace(prep / StageFiles.RECORD, aside)
+        os.replace(prep / StageFiles.RECORD, hidden)
     else:
-        record = read_record(prep, _RECORD_ASIDE)
+        record = read_record(prep, _HIDDEN_RECORD)
     yield
     if record is not None:
         write_record(prep, _updated(record, prep))
-        aside.unlink()
+        hidden.unlink()
 
 
 def _updated(record: StageRecord, prep: Path) -> StageRecord:
-    """The record of the changed folder. Only the manifest changes under its name."""
+    """Return the record of the changed folder. All files but the manifest have new names if they changed."""
     files = {}
     for path in output_files(prep):
         name = str(path.relative_to(prep))
@@ -178,24 +180,24 @@ Folder = Annotated[
 def forget(
     folder: Folder,
     repo: Annotated[
-        str | None, typer.Option("--repo", metavar="NAME", help="All documents of this repository.")
+        str | None, typer.Option("--repo", metavar="NAME", help="Forget all documents of this repository.")
     ] = None,
     path: Annotated[
         str | None,
         typer.Option(
             "--path",
             metavar="GLOB",
-            help='All documents whose PATH or REPOSITORY/PATH matches; "*" matches "/" too.',
+            help='Forget all documents whose PATH or REPOSITORY/PATH matches; "*" also matches "/".',
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be taken out; change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be removed; change nothing.")
     ] = False,
 ) -> None:
-    """Take documents out of the shards, for good.
+    """Remove documents from the shards for good.
 
-    Only the tars that held them are written anew. The request is kept in forgotten.json, and later preparations in
-    this folder keep to it. Repeated or after a kill the command finishes what is left.
+    Only the tars that held them are rewritten. The request is recorded in forgotten.json, and later preparations in
+    this folder apply it. After a kill, the same command finishes the work.
 
     \b
     permcode forget runs/demo --repo some/project
@@ -203,6 +205,6 @@ def forget(
     """
     with exit_codes(None):
         if (repo is None) == (path is None) or "" in (repo, path):
-            raise UserError("say what to forget: --repo NAME or --path GLOB")
+            raise UserError("give what to forget: --repo NAME or --path GLOB")
         request = ForgetRequest(repository=repo, path=path)
         forget_documents(find_prep_folder(folder), request, dry_run, Reporter())

@@ -1,4 +1,4 @@
-"""`permcode infill`: the text that belongs into a hole of a file."""
+"""`permcode infill`: fills a hole in a file."""
 
 import re
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ _PLACE = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 @dataclass(frozen=True)
 class InfillRequest:
-    """Which hole to fill and how. `at` ("12:5") says where it is, otherwise the file's one `<hole>` does.
+    """A hole to fill, at `at` ("12:5") or, if that is None, at the one `<hole>` of the file.
 
-    It gets `length` tokens, or as many as the model sees fit up to `max_tokens`. Where that is None, it is
-    64, or half a segment of the model if that is less.
+    It gets `length` tokens, or as many as the model chooses up to `max_tokens` (None: 64, or half a segment of the
+    model if that is less).
     """
 
     run: Path
@@ -45,7 +45,7 @@ class InfillRequest:
 
 
 def write_fillings(request: InfillRequest, output: TextOutput) -> None:
-    """Write the fillings, or with `whole` the filled files. UserError before the first byte."""
+    """Write the fillings, or with `whole` the filled files. Raises UserError before the first byte."""
     _check(request)
     sampling = request.options.sampling(DEFAULT_TEMPERATURE, request.num)
     prefix, suffix = _sides(request, read_text_file(request.path))
@@ -57,7 +57,7 @@ def write_fillings(request: InfillRequest, output: TextOutput) -> None:
         prefix,
         suffix,
         length=request.length,
-        # Unasked, a hole leaves half a segment to the text around it.
+        # By default a hole leaves half a segment to the text around it.
         max_new_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, max(1, model.segment_tokens // 2)),
         sampling=sampling,
         beam=request.options.beam,
@@ -72,7 +72,7 @@ def write_fillings(request: InfillRequest, output: TextOutput) -> None:
 def _check(request: InfillRequest) -> None:
     if request.length is not None and request.max_tokens is not None:
         raise UserError(
-            "--length says how many tokens the hole has, --max-tokens that it is not known: give one"
+            "--length sets the hole's number of tokens, --max-tokens only limits it: give one of them"
         )
     if request.length is None and (request.order != "left_to_right" or request.at_once > 1):
         raise UserError("--order most_certain and --at-once need a hole of known length: give --length too")
@@ -81,7 +81,7 @@ def _check(request: InfillRequest) -> None:
 
 
 def _sides(request: InfillRequest, file: TextFile) -> tuple[bytes, bytes]:
-    """The text before and after the hole."""
+    """Return the text before and after the hole."""
     if request.at is not None:
         from pretrain.inference.text_ranges import byte_at
 
@@ -93,16 +93,16 @@ def _sides(request: InfillRequest, file: TextFile) -> tuple[bytes, bytes]:
     num_holes = file.data.count(MARKER)
     if num_holes != 1:
         raise UserError(
-            f"{file.name} holds {num_holes} times the text {MARKER.decode()}: mark one hole, or say --at LINE:COL"
+            f"{file.name} holds {num_holes} times the text {MARKER.decode()}: mark one hole, or give --at LINE:COL"
         )
     prefix, _, suffix = file.data.partition(MARKER)
     if not prefix and not suffix:
-        raise UserError(f"{file.name} has nothing around its hole: give a text to fill it from")
+        raise UserError(f"{file.name} has no text around its hole: give a file with text before or after it")
     return prefix, suffix
 
 
 class Order(StrEnum):
-    """In which order the places of a hole are filled."""
+    """The order in which the tokens of a hole are chosen."""
 
     left_to_right = "left_to_right"
     most_certain = "most_certain"
@@ -116,11 +116,13 @@ def infill(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="LINE:COL", help="Where the hole is; both count from 1, columns in characters."
+            "--at",
+            metavar="LINE:COL",
+            help="The position of the hole; both count from 1, columns in characters.",
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option("--length", metavar="N", min=1, help="Fill in exactly so many tokens.")
+        int | None, typer.Option("--length", metavar="N", min=1, help="Fill in exactly N tokens.")
     ] = None,
     max_tokens: Annotated[
         int | None,
@@ -128,7 +130,7 @@ def infill(
             "--max-tokens",
             metavar="N",
             min=1,
-            help="Fill in at most so many; 64 (at most half a segment) if unsaid.",
+            help="Fill in at most N tokens; default 64, at most half a segment.",
         ),
     ] = None,
     temperature: Temperature = None,
@@ -136,11 +138,12 @@ def infill(
     top_p: TopP = None,
     beam: Beam = None,
     num: Annotated[
-        int, typer.Option("--num", "-n", metavar="N", min=1, max=1024, help="How many fillings to write.")
+        int,
+        typer.Option("--num", "-n", metavar="N", min=1, max=1024, help="The number of fillings to write."),
     ] = 1,
     seed: Seed = 0,
     order: Annotated[
-        Order, typer.Option("--order", help="With --length: which tokens are chosen first.")
+        Order, typer.Option("--order", help="With --length: the order in which tokens are chosen.")
     ] = Order.left_to_right,
     at_once: Annotated[
         int,
@@ -148,13 +151,15 @@ def infill(
             "--at-once", metavar="K", min=1, help="With --length: choose up to K tokens in two passes."
         ),
     ] = 1,
-    whole: Annotated[bool, typer.Option("--whole", help="Write the whole file, filled.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Write the whole file with the hole filled.")
+    ] = False,
     task: Task = None,
 ) -> None:
-    """What belongs into a hole of a file, given the text on both sides of it.
+    """Fill a hole in a file, given the text on both sides of it.
 
-    Without --at the file marks the place by the text <hole>. Only the filling is written, FILE stays as it is. The
-    likeliest tokens are taken when nothing else is said.
+    Without --at, the text <hole> in the file marks the hole. Only the filling is written; FILE does not change. By
+    default the most likely tokens are chosen.
 
     \b
     permcode infill runs/demo src/main.py --at 12:5

@@ -1,4 +1,4 @@
-"""`permcode inspect`: what is in a prep folder, on a terminal or as plain text."""
+"""`permcode inspect`: shows the contents of a prep folder, on a terminal or as plain text."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _PLAIN_WIDTH_CHARS = 120
 
 
 def inspect_prepared(folder: Path, num_samples: int, reporter: Reporter) -> None:
-    """Say what the folder holds, and show some of its documents. UserError when a file of it is damaged."""
+    """Print the counts of a prep folder and some of its documents. Raises UserError if a file of it is damaged."""
     corpus = open_prepared(folder)
     console = _console(reporter)
     found = overview(corpus, _NUM_LONGEST)
@@ -38,17 +38,17 @@ def inspect_prepared(folder: Path, num_samples: int, reporter: Reporter) -> None
         console.print(table)
     for number, document_id in enumerate(sample_ids(corpus, num_samples), start=1):
         console.print()
-        reporter.line(f"sample {number}, drawn at random; `--document {document_id}` shows all of it")
+        reporter.line(f"sample {number}, chosen at random; `--document {document_id}` shows all of it")
         _print_document(read_document(corpus, document_id), console, _SAMPLE_LINES)
 
 
 def show_document(folder: Path, document_id: str, reporter: Reporter) -> None:
-    """Show one document whole. UserError when there is no kept document of this id."""
+    """Print one whole document. Raises UserError if no kept document has this id."""
     _print_document(read_document(open_prepared(folder), document_id), _console(reporter), None)
 
 
 def verify_checksums(folder: Path, reporter: Reporter) -> None:
-    """Check every checksum. UserError naming the first thing that is damaged."""
+    """Verify every checksum. Raises UserError for the first damaged file."""
     manifest = open_prepared(folder).manifest
     total_bytes = sum(shard.tar_bytes for shards in manifest.splits.values() for shard in shards)
     with reporter.bar("verify", total=total_bytes / MB, unit="MB") as bar:
@@ -60,7 +60,7 @@ def verify_checksums(folder: Path, reporter: Reporter) -> None:
 
 
 def _console(reporter: Reporter) -> Console:
-    """Tables of a pipe are not squeezed into the 80 columns that nobody sees."""
+    """Return a console that does not wrap tables at 80 columns where the output is not a terminal."""
     return reporter.console if reporter.console.is_terminal else Console(width=_PLAIN_WIDTH_CHARS)
 
 
@@ -117,7 +117,7 @@ def _sources(summary: Mapping[str, Any]) -> Table:
 
 
 def _shares(title: str, listed: Mapping[str, Any], kept: Mapping[str, Any]) -> Table:
-    """Values by text kept, then by files listed; the rare ones together."""
+    """Return a table sorted by the size of kept text, then by files listed; rare values are summed up in one row."""
     table = _table(title, "documents", "text MB", "tokens", "bytes/token", "listed files", "listed MB")
     nothing = {"num_files": 0, "num_bytes": 0, "num_tokens": 0}
     names = sorted(
@@ -174,7 +174,7 @@ def _sizes(num_files: int, num_bytes: int, num_tokens: int) -> tuple[str, str, s
 
 
 def _print_document(document: ShownDocument, console: Console, max_lines: int | None) -> None:
-    """What is known of it, then its text: in colour on a terminal, cut after `max_lines` lines."""
+    """Print a document's metadata and its text, in colour on a terminal, up to `max_lines` lines."""
     meta = document.meta
     place = f"{meta.repository}: {meta.path}" + (f" ({meta.location})" if meta.location else "")
     facts = (
@@ -186,7 +186,7 @@ def _print_document(document: ShownDocument, console: Console, max_lines: int | 
     lines = visible(document.text).split("\n")
     shown = lines if max_lines is None else lines[:max_lines]
     if console.is_terminal:
-        # A language that the highlighter does not know stays plain.
+        # The text of a language that the highlighter does not know is not coloured.
         console.print(
             Syntax(
                 "\n".join(shown),
@@ -212,16 +212,18 @@ Folder = Annotated[
 
 def inspect(
     folder: Folder,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="How many documents to show.")] = 1,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="The number of sample documents to show.")
+    ] = 1,
     document: Annotated[
-        str | None, typer.Option("--document", metavar="ID", help="Show only this document, whole.")
+        str | None, typer.Option("--document", metavar="ID", help="Show only this whole document.")
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Check every checksum instead; exit code 2 names the first damage."),
+        typer.Option("--verify", help="Verify every checksum instead; exit code 2 if a file is damaged."),
     ] = False,
 ) -> None:
-    """What is in the shards: counts, the longest documents, what was dropped, a sample.
+    """Show the contents of the shards: counts, the longest documents, dropped files, a sample.
 
     \b
     permcode inspect runs/demo

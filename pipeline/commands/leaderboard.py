@@ -1,4 +1,4 @@
-"""`permcode leaderboard`: all finished experiments by task, as a table and as a page."""
+"""`permcode leaderboard`: a table of all finished experiments by task, also as an HTML page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from pipeline.report.page import page
 
 _TABLE_WIDTH_CHARS = 120
 _SHOWN_CHARS = 6
-"""Of a fingerprint."""
+"""The number of characters of a fingerprint that are shown."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Entry:
 
     task: str
     data: str
-    """What was judged on, as far as the config says it."""
+    """The name of the test data and the beginning of their fingerprint."""
     system: str
     kind: str
     metric: str
     text: str
-    """The headline with its interval."""
+    """The headline metric with its interval."""
     value: float
     parameters: int
     num_items: int
@@ -42,15 +42,15 @@ class Entry:
 
 
 def entries_in(folders: Sequence[Path]) -> list[Entry]:
-    """Of all finished experiments in or below the folders; by task and data, the best first.
+    """Return the systems of all finished experiments in or below the folders, by task and data, the best first.
 
-    Raises UserError when a folder is missing or nothing is found.
+    Raises UserError if a folder is missing or nothing is found.
     """
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(
-                f"{folder} is no folder: give those of `permcode finetune --from`, or one above them"
+                f"{folder} is not a folder: give folders of `permcode finetune --from`, or one above them"
             )
         paths |= {path.resolve(): path for path in sorted(folder.glob("**/STAGE.json"))}
     found: list[Entry] = []
@@ -85,15 +85,15 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     )
 
 
-def _data_text(task: Mapping[str, Any], judged: str) -> str:
-    """Direction, name, and the beginning of the fingerprint: rows with the same text can be compared."""
+def _data_text(task: Mapping[str, Any], items_fingerprint: str) -> str:
+    """Return direction, name and the beginning of the fingerprint; rows with the same text can be compared."""
     direction = f"{task['source']} to {task['target']}" if "{side}" in str(task.get("test")) else ""
     name = Path(task["folder"]).name if task.get("folder") else "corpus"
-    return f"{direction} {name} {judged[:_SHOWN_CHARS]}".strip()
+    return f"{direction} {name} {items_fingerprint[:_SHOWN_CHARS]}".strip()
 
 
 def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Reporter) -> None:
-    """Print the table; `html` also gets it as a page."""
+    """Print the table, and write it to `html` as a page."""
     if html is not None:
         check_output(html, "--html")
     entries = entries_in(folders)
@@ -127,13 +127,15 @@ def _cells(one: Entry) -> tuple[str, ...]:
 def leaderboard(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="Experiments, or folders above them.", show_default=False),
+        typer.Argument(
+            metavar="FOLDER...", help="Folders of experiments, or folders above them.", show_default=False
+        ),
     ],
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write the table as a page.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the table as an HTML page.")
     ] = None,
 ) -> None:
-    """The table of all finished experiments, by task.
+    """Print a table of all finished experiments by task.
 
     \b
     permcode leaderboard runs

@@ -1,4 +1,4 @@
-"""Options that the commands that use a model share, and how the tokens they write are chosen."""
+"""Options shared by the commands that use a model, and the sampling settings made from them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How tokens are chosen; None where the user said nothing."""
+    """The options that control how tokens are chosen; None where the user gave none."""
 
     temperature: float | None
     top_k: int | None
@@ -23,7 +23,7 @@ class SamplingOptions:
     seed: int
 
     def sampling(self, default_temperature: float, num: int) -> "Sampling":
-        """The same for the model that writes `num` texts. Raises UserError for options that contradict each other."""
+        """Return the model's sampling settings for `num` texts. Raises UserError for contradictory options."""
         from pretrain.inference.sampling import Sampling
 
         if self.beam is not None:
@@ -38,12 +38,16 @@ class SamplingOptions:
         return Sampling(temperature, self.top_k, self.top_p, self.seed)
 
     def _check_beam(self, beam: int, num: int) -> None:
-        drawing = {"--temperature": self.temperature, "--top-k": self.top_k, "--top-p": self.top_p}
-        for option, value in drawing.items():
+        sampling_options = {"--temperature": self.temperature, "--top-k": self.top_k, "--top-p": self.top_p}
+        for option, value in sampling_options.items():
             if value is not None:
-                raise UserError(f"--beam draws nothing, so {option} cannot go with it: leave one of them out")
+                raise UserError(
+                    f"--beam does not sample, so {option} cannot go with it: leave one of them out"
+                )
         if num > beam:
-            raise UserError(f"--num {num} of --beam {beam}: a beam holds as many texts as it is wide")
+            raise UserError(
+                f"--num {num} is larger than --beam {beam}: a beam search returns at most {beam} texts"
+            )
 
 
 Run = Annotated[
@@ -59,7 +63,7 @@ Task = Annotated[
     typer.Option(
         "--task",
         metavar="T",
-        help="Of a run: the network that its task T adapted, by the task's name or kind.",
+        help="Use the network that a run's task T finetuned, by the task's name or kind.",
     ),
 ]
 Files = Annotated[
@@ -67,10 +71,10 @@ Files = Annotated[
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token every time."),
+    typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the most likely token."),
 ]
 TopK = Annotated[
-    int | None, typer.Option("--top-k", metavar="K", min=1, help="Draw only from the K likeliest tokens.")
+    int | None, typer.Option("--top-k", metavar="K", min=1, help="Sample only from the K most likely tokens.")
 ]
 TopP = Annotated[
     float | None,
@@ -79,12 +83,14 @@ TopP = Annotated[
         metavar="P",
         min=0.0,
         max=1.0,
-        help="Draw only from the fewest tokens that hold P of all.",
+        help="Sample only from the fewest tokens with probability P in total.",
     ),
 ]
 Beam = Annotated[
     int | None,
-    typer.Option("--beam", metavar="N", min=1, help="Search for the likeliest text, N texts side by side."),
+    typer.Option(
+        "--beam", metavar="N", min=1, help="Search for the most likely text with a beam of width N."
+    ),
 ]
-Num = Annotated[int, typer.Option("--num", "-n", metavar="N", min=1, help="How many texts to write.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed draws the same text.")]
+Num = Annotated[int, typer.Option("--num", "-n", metavar="N", min=1, help="The number of texts to write.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed samples the same text.")]

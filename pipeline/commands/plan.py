@@ -1,4 +1,4 @@
-"""`permcode plan`: what a run will take, before anything runs."""
+"""`permcode plan`: estimates parameters, memory, time and cost of a run."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,18 +24,18 @@ _HELD = ("weights", "gradients", "masters_and_moments", "segment_memory", "reser
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the user says about time and money."""
+    """The user's assumptions about tokens, utilisation and price."""
 
     tokens: float | None
-    """The budget; None is the recipe's."""
+    """The token budget; None stands for the recipe's steps."""
     utilisation: float
-    """Share of the peak that GPUs reach."""
+    """The share of their peak that GPUs reach."""
     usd_per_hour: float | None
-    """Per GPU; None is the table's indication."""
+    """The price of a GPU; None stands for the price in permcode's table."""
 
 
 def plan_lines(run: "RunConfig", gpu: Gpu | None, assumed: Assumptions) -> Iterable[str]:
-    """Parameters, FLOPs, memory and time; the time on `gpu`, or on all that are known."""
+    """Yield tables of parameters, FLOPs, memory and time; the time on `gpu`, or on all known GPUs."""
     config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
     yield from _parameter_lines(config, vocab_size)
     yield ""
@@ -150,7 +150,7 @@ def _time_lines(
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, the others to the right."""
+    """Align the first column to the left, the others to the right."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     return [
         "  ".join(
@@ -193,26 +193,27 @@ def plan(
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", metavar="N", help="Token budget; the recipe's steps if not given."),
+        typer.Option("--tokens", metavar="N", help="Token budget; default: the recipe's steps."),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="NAME", help="One kind of GPU; all known ones if not given."),
+        typer.Option("--gpu", metavar="NAME", help="One kind of GPU; default: all known ones."),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", metavar="N", help="How many; the recipe's workers if not given.")
+        int | None,
+        typer.Option("--gpus", metavar="N", help="The number of GPUs; default: the recipe's workers."),
     ] = None,
     mfu: Annotated[
         float,
-        typer.Option("--mfu", metavar="SHARE", help="Share of the peak that GPUs reach: an assumption."),
+        typer.Option("--mfu", metavar="SHARE", help="The assumed share of their peak that GPUs reach."),
     ] = 0.4,
     price: Annotated[
-        float | None, typer.Option("--price", metavar="USD", help="Of one GPU for one hour.")
+        float | None, typer.Option("--price", metavar="USD", help="The price of one GPU for one hour.")
     ] = None,
 ) -> None:
-    """Parameters, FLOPs, memory, time and cost of a pretraining run.
+    """Estimate parameters, FLOPs, memory, time and cost of a pretraining run.
 
-    Reads the recipe only. Ends with exit code 2 where the run does not fit the GPU, and says what would.
+    Only the recipe is read. Exit code 2 if the run does not fit the GPU, with settings that fit.
 
     \b
     permcode plan --recipe base
@@ -232,7 +233,7 @@ def plan(
         try:
             lines = list(plan_lines(run, chosen, Assumptions(tokens, mfu, price)))
             misfit = _misfit(run, chosen)
-        # What PyTorch raises for tensors beyond 64 bits, and Python for numbers beyond a float's.
+        # PyTorch's errors for tensors beyond 64 bits, and Python's for numbers beyond the range of floats.
         except (RuntimeError, OverflowError, MemoryError) as error:
             raise UserError(
                 f"the run is too large to plan ({first_line(error)}): use smaller segments, batches, budgets or models"
@@ -249,7 +250,7 @@ def _check_positive(option: str, value: float | None) -> None:
 
 
 def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:
-    """By how much a run does not fit the chosen GPU, or else the largest, and the smallest change that helps."""
+    """Return an error text if the run does not fit the chosen GPU, or the largest known, with the smallest change."""
     config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
     gpu = chosen or max(GPUS, key=lambda known: known.memory_bytes)
     needed = needed_bytes(config, vocab_size)
@@ -257,7 +258,9 @@ def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:
         return None
     change = smallest_change(config, vocab_size, gpu.memory_bytes)
     if change is None:
-        remedy = "no micro batch and no checkpointing helps; use more GPUs, larger ones or fewer lanes"
+        remedy = (
+            "neither smaller micro batches nor checkpointing help; use more GPUs, larger ones or fewer lanes"
+        )
     else:
         settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())
         remedy = f"it fits with {settings} ({change.needed_bytes / GIB:.1f} GiB)"

@@ -18,7 +18,9 @@ Recipe = Annotated[
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", "-o", metavar="DIR", help="The run's folder; made if missing, resumed if begun."),
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="The run's folder; created if missing, resumed if it holds a run."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -31,14 +33,14 @@ Overrides = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Print the resolved config and what would run and why; write nothing."),
+    typer.Option("--dry-run", help="Print the resolved config, and what would run and why; write nothing."),
 ]
 Accept = Annotated[
     list[str] | None,
     typer.Option(
         "--accept",
         metavar="KEY",
-        help="Go on with pretraining though this setting was changed, e.g. schedule.peak_learning_rate. Repeatable. "
+        help="Resume pretraining with another value of this setting, e.g. schedule.peak_learning_rate. Repeatable. "
         "Settings of workers, memory, checkpoints and validation may be changed without it.",
         show_default=False,
     ),
@@ -48,7 +50,7 @@ Accept = Annotated[
 def run(
     recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
 ) -> None:
-    """All stages, from source code to the report.
+    """Run all stages, from source code to the report.
 
     \b
     permcode run --recipe demo --out runs/demo
@@ -59,14 +61,14 @@ def run(
 
 
 def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """Source code to shards: read, filter, split, tokenise."""
+    """Prepare the corpus: read, filter, split, tokenise, write shards."""
     _run_until(["prep"], recipe, out, overrides, dry_run)
 
 
 def pretrain(
     recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
 ) -> None:
-    """Everything up to the pretrained model."""
+    """Run everything up to the pretrained model."""
     _run_until(["pretrain"], recipe, out, overrides, dry_run, accept)
 
 
@@ -87,12 +89,12 @@ def finetune(
     seeds: Annotated[
         int | None,
         typer.Option(
-            "--seeds", metavar="N", min=1, help="Train every system so many times.", show_default=False
+            "--seeds", metavar="N", min=1, help="Train every system with N seeds.", show_default=False
         ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Train systems on a task and judge them side by side; without --from, a run's own tasks.
+    """Train systems on a task and compare them; without --from, the tasks of a run.
 
     \b
     permcode finetune --recipe translate_java_cs --from runs/java_cs --out runs/translate task.folder=DATA
@@ -102,7 +104,7 @@ def finetune(
     if model is None:
         with exit_codes(None):
             if seeds is not None:
-                raise UserError("--seeds is of an experiment: give the model to finetune with --from RUN")
+                raise UserError("--seeds is for an experiment: give the model to finetune with --from RUN")
         _run_until(None, recipe, out, overrides, dry_run)
         return
     with exit_codes(None if dry_run else out, only_shows=dry_run):
@@ -128,7 +130,7 @@ def finetune(
 
 
 def report(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
-    """The report of a finished run; never trains anything."""
+    """Write the report of a finished run; never trains anything."""
     if not dry_run:
         with exit_codes(out):
             from pipeline.folder.recipe import load_run_config
@@ -150,13 +152,13 @@ def submit(
     overrides: Overrides = None,
     dry_run: DryRun = False,
 ) -> None:
-    """The same run as a job of a Ray cluster.
+    """Run as a job of a Ray cluster.
 
     Follows the job and ends with its exit status.
 
     DIR, and the folder of a corpus, are folders on the cluster that all its nodes see. The job's python is the
-    first on the PATH that the cluster's Ray was started with. A cluster with token authentication takes the token
-    from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. Repeated while the job runs, the command follows it.
+    first on the PATH that the cluster's Ray was started with. For a cluster with token authentication, the token is
+    read from RAY_AUTH_TOKEN or the file RAY_AUTH_TOKEN_PATH. While the job runs, the same command follows it.
 
     \b
     permcode submit --recipe demo --out /shared/runs/demo --address http://head:8265
@@ -187,7 +189,7 @@ def _run_until(
     dry_run: bool,
     accept: list[str] | None = None,
 ) -> None:
-    """`targets` are stages; None is all of the run's tasks."""
+    """Run the stages `targets` and what they need; None stands for all tasks of the run."""
     with exit_codes(out, only_shows=dry_run):
         from pipeline.folder.recipe import load_run_config
 
@@ -202,7 +204,7 @@ def _run_until(
         wanted = list(config.finetune) if targets is None else targets
         if not wanted:
             raise UserError(
-                f"recipe {recipe} has no tasks: write some under `finetune:`, or finetune a run's model with --from RUN"
+                f"recipe {recipe} has no tasks: add some under `finetune:`, or finetune a run's model with --from RUN"
             )
         if not dry_run:
             run_pipeline(config, out, wanted, Reporter, accepted)

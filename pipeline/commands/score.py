@@ -1,4 +1,4 @@
-"""`permcode score`: the exact log-likelihood of files, or of parts of one."""
+"""`permcode score`: computes the exact log-likelihood of files, or of parts of one."""
 
 import json
 import re
@@ -27,7 +27,7 @@ _BYTES = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 @dataclass(frozen=True)
 class NamedRange:
-    """A part of a file, and how its user named it: `pattern` holds `first` and `last`."""
+    """A part of a file as the user gave it: lines or bytes `first` to `last`, formatted by `pattern`."""
 
     pattern: str
     first: int
@@ -36,18 +36,18 @@ class NamedRange:
 
     @property
     def name(self) -> str:
-        """ "lines 10-20" or "bytes 100:200"."""
+        """The part in words, such as "lines 10-20" or "bytes 100:200"."""
         return self.pattern.format(self.first, self.last)
 
 
 def ranges_of(file: TextFile, lines: Sequence[str], bytes_: Sequence[str]) -> list[NamedRange]:
-    """The parts that `lines` ("10-20,7") or `bytes_` ("100:200") name, in the order of the text.
+    """Return the parts that `lines` ("10-20,7") or `bytes_` ("100:200") select, in the order of the text.
 
-    Those that overlap are one, those that only touch stay apart. Raises UserError for what is no part of the file.
+    Overlapping parts are merged, adjacent ones are not. Raises UserError for a part outside the file.
     """
     if lines and bytes_:
-        raise UserError("say which parts to score in one way: --lines or --bytes")
-    return _united([*_of_lines(file, lines), *_of_bytes(file, bytes_)])
+        raise UserError("select parts in one way: --lines or --bytes")
+    return _merge_overlaps([*_of_lines(file, lines), *_of_bytes(file, bytes_)])
 
 
 def _of_lines(file: TextFile, values: Sequence[str]) -> Iterator[NamedRange]:
@@ -80,23 +80,23 @@ def _matches(
             yield match
 
 
-def _united(ranges: Iterable[NamedRange]) -> list[NamedRange]:
-    """Sorted, without overlaps."""
+def _merge_overlaps(ranges: Iterable[NamedRange]) -> list[NamedRange]:
+    """Return the ranges sorted, overlapping ones merged."""
     from pretrain.inference.text_ranges import ByteRange
 
-    united: list[NamedRange] = []
+    merged: list[NamedRange] = []
     for one in sorted(ranges, key=lambda one: one.bytes.start):
-        if united and one.bytes.start < united[-1].bytes.end:
-            before = united.pop()
+        if merged and one.bytes.start < merged[-1].bytes.end:
+            before = merged.pop()
             part = ByteRange(before.bytes.start, max(before.bytes.end, one.bytes.end))
             one = replace(before, last=max(before.last, one.last), bytes=part)
-        united.append(one)
-    return united
+        merged.append(one)
+    return merged
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """What to score. `lines` ("10-20", or "7", or "2,5-7") or `bytes_` ("100:200") choose parts of one file."""
+    """The files to score. `lines` ("10-20", or "7", or "2,5-7") or `bytes_` ("100:200") select parts of one file."""
 
     run: Path
     paths: list[Path]
@@ -107,14 +107,14 @@ class ScoreRequest:
 
     @property
     def has_parts(self) -> bool:
-        """Whether not everything is scored."""
+        """Whether only parts of a file are scored."""
         return bool(self.lines or self.bytes_)
 
 
 def score_lines(request: ScoreRequest) -> Iterator[str]:
-    """The lines to print. Raises UserError before the first one."""
+    """Score the files and return the lines to print. Raises UserError before the first one."""
     if request.has_parts and len(request.paths) > 1:
-        raise UserError("--lines and --bytes choose parts of one file: give one file")
+        raise UserError("--lines and --bytes select parts of one file: give one file")
     files = [read_text_file(path) for path in request.paths]
     parts = ranges_of(files[0], request.lines, request.bytes_) if request.has_parts else []
 
@@ -141,7 +141,7 @@ def _lines(
             yield from _part_lines(request, file, parts, one)
         elif request.per_token:
             yield from _token_lines(file, one)
-        yield f"{file.name}: {_figures_of(one)}{_what_was_seen(request, one)}"
+        yield f"{file.name}: {_figures_of(one)}{_context_note(request, one)}"
     if len(files) > 1:
         bits = sum(one.scores.bits for one in scored)
         num_bytes = sum(one.num_bytes for one in scored)
@@ -173,7 +173,7 @@ def _figures(bits: float, num_bytes: int, num_tokens: int) -> str:
     )
 
 
-def _what_was_seen(request: ScoreRequest, one: "ScoredText") -> str:
+def _context_note(request: ScoreRequest, one: "ScoredText") -> str:
     if one.scores.sees_all:
         return ""
     seen = "a window around it" if request.has_parts else "the text just before it"
@@ -235,7 +235,7 @@ def _record(one: "ScoredText") -> dict[str, Any]:
 
 
 def _without_infinities(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no word for a number that is not finite: null."""
+    """Replace numbers that are not finite, which JSON cannot express, by None."""
     return {
         key: None if isinstance(value, float) and not isfinite(value) else value
         for key, value in record.items()
@@ -250,7 +250,7 @@ def score(
         typer.Option(
             "--lines",
             metavar="FIRST-LAST",
-            help="Only these lines, counted from 1, given all others; several: 2,5-7, or repeated.",
+            help="Score only these lines (counted from 1), given all others; several: 2,5-7, or repeat it.",
         ),
     ] = None,
     bytes_: Annotated[
@@ -258,17 +258,17 @@ def score(
         typer.Option(
             "--bytes",
             metavar="START:END",
-            help="Only these bytes, counted from 0, END not included, given all others; several as for --lines.",
+            help="Score only these bytes (counted from 0, END excluded), given all others; several as for --lines.",
         ),
     ] = None,
-    per_token: Annotated[bool, typer.Option("--per-token", help="Also every token's bits.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON per file.")] = False,
+    per_token: Annotated[bool, typer.Option("--per-token", help="Also print every token's bits.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per file.")] = False,
     task: Task = None,
 ) -> None:
-    """The exact log-likelihood of files from left to right, or of parts of one together given the rest.
+    """Print the exact log-likelihood of files from left to right, or of parts of one file given the rest.
 
-    Bits per byte are what the model needs to write the text down. A part is made of the tokens that reach into it.
-    Several parts have a line each, given the rest and the parts before it, and one for all of them.
+    Bits per byte are the length of the text as the model would compress it. A part consists of all tokens that overlap
+    it. Several parts get a line each, given the rest and the parts before it, and one line for all of them.
 
     \b
     permcode score runs/demo src/*.py

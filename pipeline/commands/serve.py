@@ -1,4 +1,4 @@
-"""`permcode serve`: a registered system behind HTTP, by MLflow's own server."""
+"""`permcode serve`: serves a registered system over HTTP with MLflow's server."""
 
 import os
 import socket
@@ -35,11 +35,11 @@ while os.getppid() == server:
 
 
 def become_server(place: str, task: str | None, host: str, port: int) -> None:
-    """Become the server of a task's champion. `place` is the folder of an experiment, a run or a run's task, or a
-    tracking URI.
+    """Replace this process by the server of a task's champion.
 
-    `task`, a kind or in a folder also a name, may be left out where there is one only. The address is printed when the
-    server answers. Does not return. Raises UserError when there is no such champion.
+    `place` is the folder of an experiment, a run or a run's task, or a tracking URI. `task` is a kind, or the name of a
+    task in a folder; it may be None if there is only one. The address is printed when the server answers. Raises
+    UserError if there is no such champion.
     """
     from pipeline.mlflow.registry import CHAMPION
 
@@ -51,8 +51,10 @@ def become_server(place: str, task: str | None, host: str, port: int) -> None:
         sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", f"models:/{name}@{CHAMPION}",
         "--env-manager", "local", "--host", host, "--port", str(port),
     ]  # fmt: skip
-    environment["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"  # of copying some files on this machine
-    # The server starts programs of this environment, which need not be activated.
+    environment["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = (
+        "false"  # it would show the copying of files on this machine
+    )
+    # The server starts programs of this virtual environment, which may not be activated.
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     )
@@ -66,20 +68,20 @@ def _check_port(host: str, port: int) -> None:
         socket.create_server((host, port)).close()
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"nothing can listen on {host}:{port} ({first_line(error)}): give another --port"
+            f"cannot listen on {host}:{port} ({first_line(error)}): give another --port"
         ) from None
 
 
 def announce(address: str, name: str) -> "subprocess.Popen[bytes]":
-    """Let a process of its own print where to send rows, once the server answers; it ends with this one.
+    """Start a process that prints the address for requests once the server answers; it ends with this process.
 
-    This process becomes the server, which says nothing of the kind.
+    This process becomes the server, which does not print its address.
     """
     return subprocess.Popen([sys.executable, "-S", "-c", _ANNOUNCER, address, name], stdin=subprocess.DEVNULL)
 
 
 def _store_and_kind(place: Path, task: str | None) -> tuple[str, str | None]:
-    """The store of a run's or an experiment's folder, or of that of its task, and the kind of task that is meant."""
+    """Return the store and the kind of the task for the folder of a run, an experiment or a task."""
     folder = next(
         (one for one in (place, place.absolute().parent) if (one / RunFiles.MLFLOW_STORE).is_file()), None
     )
@@ -90,7 +92,7 @@ def _store_and_kind(place: Path, task: str | None) -> tuple[str, str | None]:
         )
     store = store_uri(folder, None)
     if task is not None:
-        # A store's folder need not be that of an experiment.
+        # The folder of a store may hold no task.
         return store, task_kind(task_folder(place, task)) if finished_tasks(place) else task
     return store, None if folder == place else task_kind(place)
 
@@ -111,7 +113,7 @@ def _registered_name(store: str, task: str | None) -> str:
     if not known:
         raise UserError(f"{store} has no registered system: run `permcode finetune --from ...` first")
     if task is None and len(known) > 1:
-        raise UserError(f"say which task to serve with --task: {', '.join(known)}")
+        raise UserError(f"give the task to serve with --task, one of {', '.join(known)}")
     wanted = task or known[0]
     if wanted not in known:
         raise UserError(f"no champion for the task {wanted!r}: there are {', '.join(known)}")
@@ -123,7 +125,7 @@ Task = Annotated[
     typer.Option(
         "--task",
         metavar="T",
-        help="Which task of a run, by its name or kind; needed where there are several.",
+        help="The task of a run, by name or kind; needed if the run has several.",
     ),
 ]
 

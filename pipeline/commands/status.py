@@ -1,4 +1,4 @@
-"""`permcode status`: how a run is doing, from another terminal or after its death."""
+"""`permcode status`: shows the state of a run, from another terminal or after its process died."""
 
 import json
 import math
@@ -33,16 +33,16 @@ from pretrain.plan.hardware import flops_per_token, gpu_of_device
 
 @dataclass(frozen=True)
 class Speed:
-    """Of all workers together."""
+    """The computing speed of all workers together."""
 
     flops_per_s: float
-    """Operations of the model's forward and backward passes."""
+    """FLOPs of the model's forward and backward passes per second."""
     mfu: float | None
-    """Share of the workers' peak in the run's precision; None where no data sheet tells the peak."""
+    """The share of the workers' peak in the run's precision; None for a device whose peak is not known."""
 
 
 def speed_of(facts: StatusFacts, shape: Shape | None) -> Speed | None:
-    """None before the first step, or where the model is not known."""
+    """Return the computing speed; None before the first step or if the model is not known."""
     if shape is None or facts.tokens_per_s is None:
         return None
     flops_per_s = facts.tokens_per_s * flops_per_token(shape.config, shape.vocab_size)
@@ -56,7 +56,7 @@ _LABEL_CHARS = 24
 _DONE = {
     "starting": "starting since",
     "running": "running since",
-    "hanging": "HANGS: no sign of life since",
+    "hanging": "HANGS: no heartbeat since",
     "stopped": "stopped at",
     "finished": "finished at",
     "failed": "failed at",
@@ -65,7 +65,7 @@ _DONE = {
 
 
 def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> Iterator[str]:
-    """A headline, a line for each figure, the goodput table, the last warnings."""
+    """Yield a headline, a line for each figure, the goodput table and the newest warnings."""
     restarts = f", restarted {facts.num_attempts - 1} times" if facts.num_attempts > 1 else ""
     yield f"{facts.folder}: {_DONE[facts.state]} {_clock(facts.since_s)}{restarts}"
     if facts.problem is not None:
@@ -91,23 +91,23 @@ def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Seque
     if facts.stragglers is not None:
         yield _line("workers", facts.stragglers)
     yield from goodput_lines(facts.goodput)
-    for warned in facts.warnings:
-        yield _line("warning", f"{_clock(warned.time_s)} {warned.text}")
+    for warning in facts.warnings:
+        yield _line("warning", f"{_clock(warning.time_s)} {warning.text}")
 
 
 def goodput_lines(goodput: Goodput) -> Iterator[str]:
-    """Where the time went, each part as a share and in time."""
+    """Yield the goodput and each part of the wall time, as a share and as a duration."""
     wall_s = goodput.wall_s
     value = goodput_figure(goodput.summary()).value
     yield _line(GOODPUT, f"{value} of {duration_text(wall_s)} since the first process began:")
     for name, seconds in goodput.parts.by_name().items():
         yield f"  {LABELS[name]:<18} {share_text(seconds, wall_s):>8}  {duration_text(seconds):>7}"
     if goodput.unexplained_s > 0.01 * goodput.wall_s:
-        yield f"  (of compute, {duration_text(goodput.unexplained_s)} are explained by no measurement)"
+        yield f"  (of compute, {duration_text(goodput.unexplained_s)} are not covered by any measurement)"
 
 
 def status_json(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> str:
-    """All figures, for programs; what is not finite is null, which JSON has no other word for."""
+    """Return all figures as JSON; numbers that are not finite are null."""
     values: dict[str, Any] = {
         **asdict(facts),
         "speed": None if speed is None else asdict(speed),
@@ -142,7 +142,7 @@ def _step(facts: StatusFacts) -> str:
     if facts.state in ("running", "hanging") and facts.last_step_age_s is not None:
         text += f", {duration_text(facts.last_step_age_s)} ago"
     if facts.furthest_step > facts.step:
-        text += f"; steps up to {facts.furthest_step:,} are made again"
+        text += f"; steps up to {facts.furthest_step:,} are being repeated"
     return text
 
 
@@ -187,12 +187,12 @@ def status(
             metavar="RUN", help="A run's --out folder, or a pretrain-KEY folder in it.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="All figures as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as one JSON object.")] = False,
 ) -> None:
-    """How a run is doing: alive or dead, how far, how fast, where its time went.
+    """Show the state of a run: alive or dead, progress, speed, where its time went.
 
-    Looks at files only, so it may be asked from anywhere that sees the folder. What a dead process left running in
-    MLflow is ended there.
+    Only files are read, so the command works wherever the folder can be seen. MLflow runs that a dead process left
+    RUNNING are ended.
 
     \b
     permcode status runs/demo
@@ -222,8 +222,8 @@ def _lines(found: StatusFolder, as_json: bool) -> list[str]:
 def _end_dead_runs(out: Path) -> None:
     try:
         num_ended = end_dead_runs(out)
-    except Exception as error:  # every store fails in its own way, and none hides a run's state
-        warn(f"MLflow could not be told that the run's process is dead ({first_line(error)})")
+    except Exception as error:  # every store fails in its own way; none may hide a run's state
+        warn(f"the MLflow runs of a dead process could not be ended ({first_line(error)})")
         return
     if num_ended:
-        warn(f"{num_ended} runs in MLflow were still RUNNING for a dead process: they are KILLED now")
+        warn(f"{num_ended} MLflow runs of a dead process were still RUNNING; their status is now KILLED")

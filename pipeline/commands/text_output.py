@@ -1,4 +1,4 @@
-"""Text on its way to standard output: bytes into a pipe, on a terminal nothing that can move the cursor."""
+"""Writes text to standard output: unchanged into a pipe, without control characters on a terminal."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _KEPT = "\n\t"
 
 
 def visible(text: str) -> str:
-    """The text with every control, format and line-separating character but newline and tab spelled as <U+001B>."""
+    """Return the text with control, format and line separator characters as <U+001B>, except newline and tab."""
     if text.isprintable():
         return text
     return "".join(
@@ -27,34 +27,34 @@ def _is_unsafe(char: str) -> bool:
 
 
 class TextOutput:
-    """Standard output: bytes as they are into a file or a pipe, on a terminal only what cannot move the cursor."""
+    """Standard output: bytes unchanged into a file or a pipe, only visible characters on a terminal."""
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdout.isatty()
         self._at_line_start = True
 
     def write(self, data: bytes) -> None:
-        """Write a text, or the next part of one; parts end between characters."""
+        """Write a text, or the next part of one; a part ends between characters."""
         if self.is_terminal:
             self.write_text(data.decode(errors="replace"))
             return
         sys.stdout.buffer.write(data)
-        self._moved(data.endswith(b"\n"), bool(data))
+        self._note_position(data.endswith(b"\n"), bool(data))
 
     def write_text(self, text: str) -> None:
-        """Write part of a text at once, for somebody who watches; "?" for what the terminal's encoding lacks."""
+        """Write and flush part of a text; characters that the terminal's encoding lacks become "?"."""
         encoding = sys.stdout.encoding
         sys.stdout.write(visible(text).encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
-        self._moved(text.endswith("\n"), bool(text))
+        self._note_position(text.endswith("\n"), bool(text))
 
     def header(self, name: str) -> None:
-        """Say what comes next, as `head` does for several files."""
+        """Write a header line with a name, as `head` does for several files."""
         self.end_line()
         self.write(f"==> {name} <==\n".encode(errors="surrogateescape"))
 
     def write_all(self, texts: Sequence[tuple[str, bytes]]) -> None:
-        """Write named texts: one as it is, several with their names before them."""
+        """Write named texts: a single one unchanged, several with a header each."""
         for name, data in texts:
             if len(texts) > 1:
                 self.header(name)
@@ -63,22 +63,22 @@ class TextOutput:
             self.end_line()
 
     def flush(self) -> None:
-        """Let a reader see what was written so far."""
+        """Flush what was written so far."""
         sys.stdout.flush()
 
     def end_line(self) -> None:
-        """Begin a line, unless at the start of one."""
+        """End the current line, unless it is empty."""
         if not self._at_line_start:
             self.write(b"\n")
 
-    def _moved(self, ends_line: bool, anything: bool) -> None:
-        if anything:
+    def _note_position(self, ends_line: bool, has_text: bool) -> None:
+        if has_text:
             self._at_line_start = ends_line
 
 
 @contextmanager
 def ends_quietly() -> Iterator[None]:
-    """Ctrl-C, and a reader that has seen enough as in `permcode complete ... | head`, end the block without a word."""
+    """End the block silently on Ctrl-C, and when the reader closes the pipe (`permcode complete ... | head`)."""
     try:
         yield
         sys.stdout.flush()
@@ -87,13 +87,13 @@ def ends_quietly() -> Iterator[None]:
             print()
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        # The interpreter flushes once more at its end, and would complain.
+        # The interpreter flushes once more at exit and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to standard output; bytes of file names that are no UTF-8 come out as they are."""
+    """Write lines to standard output; bytes of file names that are not UTF-8 are written unchanged."""
     output = TextOutput()
     for line in lines:
         output.write(f"{line}\n".encode(errors="surrogateescape"))

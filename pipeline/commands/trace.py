@@ -1,4 +1,4 @@
-"""`permcode trace`: from a position in the corpus or in training to the line it came from."""
+"""`permcode trace`: finds the source line of a position in the corpus or in training."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,14 +28,17 @@ _MAX_LINE_CHARS = 160
 
 
 def token_lines(folder: PrepFolder, split: str, token: int) -> list[str]:
-    """What is known of the token at a position of a split. UserError when there is none."""
+    """Return lines about the token at a position of a split. Raises UserError if there is no such token."""
     corpus = open_prepared(folder.prep)
     return _lines(f"token {token} of split {split}", trace_token(corpus, split, token))
 
 
 def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> list[str]:
-    """What lane `lane` read at step `step` (both from 0) of the run's pretraining: every document of the segment,
-    or the token at `offset` in it. UserError when the run has no such place, or the folder is of no run."""
+    """Return lines about the segment that `lane` read at `step` (both from 0) of the run's pretraining.
+
+    They describe every document of the segment, or only the token at `offset`. Raises UserError if the run has no such
+    position, or the folder belongs to no run.
+    """
     if folder.run is None:
         raise UserError(
             f"{folder.prep} belongs to no run, so it has no steps: give the run's --out folder, or --token"
@@ -70,7 +73,7 @@ def step_lines(folder: PrepFolder, step: int, lane: int, offset: int | None) -> 
 
 
 def _data_step(begun: Path | None, step: int) -> int:
-    """The data step that step `step` (from 0) of a pretraining consumed: another one behind a rewind."""
+    """Return the data step that `step` (from 0) of a pretraining consumed; it differs after a rewind."""
     known = (
         replayed(read_journal(begun / PretrainFiles.JOURNAL)).surviving_steps() if begun is not None else {}
     )
@@ -78,7 +81,7 @@ def _data_step(begun: Path | None, step: int) -> int:
 
 
 def _refuse_shifted(run: Path, prep: Path, corpus: str) -> None:
-    """Forgetting shortens blocks: what was trained before then read other tokens at the same step."""
+    """Raise UserError for a run trained before documents were forgotten: that shortened blocks, so steps differ."""
     for path in sorted(run.glob(f"pretrain-*/checkpoints/*/{IDENTITY_NAME}")):
         if RunIdentity.read(path.parent).corpus != corpus:
             raise UserError(
@@ -122,7 +125,7 @@ def _place(place: TextPlace) -> str:
 
 
 def _quote(place: TextPlace) -> list[str]:
-    """The line with a mark below the column; a long line is cut around it."""
+    """Return the line with a mark below the column; a long line is cut around it."""
     start = max(0, place.column - 1 - _MAX_LINE_CHARS // 2)
     text = visible(place.text[start : start + _MAX_LINE_CHARS]).replace("\t", " ")
     before = visible(place.text[start : place.column - 1])
@@ -141,7 +144,7 @@ Folder = Annotated[
 def trace(
     folder: Folder,
     token: Annotated[
-        int | None, typer.Option("--token", metavar="N", help="A position in the split's tokens, from 0.")
+        int | None, typer.Option("--token", metavar="N", help="The position of a token in the split, from 0.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="The split that --token counts in.")] = "train",
     step: Annotated[
@@ -151,10 +154,11 @@ def trace(
         int | None, typer.Option("--lane", metavar="L", help="With --step: the lane of the batch, from 0.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="K", help="With --step: only this token of the segment.")
+        int | None,
+        typer.Option("--offset", metavar="K", help="With --step: show only this token of the segment."),
     ] = None,
 ) -> None:
-    """From a token back to repository, path, line and column.
+    """Find a token's repository, path, line and column.
 
     \b
     permcode trace runs/demo --token 123456
@@ -162,7 +166,7 @@ def trace(
     """
     with exit_codes(None, only_shows=True):
         if (token is None) == (step is None) or (step is None) != (lane is None):
-            raise UserError("say which token to trace: --token N, or --step N with --lane L")
+            raise UserError("give the token to trace: --token N, or --step N with --lane L")
         prep_folder = find_prep_folder(folder)
         if token is not None:
             lines = token_lines(prep_folder, split, token)

@@ -52,7 +52,7 @@ class StageInMlflow:
         self.is_done = True
 
     def _child_runs(self, tracking: "Tracking", parent_id: str) -> dict[str, str]:
-        """Find or create the stage's runs. Their ids are noted in its folder, because an accepted change alters the key."""
+        """Find or create the stage's runs. Their ids are noted in its folder: an accepted change alters the key."""
         stage, key, note = self.step.stage, self.step.key, self.step.folder / StageFiles.MLFLOW_NOTE
         known = known_runs(self.step.folder, parent_id)
         stage_id = tracking.child_run(parent_id, stage.name, key, stage.config, known.get(""))

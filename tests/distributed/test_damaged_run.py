@@ -11,7 +11,7 @@ import pytest
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
 from cluster.storage import write_document
-from pipeline.commands.audit import audited
+from pipeline.commands.audit import audit_run
 from pipeline.folder.config import RunConfig
 from pipeline.folder.prep_folder import find_prep_folder
 from pipeline.folder.pretrain_folder import find_status_folder, read_shape
@@ -93,7 +93,7 @@ def _gone_on_from(out: Path) -> Any:
 READERS: dict[str, Callable[[Path], Any]] = {
     "status": _told,
     "skip": _checked,
-    "audit": lambda out: audited(out, read=False),
+    "audit": lambda out: audit_run(out, read=False),
     "report": lambda out: summary_of(stage(out)),
     "complete": lambda out: _model(out),
     "resume": _gone_on_from,
@@ -177,10 +177,10 @@ def test_the_audit_refuses_every_cut_of_a_finished_journal(run: Path) -> None:
     for length in journal_cuts(data, num_random=15):
         path.write_bytes(data[:length])
         with pytest.raises(UserError, match=rf"journal\.jsonl is damaged \({length} bytes, {len(data)} when"):
-            audited(run, read=False)
+            audit_run(run, read=False)
     path.unlink()
     with pytest.raises(UserError, match=r"journal\.jsonl is missing"):
-        audited(run, read=False)
+        audit_run(run, read=False)
 
 
 def test_the_audit_refuses_a_cut_below_the_newest_checkpoint_of_an_unfinished_run(run: Path) -> None:
@@ -193,10 +193,10 @@ def test_the_audit_refuses_a_cut_below_the_newest_checkpoint_of_an_unfinished_ru
     for length in journal_cuts(data, num_random=15):
         path.write_bytes(data[:length])
         if length >= needed:
-            assert audited(run, read=False).problems == []
+            assert audit_run(run, read=False).problems == []
             continue
         try:
-            problems = audited(run, read=False).problems
+            problems = audit_run(run, read=False).problems
         except UserError as error:
             problems = [str(error)]
         assert "cut short" in problems[0], length
@@ -209,10 +209,10 @@ def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_checkpoint(run: Pat
     path = stage(run) / JOURNAL_NAME
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: next(n for n, line in enumerate(lines) if b'"step":10,' in line) + 1]))
-    assert "checkpoint of step 12 is there, but" in audited(run, read=False).problems[0]
+    assert "checkpoint of step 12 is there, but" in audit_run(run, read=False).problems[0]
     weights = stage(run) / "checkpoints" / "step-00000012" / "weights-00000.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert audited(run, read=False).problems == []
+    assert audit_run(run, read=False).problems == []
 
 
 def test_a_journal_moved_away_lets_training_go_on(run: Path, prep_folder: Path) -> None:

@@ -171,7 +171,7 @@ def test_submit_and_an_experiment_refuse_a_url_too(tmp_path: Path) -> None:
     ("page", "message"),
     [
         ("/proc/x.html", "--html /proc/x.html cannot be written"),
-        ("{here}/none/x.html", "there is no folder {here}/none: make it"),
+        ("{here}/none/x.html", "there is no folder {here}/none: create it"),
         ("{here}", "is a folder: give the name of a file"),
     ],
 )

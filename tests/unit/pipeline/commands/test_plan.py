@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused_with_the_change_that_helps() -> None:
 def test_what_fits_no_gpu_at_all_is_refused_too() -> None:
     result = plan("--recipe", "smoke", "pretrain.segment_tokens=262144")
     assert result.exit_code == 2
-    assert "more than the 178 of b200: no micro batch and no checkpointing helps" in result.stderr
+    assert "more than the 178 of b200: neither smaller micro batches nor checkpointing help" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,9 @@ def test_trace_of_a_whole_segment_names_every_document_in_it(run: Path) -> None:
         (("--step", NUM_STEPS, "--lane", 0), f"no step {NUM_STEPS}: give one from 0 to {NUM_STEPS - 1}"),
         (("--step", 0, "--lane", LANES), f"no lane {LANES}"),
         (("--step", 0, "--lane", 0, "--offset", SEGMENT_TOKENS), f"no offset {SEGMENT_TOKENS}"),
-        (("--step", 0), "say which token to trace"),
-        ((), "say which token to trace"),
-        (("--token", 0, "--step", 0, "--lane", 0), "say which token to trace"),
+        (("--step", 0), "give the token to trace"),
+        ((), "give the token to trace"),
+        (("--token", 0, "--step", 0, "--lane", 0), "give the token to trace"),
     ],
 )
 def test_places_that_are_not_there_are_bad_input(
@@ -241,8 +241,8 @@ def test_forget_leaves_a_finished_stage_behind_that_is_not_run_again(run: Path, 
     assert is_skipped(run)
     result = permcode("forget", run if which == "run" else prep_of(run), "--repo", "alpha")
     assert result.exit_code == 0, result.stderr
-    assert "took out 2 documents" in result.stdout
-    assert "1 of 4 tars written anew" in result.stdout
+    assert "removed 2 documents" in result.stdout
+    assert "1 of 4 tars rewritten" in result.stdout
     assert is_skipped(run)
     record = read_record(prep_of(run))
     assert record is not None
@@ -266,14 +266,14 @@ def test_a_dry_run_says_the_same_and_changes_nothing(run: Path) -> None:
     before = {path: sha256_file(path) for path in run.rglob("*") if path.is_file()}
     result = permcode("forget", run, "--repo", "alpha", "--dry-run")
     assert result.exit_code == 0, result.stderr
-    assert "would take out 2 documents" in result.stdout
+    assert "would remove 2 documents" in result.stdout
     assert "left of" not in result.stdout
     assert {path: sha256_file(path) for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_split_of_which_nothing_is_left_is_told(run: Path) -> None:
     again = (
-        "left of validation: to train or judge with validation again, give a new --out and a source without"
+        "left of validation: to train or evaluate with validation again, use a new --out and a source without"
     )
     for more, told in (("--dry-run",), "would be"), ((), "is"), ((), "is"), (("--dry-run",), "is"):
         result = permcode("forget", run, "--repo", "delta", *more)
@@ -289,8 +289,8 @@ def test_a_name_that_nothing_has_is_bad_input_and_not_written_down(run: Path) ->
             permcode("forget", run, "--repo", "alhpa", *more), "holds no file of repository alhpa"
         )
     assert not (run / "forgotten.json").exists()
-    assert_bad_input(permcode("forget", run), "say what to forget")
-    assert_bad_input(permcode("forget", run, "--repo", "a", "--path", "b"), "say what to forget")
+    assert_bad_input(permcode("forget", run), "give what to forget")
+    assert_bad_input(permcode("forget", run, "--repo", "a", "--path", "b"), "give what to forget")
 
 
 def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_damaged(

@@ -71,7 +71,7 @@ def test_a_resumed_run_says_what_it_makes_again(run: RunOnDisk) -> None:
     assert (facts.step, facts.furthest_step, facts.num_attempts) == (11, 12, 2)
     assert facts.goodput.parts.lost_s == 1
     text = shown(run, 0)
-    assert "steps up to 12 are made again" in text
+    assert "steps up to 12 are being repeated" in text
     assert "restarted 1 times" in text
 
 
@@ -117,7 +117,7 @@ def test_health_is_counted_once_however_often_steps_are_made_again(run: RunOnDis
     run.event("stragglers", own_s=[1.0, 2.0], lagging=[1])
     facts = facts_after(run, 1)
     assert (facts.num_skipped_steps, facts.num_rewinds, facts.num_damaged, facts.num_warnings) == (1, 1, 1, 4)
-    assert [warned.text for warned in facts.warnings] == [
+    assert [warning.text for warning in facts.warnings] == [
         "the event skipped",
         "the event damaged",
         "the event rewind",
@@ -221,5 +221,5 @@ def test_a_bare_pretraining_folder_is_described_by_its_newest_commit(run: RunOnD
 
 
 def test_a_folder_without_a_pretraining_and_without_a_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="is not a run"):
         find_status_folder(tmp_path)

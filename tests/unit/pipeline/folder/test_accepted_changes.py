@@ -130,8 +130,9 @@ def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: P
 def test_folders_made_before_keys_were_added_are_still_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names are those that permcode gave on 2026-11-20, before these keys were."""
+    """The names are those that permcode gave on 2026-11-20, before these keys were added; prep's format was 2 then."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pipeline.run.stages.FORMAT_VERSION", 2)
     source = tmp_path / "corpus" / "own" / "a.py"
     source.parent.mkdir(parents=True)
     source.write_text("x = 1  # one two three four five six seven eight nine ten\n")

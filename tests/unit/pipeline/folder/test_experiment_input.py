@@ -116,7 +116,7 @@ def test_a_folder_that_holds_nothing_to_use_is_named(recipe: Path, tmp_path: Pat
     assert f"{empty} holds no finetuned system" in refused("evaluate", str(empty))
     assert f"no finished experiment in {empty}" in refused("leaderboard", str(empty))
     assert f"{empty} holds no mlflow.db" in refused("serve", str(empty))
-    assert "is no folder" in refused("leaderboard", str(tmp_path / "nowhere"))
+    assert "is not a folder" in refused("leaderboard", str(tmp_path / "nowhere"))
 
 
 def test_a_file_that_cannot_be_written_is_named_before_anything_is_computed(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = refused("serve", str(tmp_path), "--port", str(port))
-    assert f"nothing can listen on 127.0.0.1:{port}" in line
+    assert f"cannot listen on 127.0.0.1:{port}" in line
 
 
 def test_the_plan_is_shown_without_doing_it(model: Path, recipe: Path, tmp_path: Path) -> None:

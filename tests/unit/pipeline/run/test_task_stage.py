@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import UserError
 from cluster.reporter import Reporter
 from finetune.experiment.config import ExperimentConfig
-from pipeline.commands.forget import _what_stays
+from pipeline.commands.forget import _remaining_traces
 from pipeline.folder.graph import StageContext
 from pipeline.folder.recipe import load_run_config
 from pipeline.run import task_stage as module
@@ -73,9 +73,10 @@ def test_forgetting_names_the_folders_of_what_was_judged(tmp_path: Path) -> None
     rows.parent.mkdir(parents=True)
     rows.touch()
     assert any(
-        "predictions of completion-1, and their copies in MLflow" in line for line in _what_stays(tmp_path)
+        "predictions of completion-1, and their copies in MLflow" in line
+        for line in _remaining_traces(tmp_path)
     )
-    assert not any("predictions" in line for line in _what_stays(None))
+    assert not any("predictions" in line for line in _remaining_traces(None))
 
 
 @pytest.fixture(scope="module")
