@@ -23,10 +23,10 @@ from pretrain.journal.replay import Change, Replay
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """Seconds by what they were spent on; every second of a run is in exactly one of these."""
+    """Seconds by kind of use; every second of a run is in exactly one of these."""
 
     startup_s: float = 0.0
-    """From a process's beginning to its first step."""
+    """From the start of a process to its first step."""
     data_s: float = 0.0
     """Waiting for a batch."""
     compute_s: float = 0.0
@@ -35,22 +35,22 @@ class Parts:
     """Steps waiting for a checkpoint."""
     evaluation_s: float = 0.0
     lost_s: float = 0.0
-    """Work that a kill or a rewind threw away, and the second making of steps that were made before."""
+    """Work that a kill or a rewind discarded, and the repetition of steps that were made before."""
     down_s: float = 0.0
-    """No process of the run lived, or it had ended its work."""
+    """Time without a process of the run, or after it had ended its work."""
 
     @property
     def total_s(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return sum(self.by_name().values())
 
     def by_name(self) -> dict[str, float]:
-        """The parts by their field's name, in this order."""
+        """Return the parts by field name, in this order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def sum_of(parts: Iterable[Parts]) -> Parts:
-    """The parts of several spans together."""
+    """Return the sums of the parts of several spans."""
     spans = list(parts)
     return Parts(**{field.name: sum(getattr(span, field.name) for span in spans) for field in fields(Parts)})
 
@@ -64,32 +64,32 @@ LABELS = {
     "lost_s": "lost work re-done",
     "down_s": "down",
 }
-"""How the parts are called where people read them."""
+"""The labels of the parts in figures and reports."""
 
 
 @dataclass(frozen=True)
 class Goodput:
-    """The wall time of a run from the first process's beginning on, over all restarts."""
+    """The wall time of a run from the start of the first process, over all restarts."""
 
     parts: Parts
     wall_s: float
-    """Measured by itself, from the first beginning to the end; `parts` add up to it."""
+    """The time from the first start to the end, measured independently; `parts` add up to it."""
     num_attempts: int
     unexplained_s: float
-    """By how much the records' own measurements miss the times between them; it is in compute."""
+    """The difference between the records' measurements and the times between them; it is counted as compute."""
 
     @property
     def share(self) -> float:
-        """Goodput: compute as a share of all; 0 before the first second."""
+        """Goodput: the share of compute in all time; 0 before the first second."""
         return self.shares()["compute_s"]
 
     def shares(self) -> dict[str, float]:
-        """Each part as a share of the whole; all 0 before the first second."""
+        """Return each part as a share of the whole; all 0 before the first second."""
         whole_s = self.wall_s or 1.0
         return {name: seconds / whole_s for name, seconds in self.parts.by_name().items()}
 
     def summary(self) -> dict[str, Any]:
-        """For the record of a finished stage."""
+        """Return the figures for the record of a finished stage."""
         return {
             "share": self.share,
             "wall_s": self.wall_s,
@@ -101,14 +101,14 @@ class Goodput:
 
 Phase = Literal["down", "starting", "started", "stepping", "rewinding", "stopped", "finished"]
 _MEASURED = ("save_s", "data_s", "evaluation_s", "compute_s")
-"""Facts of records of a step, a stop and the end: how the time since the record before was spent; fields of `Parts`."""
+"""Facts of steps, stops and ends: how the time since the previous record was spent; they are fields of `Parts`."""
 
 
 def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: float) -> Goodput:
     """Account for a run up to its end, or up to `now_s` where it has not ended.
 
-    `last_beat_s` is that of the run's heartbeat: a run with a fresh one is at work until `now_s`, another one was until
-    its last. All times are seconds since the epoch. A journal without records gives zeros.
+    `last_beat_s` is the time of the run's last heartbeat: a run with a fresh one works until `now_s`, any other worked
+    until its last one. All times are seconds since the epoch. A journal without records gives zeros.
     """
     ledger = _Ledger()
     for record in records:
@@ -123,22 +123,22 @@ def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: 
 
 
 class _Ledger:
-    """What is known at the mark."""
+    """The account up to the mark."""
 
     def __init__(self) -> None:
         self.phase: Phase = "down"
         self.spans: list[Parts] = []
         self.steps: dict[int, Parts] = {}
-        """The steps that count, by number: a rewind can take these back."""
+        """The steps that count by number: a rewind can discard them."""
         self.replay = Replay()
         self.first_s = self.mark_s = 0.0
         self.clock_lag_s = 0.0
-        """By how much clocks were set back until the mark."""
+        """How far clocks were set back until the mark."""
         self.num_attempts = 0
         self.unexplained_s = 0.0
 
     def take(self, record: JournalRecord) -> None:
-        """Move the mark to `record`, if it is of a kind that says how time was spent."""
+        """Move the mark to `record`, if it is a kind of record that accounts for time."""
         change = self.replay.take(record)
         if change.made is not None:
             self._take_step(change, self._time_of(record), record.facts)
@@ -160,7 +160,7 @@ class _Ledger:
                 self._end(self._time_of(record), record.facts, "finished")
 
     def close(self, last_beat_s: float | None, now_s: float) -> None:
-        """Move the mark to the run's end, or to now if it has none."""
+        """Move the mark to the run's end, or to now if it has not ended."""
         if self.num_attempts == 0 or self.phase == "finished":
             return
         end_s = now_s + self.clock_lag_s
@@ -171,7 +171,7 @@ class _Ledger:
         self._charge("down_s", end_s)
 
     def _begin(self, written_s: float, attempt: Attempt) -> None:
-        """A new attempt: what the one before did until its last beat, then nothing until this process began."""
+        """Begin an attempt: charge the previous one until its last beat, then down time until this process started."""
         started_s = written_s if attempt.process_started_s is None else attempt.process_started_s
         began_s = min(started_s + self.clock_lag_s, written_s)
         if self.num_attempts == 0:
@@ -188,7 +188,7 @@ class _Ledger:
         if self.num_attempts == 0:
             self._begin(written_s, Attempt())
         if self.phase != "stepping":
-            # An attempt starts, or goes back, until its first step begins.
+            # Until its first step begins, an attempt starts up or rewinds.
             began_s = min(facts.get("began_s", self.mark_s) + self.clock_lag_s, written_s)
             self._charge("lost_s" if self.phase == "rewinding" else "startup_s", began_s)
             self.phase = "stepping"
@@ -201,7 +201,7 @@ class _Ledger:
         self.steps[step] = sum_of([span, self.steps.get(step, Parts())])
 
     def _split(self, span_s: float, facts: dict[str, Any]) -> Parts:
-        """What was measured, cut to the span; what is left over is compute."""
+        """Split a span by the measurements, limited to the span; the rest is compute."""
         measured = {name: facts.get(name, 0.0) for name in _MEASURED}
         self.unexplained_s += abs(span_s - sum(measured.values()))
         left_s, parts = span_s, {}
@@ -211,7 +211,7 @@ class _Ledger:
         return Parts(compute_s=left_s, **parts)
 
     def _rewind(self, written_s: float, change: Change) -> None:
-        # One that a kill cut short is recorded by the next start.
+        # A rewind that a kill interrupted is recorded by the next start.
         is_starting = self.phase == "starting"
         self._charge("startup_s" if is_starting else "lost_s", written_s)
         self._make_lost(change)
@@ -219,13 +219,13 @@ class _Ledger:
             self.phase = "rewinding"
 
     def _make_lost(self, change: Change) -> None:
-        """The time of steps that are void was lost work."""
+        """Count the time of void steps as lost work."""
         for made in change.void:
             if (parts := self.steps.pop(made.step, None)) is not None:
                 self.spans.append(Parts(lost_s=parts.total_s))
 
     def _end(self, written_s: float, facts: dict[str, Any], phase: Phase) -> None:
-        """The attempt's last save, and the evaluation of a finished run."""
+        """End the attempt: its last save, and the evaluation of a finished run."""
         if self.phase == "starting":
             self._charge("startup_s", written_s)
         self.spans.append(self._split(written_s - self.mark_s, facts))
@@ -233,7 +233,7 @@ class _Ledger:
         self.phase = phase
 
     def _charge_phase(self, until_s: float, is_alive: bool) -> None:
-        """What an attempt did after the last that it told: the step in the works, thrown away with a dead one."""
+        """Charge an attempt's time after its last record: the step in work, which is lost if the attempt is dead."""
         if self.phase == "starting":
             self._charge("startup_s", until_s)
         elif self.phase in ("started", "stepping"):
@@ -243,13 +243,13 @@ class _Ledger:
             self._charge("lost_s", until_s)
 
     def _charge(self, part: str, until_s: float) -> None:
-        """Move the mark to `until_s` and put the time down as `part`; never backwards."""
+        """Move the mark to `until_s` and add the time to `part`; never backwards."""
         if until_s > self.mark_s:
             self.spans.append(Parts(**{part: until_s - self.mark_s}))
             self.mark_s = until_s
 
     def _time_of(self, record: JournalRecord) -> float:
-        """When it was written, on a clock that nobody sets back."""
+        """Return when it was written, on a clock that never goes back."""
         written_s = record.time_s + self.clock_lag_s
         if written_s >= self.mark_s:
             return written_s

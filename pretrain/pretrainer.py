@@ -59,12 +59,12 @@ from pretrain.weights import ModelDescription, save_model
 
 _MAX_DOCUMENTS = 50
 _MAX_COUNTED_TOKENS = 1 << 26
-"""For the n-gram baselines: one worker counts while the others wait."""
+"""The most tokens that the n-gram baselines count: one worker counts while the others wait."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a worker keeps from its start to its end, however often the run rewinds."""
+    """The objects that a worker keeps from its start to its end, across rewinds."""
 
     run: Run
     device: torch.device
@@ -73,7 +73,7 @@ class RunContext:
     stop: StopRequest
     corpus: PreparedCorpus
     corpora: Sequence[WeightedCorpus]
-    """What training reads: that one, and others mixed in."""
+    """The corpora that training mixes, usually with `corpus` among them."""
     identity: RunIdentity
     evaluator: Evaluator
     own_time: OwnTime
@@ -101,12 +101,12 @@ class RunContext:
 
 
 class Pretrainer(Trainer):
-    """Trains a two-stream model on the lanes of a corpus, from the newest valid checkpoint on."""
+    """Trains a two-stream model on the lanes of a corpus, starting from the newest valid checkpoint."""
 
     engine: TrainingEngine
 
     def __init__(self, context: RunContext, is_first_start: bool) -> None:
-        """Resume, and say so in the journal; `is_first_start` is false after a rewind. Collective.
+        """Resume and record it in the journal; `is_first_start` is false after a rewind. Collective.
 
         Raises UserError when no checkpoint is valid or the newest is of another run.
         """
@@ -125,12 +125,12 @@ class Pretrainer(Trainer):
         self._reader = LaneReader(context.corpora, "train", config.lanes, config.segment_tokens, run.seed)
         self._mixture = OrderMixture(config.objective, config.segment_tokens, words, context.device)
         self._next_memory: list[SegmentMemory] = []
-        """Of the micro-batches of the step in progress."""
+        """The memory after each micro-batch of the step in progress."""
         self._spikes = SpikeDetector(
             health.spike_window_steps, health.spike_threshold, health.spike_patience_steps
         )
         self._cursors: dict[int, int] = {}
-        """Of the last step and of all that a spike may come to cover, by number (from 1): what it is traced back to."""
+        """The cursors of the last step and of all steps that a spike may include, by step: a rewind skips them."""
         if origin.checkpoint is not None:
             self._restore(engine, state, CheckpointTensors(origin.checkpoint))
             fault_point("start.restored")
@@ -156,7 +156,7 @@ class Pretrainer(Trainer):
         self._record_start(origin, is_first_start)
 
     def _restore(self, engine: TrainingEngine, state: TrainState, stored: CheckpointTensors) -> None:
-        """Take over everything that a checkpoint holds."""
+        """Restore everything from a checkpoint."""
         run = self._context.run
         for change in check_resumable(stored.identity, self._context.identity, run.accepted):
             self._context.recorder.event(f"accepted: {change}", events.Accepted(key=change.key), "warning")
@@ -165,11 +165,11 @@ class Pretrainer(Trainer):
         self._memory = stored.memory(self._lanes).to(self._context.device)
         if stored.state["rewinds_seen"] > len(self._rewinds):
             raise UserError(
-                f"{stored.folder} was made after {stored.state['rewinds_seen']} rewinds, rewinds.json in {run.folder} "
-                f"knows {len(self._rewinds)}: restore that file, or use another --out"
+                f"{stored.folder} was written after {stored.state['rewinds_seen']} rewinds, but rewinds.json in "
+                f"{run.folder} has {len(self._rewinds)}: restore that file, or use another --out"
             )
         state.step = stored.step
-        # A rewind may have made the data after the checkpoint pass over.
+        # A rewind may skip the data after the checkpoint.
         state.cursor = self._rewinds.first_from(stored.cursor)
         self._spikes.restore(stored.state["spikes"])
         self._cursors = {int(step): cursor for step, cursor in stored.state["cursors"]}
@@ -201,11 +201,11 @@ class Pretrainer(Trainer):
         self.recorder.begin(text, start)
 
     def learning_rate(self, step: int) -> float:
-        """As the schedule says."""
+        """Return the schedule's learning rate."""
         return learning_rate(self._context.run.config.schedule, step, self.config.num_steps)
 
     def read(self, cursor: int) -> StepData:
-        """One segment of each of this worker's lanes, in orders of prediction that are drawn for it."""
+        """Read one segment of each of this worker's lanes and draw its order of prediction."""
         config = self._context.run.config
         segments = self._feed.take(cursor)
         batch = ordered_batch(segments, self._mixture, self.config.seed, config.model.segment_encodings)
@@ -221,34 +221,34 @@ class Pretrainer(Trainer):
         return StepData(micro_batches, num_tokens, segments.digest, segments.wait_s)
 
     def loss(self, micro_batch: tuple[Batch, SegmentMemory]) -> Tensor:
-        """Mean negative log-likelihood of the predicted tokens."""
+        """Return the mean negative log-likelihood of the predicted tokens."""
         batch, memory = micro_batch
         output = self.engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
         self._next_memory.append(output.memory)
         return prediction_loss(output.logits_BPV, batch.wanted_BP)
 
     def end_step(self, result: StepResult) -> None:
-        """The memory of the step's segments is the next step's."""
+        """Carry the memory of the step's segments to the next step."""
         if result.applied:
             self._memory = concatenate(self._next_memory)
         self._cursors = {step: cursor for step, cursor in self._cursors.items() if self._spikes.covers(step)}
         self._cursors[result.step] = result.cursor
 
     def next_cursor(self, cursor: int) -> int:
-        """The next data step that no rewind passes over."""
+        """Return the next data step that no rewind skips."""
         return self._rewinds.next_cursor(cursor)
 
     def metrics(self, result: StepResult) -> dict[str, float]:
-        """The tokens read so far."""
+        """Return the number of tokens read so far."""
         return {"tokens": float(result.step * self._context.run.config.tokens_per_step)}
 
     def documents(self, cursor: int) -> list[str]:
-        """Ids of the documents that all lanes read."""
+        """Return ids of the first documents that the lanes read."""
         found = (name for lane in range(self._reader.lanes) for name in self._reader.documents(cursor, lane))
         return list(islice(found, _MAX_DOCUMENTS))
 
     def evaluate(self) -> Validation:
-        """Score the sample for training; the score is bits per byte."""
+        """Evaluate on the sample for training; the score is bits per byte."""
         evaluation = self._context.evaluator.during(self.engine.module)
         headline = evaluation.headline
         return Validation(
@@ -256,7 +256,7 @@ class Pretrainer(Trainer):
         )
 
     def snapshot(self) -> Snapshot:
-        """Weights, moments, memory and what is known of spikes and rewinds."""
+        """Copy weights, moments, memory and the state of spikes and rewinds."""
         remembered: dict[str, Any] = {
             "spikes": self._spikes.to_json(),
             "cursors": list(self._cursors.items()),
@@ -268,14 +268,14 @@ class Pretrainer(Trainer):
             step=self.state.step,
             cursor=self.state.cursor,
             pieces=self.engine.pieces(),
-            # A step makes new memory and leaves the old one as it is, so this needs no copy.
+            # A step makes new memory and does not change the old one, so this needs no copy.
             memory=self._memory,
             first_lane=self._lanes.start,
             state=remembered,
         )
 
     def inspect(self, result: StepResult) -> bool:
-        """Compare the workers' times when that is due; look for a loss spike, and rewind if the config asks for it."""
+        """Compare the workers' times when that is due; check for a loss spike, and rewind if the config says so."""
         self._compare_own_times(result)
         spikes = self._context.run.config.health.spikes
         spike = self._spikes.see(result.step, result.loss) if result.applied else None
@@ -303,7 +303,7 @@ class Pretrainer(Trainer):
         self.recorder.event(text, events.Stragglers(own_s=times.seconds_W, lagging=lagging), level)
 
     def _rewind(self, spike: Spike, cause: str) -> bool:
-        """Write the rewind down and drop the checkpoints behind its target; False when there is none to go back to."""
+        """Record a rewind and remove the checkpoints after its target; return False if there is no target."""
         run = self._context.run
         self.checkpoints.wait()
         back_to = agreed(lambda: last_valid_before(run.checkpoints, spike.first_step))
@@ -324,7 +324,7 @@ class Pretrainer(Trainer):
         return True
 
     def fail(self) -> NoReturn:
-        """Write down which checkpoint the next start goes back to, and raise a UserError with the command for it."""
+        """Record the checkpoint that the next start goes back to, and raise a UserError with the command to resume."""
         run, last_step = self._context.run, self.state.step
         self.checkpoints.wait()
 
@@ -353,7 +353,7 @@ class Pretrainer(Trainer):
         )
 
     def finish(self) -> None:
-        """Evaluate the trained model, and leave `model/` and `result.json`. Collective.
+        """Evaluate the trained model, and write `model/` and `result.json`. Collective.
 
         Raises UserError in every worker when a block is damaged.
         """
@@ -367,7 +367,7 @@ class Pretrainer(Trainer):
         dist.barrier()
 
     def _write_model(self) -> dict[str, Any]:
-        """Evaluate and write `model/`; gives what `result.json` shall hold."""
+        """Evaluate and write `model/`; return the content of `result.json`."""
         run, state = self._context.run, self.state
         evaluator, tick = self._context.evaluator, self._context.watchdog.tick
         evaluation = evaluator.final(self.engine.module)

@@ -1,4 +1,4 @@
-"""Training processes under Ray Train: started, stopped with a checkpoint, and what went wrong in one line."""
+"""Training processes under Ray Train: start, restart, stop with a checkpoint, and errors in one line."""
 
 import gc
 import os
@@ -23,33 +23,33 @@ from pretrain.run import RESULT_NAME
 ERROR_NAME = PretrainFiles.ERROR
 _MAX_START_FAILURES = 3
 _MAX_SHOWN_CHARS = 200
-"""Of what Ray says: where memory ran out, it lists every process."""
+"""The most characters shown of Ray's messages: when memory runs out, they list every process."""
 _PAUSE_S = 5.0
 _START_TIMEOUT_S = 600
-"""For one start: a node that was lost needs its time to be replaced, a busy one to import torch (Ray's own: 60)."""
+"""The time for one start: replacing a lost node takes long, and so does importing torch on a busy one (Ray's: 60)."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes that train in `folder`, as the command that starts them sees them."""
+    """The processes that train in `folder`, for the command that starts them."""
 
     what: str
-    """For people: "pretraining"."""
+    """The name in messages, such as "pretraining"."""
     num_workers: int
     max_restarts: int
     folder: Path
     collective_timeout_s: int = 1800
-    """How long a worker waits for what another one does; one that died is noticed at once."""
+    """How long a collective may wait for another worker; a dead worker is noticed at once."""
 
     def run(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
     ) -> None:
         """Run `work(settings)` in every worker, with `backend` and `log_folder` added to the settings.
 
-        Returns when all have ended. Workers that failed too often are started again all the same while each time brings
-        a new checkpoint or result. Needs an open Ray session. Raises UserError for a user's error in a worker,
-        UnfinishedError for workers that fail too often, RetryableError when they hang, KeyboardInterrupt when this
-        process was asked to stop, even if the workers had as good as finished and did: what they left stays.
+        Returns when all have ended. Workers that failed too often are still restarted while each attempt adds a
+        checkpoint or result. Needs an open Ray session. Raises UserError for a user's error in a worker,
+        UnfinishedError for workers that fail too often, RetryableError when they hang, and KeyboardInterrupt when a
+        stop was requested, even if the workers finished all the same: their results remain.
         """
         for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
             (self.folder / name).unlink(missing_ok=True)
@@ -58,8 +58,7 @@ class Workers:
         settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
         while (failure := self._run_attempt(work, settings, reporter)) is not None:
             reporter.warn(
-                f"{self.what} workers failed ({_last_line(failure)}), see {logs}; they came further than before and "
-                "are started again"
+                f"{self.what} workers failed ({_last_line(failure)}), see {logs}; they made progress and are restarted"
             )
             time.sleep(_PAUSE_S)
         # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
@@ -71,7 +70,7 @@ class Workers:
     def _run_attempt(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
     ) -> Exception | None:
-        """One attempt; what ended it too early where another one is worth while."""
+        """Run the workers once. Return the failure if they made progress before it; None if they did not fail."""
         from ray.exceptions import RayError
         from ray.train.v2.api.exceptions import TrainingFailedError
 
@@ -100,7 +99,7 @@ class Workers:
                 f"{read_document(self.folder / HANG_NAME)['text']}; run the same command again"
             ) from error
         raise UnfinishedError(
-            f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to go on "
+            f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to resume "
             "from the last checkpoint"
         ) from error
 
@@ -125,7 +124,7 @@ class Workers:
                 storage_path=str(self.folder),
                 failure_config=ray.train.FailureConfig(
                     max_failures=self.max_restarts,
-                    # Ray counts workers that cannot start here, and by default tries for ever without a word.
+                    # Ray counts failed starts of workers here, and by default retries for ever without a message.
                     controller_failure_limit=_MAX_START_FAILURES,
                 ),
             ),
@@ -134,9 +133,9 @@ class Workers:
 
 @contextmanager
 def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
-    """For `work`, in a worker: in the process group Ray set up, output in `log_folder`/NAME-worker-RANK.log.
+    """Join the process group that Ray set up, with output to `log_folder`/NAME-worker-RANK.log; for `work` in a worker.
 
-    Gives the device. A UserError in the block is left for the process that started the workers.
+    Yields the device. A UserError in the block is written for the process that started the workers.
     """
     import ray.train
     from ray.train.torch import get_device
@@ -159,14 +158,14 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
 
 
 def is_first_of_node() -> bool:
-    """Whether this worker speaks for its machine."""
+    """Whether this worker is the first on its machine."""
     import ray.train
 
     return bool(ray.train.get_context().get_local_rank() == 0)
 
 
 def _lasting_outputs(folder: Path) -> set[Path]:
-    """What only work that stays leaves: checkpoints and results."""
+    """Return the files that show lasting progress: those of checkpoints and results."""
     return {path for name in (COMMIT_NAME, RESULT_NAME) for path in folder.rglob(name)}
 
 

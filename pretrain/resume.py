@@ -1,4 +1,4 @@
-"""Where a run resumes: its newest valid checkpoint, what a kill left is cleared away before."""
+"""Resuming a run: its newest valid checkpoint, after unfinished files and void checkpoints are removed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,16 @@ from pretrain.run import Run
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What training resumes from, the same for all workers."""
+    """The state that training resumes from, the same for all workers."""
 
     num_attempts: int
-    """How many attempts at the run there were, this one included."""
+    """The number of attempts of the run, this one included."""
     checkpoint: Path | None
     rewinds: Rewinds
 
 
 def prepare_resume(run: Run, recorder: Recorder) -> ResumePoint:
-    """Look for the checkpoint to resume from, and clear what a kill left; for one worker.
+    """Remove what a kill left, and return the checkpoint to resume from; for one worker.
 
     Raises UserError when there are checkpoints and none is valid.
     """
@@ -46,11 +46,11 @@ def prepare_resume(run: Run, recorder: Recorder) -> ResumePoint:
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:
-    """Finish a rewind that was killed: remove the checkpoints behind its target."""
+    """Complete a rewind that was killed: remove the checkpoints after its target."""
     for folder in step_folders(checkpoints):
         try:
             seen = int(read_document(folder / STATE_NAME)["rewinds_seen"])
         except (OSError, UserError, KeyError, TypeError, ValueError):
-            continue  # a damaged one; it will be passed over
+            continue  # a damaged one; it will be skipped
         if rewinds.is_void(step_of(folder) or 0, seen):
             remove_checkpoint(folder)

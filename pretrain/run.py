@@ -1,4 +1,4 @@
-"""What every worker of a pretraining run is told, and where things lie in the run's folder."""
+"""A pretraining run as its workers get it, and the names of files in its folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PREP_NAME = PretrainFiles.PREP
 
 @dataclass(frozen=True)
 class Run:
-    """A run. `accepted` are the config keys that the user lets differ from those of the checkpoint it goes on from."""
+    """A run. `accepted` are the config keys that may differ from those of the checkpoint it resumes from."""
 
     config: PretrainConfig
     seed: int
@@ -26,15 +26,15 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
+        """The folder of the checkpoints."""
         return self.folder / PretrainFiles.CHECKPOINTS
 
     @property
     def journal(self) -> Path:
-        """What happened, step by step."""
+        """The journal's file."""
         return self.folder / PretrainFiles.JOURNAL
 
     def identity(self, corpora: Sequence[WeightedCorpus]) -> RunIdentity:
-        """All that decides what the run learns; a checkpoint keeps it, a resumed run is held against it."""
+        """Return all that determines the result; a checkpoint contains it, and resuming compares it."""
         tokenizer = sha256_file(self.prep_folder / "tokenizer.json")
         return RunIdentity(self.config, self.seed, corpora_fingerprint(corpora), tokenizer)

@@ -9,10 +9,10 @@ from cluster.config import Config
 
 
 class ScheduleConfig(Config):
-    """Linear warm-up, then down to a share of the peak: along a cosine, a line, or a line at the very end.
+    """Linear warm-up, then decay to a share of the peak: along a cosine, a line, or a line at the very end.
 
     `wsd` (warm-up, stable, decay) holds the peak until the last `decay_share` of the steps, so a run can be made
-    longer, or its decay begun from any checkpoint before it.
+    longer, or its decay started from any checkpoint before it.
     """
 
     kind: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
@@ -20,11 +20,11 @@ class ScheduleConfig(Config):
     warmup_steps: NonNegativeInt = 100
     final_share: float = Field(default=0.1, ge=0.0, le=1.0)
     decay_share: float = Field(default=0.2, gt=0.0, le=1.0)
-    """Of all steps, with `wsd`."""
+    """The share of all steps in which the rate decays, with `wsd`."""
 
 
 def learning_rate(config: ScheduleConfig, step: int, num_steps: int) -> float:
-    """The rate of optimizer step `step` (0-based) of `num_steps`; the first warm-up step is not zero."""
+    """Return the rate of optimizer step `step` (0-based) of `num_steps`; the first warm-up step is not zero."""
     if step < config.warmup_steps:
         return config.peak_learning_rate * (step + 1) / config.warmup_steps
     falling_from = config.warmup_steps
@@ -36,7 +36,7 @@ def learning_rate(config: ScheduleConfig, step: int, num_steps: int) -> float:
 
 
 def _height(kind: str, progress: float) -> float:
-    """Of the way from the final rate (0) to the peak (1), after `progress` of the decay."""
+    """Return the height between the final rate (0) and the peak (1) after `progress` of the decay."""
     if kind == "constant":
         return 1.0
     if kind == "cosine":

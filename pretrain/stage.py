@@ -1,4 +1,4 @@
-"""The pretraining stage: Ray Train starts the workers, this process shows how far they are."""
+"""The pretraining stage: Ray Train starts the workers, this process shows their progress."""
 
 import math
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def run_pretrain(
     reporter: Reporter,
     accepted: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Pretrain to `config.num_steps` in `folder`, going on from its newest valid checkpoint; returns the summary.
+    """Pretrain to `config.num_steps` in `folder`, from its newest valid checkpoint on; return the summary.
 
     Needs an open Ray session. Leaves `journal.jsonl`, `checkpoints/`, `model/` and `result.json`. Raises UserError
     for damaged data, damaged checkpoints, losses that stay not finite, or workers that failed more often than
@@ -49,14 +49,14 @@ def run_pretrain(
 
 
 def _fit(run: Run, reporter: Reporter) -> None:
-    """Train with Ray's workers. UserError and RetryableError say what went wrong; KeyboardInterrupt: stopped."""
+    """Train with Ray's workers. Raises UserError, RetryableError, or KeyboardInterrupt when a stop was requested."""
     _workers(run).run(work, {"run": run}, reporter)
     if not (run.folder / RESULT_NAME).exists():
         raise KeyboardInterrupt
 
 
 def _workers(run: Run) -> Workers:
-    """They wait for each other for longer than the watchdog does, which can say who hangs."""
+    """Return the workers; they wait for each other longer than the watchdog, which can say which one hangs."""
     config = run.config
     collective_timeout_s = max(
         Workers.collective_timeout_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S
@@ -68,7 +68,7 @@ def _workers(run: Run) -> Workers:
 
 @contextmanager
 def _shown(journal: Path, config: PretrainConfig, reporter: Reporter) -> Iterator[None]:
-    """Follow the journal on the terminal until the block ends; what an earlier attempt wrote has been shown."""
+    """Follow the journal on the terminal until the block ends, without the records of earlier attempts."""
     with (
         reporter.bar("pretrain", config.num_steps * config.tokens_per_step, "tokens") as bar,
         follow_journal(journal, lambda record: _show(record, config, bar, reporter), skip_existing=True),
@@ -90,7 +90,7 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """Of a pretraining that has come to its end: its figures, and how it came there."""
+    """Return the figures of a finished pretraining, and the steps from which it resumed."""
     result: dict[str, Any] = read_document(folder / RESULT_NAME, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
     validation = result["validation"]
@@ -99,12 +99,12 @@ def summary_of(folder: Path) -> dict[str, Any]:
         "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
         "resumed_from": _resumed_from(records),
-        # Of a finished run: its time ends with its journal.
+        # The time of a finished run ends with its journal.
         **figures_of(records, None, records[-1].time_s if records else 0.0).summary(),
     }
 
 
 def _resumed_from(records: list[JournalRecord]) -> list[int]:
-    """The steps at which the run went on after an interruption."""
+    """Return the steps from which the run resumed after an interruption."""
     starts = [event for record in records if isinstance(event := event_of(record), Start)]
     return [start.step for start in starts if start.commit is not None]

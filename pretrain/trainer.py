@@ -32,73 +32,73 @@ OnPhase = Callable[[int, str, int], None]
 
 @dataclass(frozen=True)
 class StepData:
-    """What this worker reads for one step."""
+    """The data of this worker for one step."""
 
     micro_batches: Sequence[tuple[int, Any]]
-    """The place of each in the global batch, and what the trainer's `loss` takes."""
+    """The index of each in the global batch, and the argument of the trainer's `loss`."""
     num_tokens: int
     digest: int = 0
-    """A sum over what was read, which can be added up over workers."""
+    """A checksum of the data, which can be added up over workers."""
     wait_s: float = 0.0
-    """How long this worker stood still for it."""
+    """How long this worker waited for the data."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step, the same on every worker but for its own times."""
+    """The result of one optimizer step, the same on every worker except for its own times."""
 
     step: int
-    """Counted from 1."""
+    """The number of the step, from 1."""
     cursor: int
     """The data step that was read."""
     loss: float
-    """Mean over all micro-batches of all workers."""
+    """The mean over all micro-batches of all workers."""
     grad_norm: float
     learning_rate: float
     applied: bool
-    """Whether loss and gradient were finite; otherwise nothing but `step` and `cursor` changed."""
+    """Whether loss and gradient were finite; otherwise only `step` and `cursor` changed."""
     num_tokens: int
     digest: int
-    """Over all workers, as `num_tokens` is."""
+    """The checksum over all workers, as `num_tokens` is."""
     stop_asked: bool
     step_s: float
     data_s: float
     own_s: float
-    """This worker's time before it first waited for another."""
+    """This worker's time before it first waited for another worker."""
 
     @property
     def not_finite(self) -> str:
-        """Of a step that was not applied: what was not finite."""
+        """What was not finite in a step that was not applied: "loss" or "gradient"."""
         return "gradient" if math.isfinite(self.loss) else "loss"
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What an evaluation during training found."""
+    """The result of an evaluation during training."""
 
     metrics: dict[str, float]
     score: float | None = None
-    """The headline figure, where training must not end with one that is not finite."""
+    """The headline figure; training fails at its end if it is not finite. None for no such check."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """For the step's line in the journal."""
+    """Facts for the step's line in the journal."""
 
 
 @dataclass
 class TrainState:
-    """What every training carries from step to step, beside weights and moments."""
+    """The state that every training carries from step to step, besides weights and moments."""
 
     step: int = 0
-    """Optimizer steps done."""
+    """The number of optimizer steps done."""
     cursor: int = 0
-    """The data step to read next: `step`, and one more for every data step that a rewind passed over."""
+    """The data step to read next: `step`, plus the data steps that rewinds skipped."""
     skipped: list[StepResult] = field(default_factory=list)
-    """The steps directly before the next one that were not applied; no checkpoint is made while there are any."""
+    """The last consecutive steps that were not applied; no checkpoint is written while there are any."""
     evaluated: tuple[int, float | None] | None = None
-    """The last step after which there was an evaluation in this process, and its score."""
+    """The last step that this process evaluated, and its score."""
 
     @property
     def score(self) -> float | None:
-        """Of the evaluation after the last step, if there was one."""
+        """The score of the evaluation after the last step, None without one."""
         return self.evaluated[1] if self.evaluated and self.evaluated[0] == self.step else None
 
 
@@ -106,7 +106,7 @@ class Outcome(Enum):
     """How `Trainer.train` ended."""
 
     FINISHED = "all steps are done, and the last one is in a checkpoint"
-    STOPPED = "somebody asked for it; the last step is in a checkpoint"
+    STOPPED = "a stop was requested; the last step is in a checkpoint"
     REWOUND = (
         "it went back to a checkpoint before a loss spike: build another trainer, which resumes from there"
     )
@@ -114,13 +114,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """What the loop must know of a training."""
+    """Settings of the training loop."""
 
     seed: int
     num_steps: int
     evaluate_every_steps: int
     max_skipped_steps: int
-    """So many steps in a row that are not finite end the training."""
+    """How many consecutive steps that are not finite end the training."""
 
 
 class Trainer(ABC):
@@ -143,23 +143,23 @@ class Trainer(ABC):
 
     @abstractmethod
     def learning_rate(self, step: int) -> float:
-        """Of the step after `step` others."""
+        """Return the learning rate of the step after `step` steps."""
 
     @abstractmethod
     def read(self, cursor: int) -> StepData:
-        """What this worker reads at a data step. Raises UserError for data that are damaged."""
+        """Read this worker's data of a data step. Raises UserError for damaged data."""
 
     @abstractmethod
     def loss(self, micro_batch: Any) -> Tensor:
-        """The mean loss of a micro-batch of `read`, ready for the engine's `accumulate`."""
+        """Return the mean loss of a micro-batch of `read`, for the engine's `accumulate`."""
 
     @abstractmethod
     def evaluate(self) -> Validation:
-        """Evaluate the model as it is; collective."""
+        """Evaluate the current model; collective."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """What this worker has to give to a checkpoint; no communication."""
+        """Copy this worker's state for a checkpoint; no communication."""
 
     @abstractmethod
     def fail(self) -> NoReturn:
@@ -167,23 +167,23 @@ class Trainer(ABC):
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is no step left to make."""
+        """Whether all steps are done."""
         return self.state.step >= self.config.num_steps
 
     def next_cursor(self, cursor: int) -> int:
-        """The data step to read after `cursor`."""
+        """Return the data step to read after `cursor`."""
         return cursor + 1
 
     def documents(self, cursor: int) -> list[str]:
-        """Ids of what all workers read at a data step, the first ones of them."""
+        """Return ids of the first documents that all workers read at a data step."""
         return []
 
     def metrics(self, result: StepResult) -> dict[str, float]:
-        """What the journal shows of a step beside its loss, rate and speed."""
+        """Return metrics for the journal besides loss, rate and speed."""
         return {}
 
     def end_step(self, result: StepResult) -> None:
-        """Update what is carried to the next step; called after `state` has advanced."""
+        """Update the subclass's state for the next step; called after `state` has advanced."""
         return
 
     def inspect(self, result: StepResult) -> bool:
@@ -206,7 +206,7 @@ class Trainer(ABC):
                 return Outcome.REWOUND
             self._handle_skipped(result)
             if self.state.skipped:
-                continue  # the weights that made them not finite must not be what a start resumes from
+                continue  # no start may resume from weights whose loss or gradient is not finite
             if result.stop_asked and not self.is_finished:
                 self._save_and_wait("stop")
                 return Outcome.STOPPED
@@ -218,7 +218,7 @@ class Trainer(ABC):
         return Outcome.FINISHED
 
     def train_step(self) -> StepResult:
-        """Read, predict, sum the gradients, and update the weights if all is finite."""
+        """Make an optimizer step: read, predict, sum the gradients, and update the weights if all is finite."""
         state, engine, on_phase = self.state, self.engine, self._on_phase
         rate, cursor = self.learning_rate(state.step), state.cursor
         on_phase(state.step, "read", 0)
@@ -290,7 +290,7 @@ class Trainer(ABC):
         self.recorder.step(result.step, metrics, result.data_s, result.step_s - result.data_s, **facts)
 
     def _handle_skipped(self, result: StepResult) -> None:
-        """Warn of a step that was not applied; too many in a row end the training."""
+        """Warn of a step that was not applied; fail after too many in a row."""
         state = self.state
         if result.applied:
             if len(state.skipped) == 1:
@@ -312,10 +312,10 @@ class Trainer(ABC):
             self.fail()
 
     def _suspect_data(self, skipped: StepResult) -> None:
-        """Name what a step read that alone was not finite: those around it are, so it is not the weights."""
+        """Record the documents of a single step that was not finite: its neighbours were, so it is not the weights."""
         if documents := self.documents(skipped.cursor):
             self.recorder.event(
-                f"step {skipped.step} alone was not finite, so what it read may be the cause; first document in it: "
+                f"only step {skipped.step} was not finite, so its data may be the cause; its first document: "
                 f"{documents[0]}",
                 SuspectData(step=skipped.step, cursor=skipped.cursor, documents=documents),
                 "warning",
@@ -330,7 +330,7 @@ class Trainer(ABC):
 
 
 def _sums_over_workers(mine: Sequence[Tensor | int | bool], device: torch.device) -> list[float]:
-    """The sums of these numbers; float64 holds the digests' sum exactly. Collective."""
+    """Return the sums of these numbers over all workers; float64 is exact for the digests' sum. Collective."""
     sums = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in mine])
     dist.all_reduce(sums)
     return [float(value) for value in sums.tolist()]

@@ -1,7 +1,7 @@
-"""A model as a folder: its config, its weights, the tokenizer it reads.
+"""Model folders: config, weights and tokenizer.
 
-A finetuned system's folder is one too, where a network stands in it as a module: `config.json` then names that module,
-and the weights are those of all the system.
+The folder of a finetuned system is a model folder, too, if it contains the network as a module: `config.json` then
+names that module, and the weights are those of the whole system.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ CONFIG_NAME = PretrainFiles.MODEL_CONFIG
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
 _DEFAULT_SEGMENT_TOKENS = 512
-"""For a model of which nobody knows how it was trained: XLNet's."""
+"""The segment length of a model whose training is not known: XLNet's."""
 _MODEL_ADVICE = 'restore it or pretrain again (to change it by hand, remove its entry "checksum")'
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What a network is, but for its weights. `segment_tokens` is the length of the segments it was trained on."""
+    """A network without its weights. `segment_tokens` is the length of the segments it was trained on."""
 
     config: ModelConfig
     vocab_size: int
@@ -38,11 +38,11 @@ class ModelDescription:
 
     @classmethod
     def of(cls, model: TwoStreamTransformer, segment_tokens: int | None) -> "ModelDescription":
-        """Of a network; without `segment_tokens` segments are of 512 tokens, or as many as the model can place."""
+        """Describe a network; without `segment_tokens`, segments have 512 tokens, or as many as it has positions."""
         return cls(model.config, model.vocab_size, segment_tokens or _default_segment_tokens(model.config))
 
     def to_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Return the content of a model's config file."""
         return {
             "format": _FORMAT,
             "model": self.config.model_dump(mode="json"),
@@ -52,12 +52,12 @@ class ModelDescription:
 
     @classmethod
     def read(cls, path: Path) -> "ModelDescription":
-        """Raises UserError when the file is damaged or of another version of permcode."""
+        """Read a description. Raises UserError when the file is damaged or of another version of permcode."""
         return cls.of_json(read_document(path, _MODEL_ADVICE), path)
 
     @classmethod
     def of_json(cls, stored: Any, path: Path) -> "ModelDescription":
-        """Of what `to_json` gave and `path` holds. Raises UserError as `read`."""
+        """Parse the content of `path`, as `to_json` returned it. Raises UserError as `read`."""
         try:
             if stored["format"] != _FORMAT:
                 raise UserError(
@@ -107,19 +107,18 @@ def write_config(
     sha256: Mapping[str, str],
     module: str = "",
 ) -> None:
-    """Write the `config.json` of a folder that holds the files of `sha256`; `module` is the model's name in what the
-    weights are of."""
+    """Write the `config.json` of a folder with the files in `sha256`; `module` is the model's name in a system."""
     description = ModelDescription.of(model, segment_tokens).to_json()
     write_document(folder / CONFIG_NAME, description | {"sha256": dict(sha256), "module": module})
 
 
 def load_pretrained(folder: Path) -> TwoStreamTransformer:
-    """The model of a folder, float32, in training mode. Raises UserError when a file is missing or damaged."""
+    """Load the model of a folder, float32, in training mode. Raises UserError when a file is missing or damaged."""
     return build_model(check_model_folder(folder), folder)
 
 
 def check_model_folder(folder: Path) -> ModelDescription:
-    """The description of a folder whose files all have their checksums; UserError otherwise."""
+    """Verify the checksums of a model folder and return its description. Raises UserError for a damaged file."""
     path = folder / CONFIG_NAME
     if not path.is_file():
         raise UserError(f"{folder} holds no model ({CONFIG_NAME} is missing): run `permcode pretrain` first")
@@ -136,9 +135,9 @@ def check_model_folder(folder: Path) -> ModelDescription:
 
 
 def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransformer:
-    """A network with the weights of a model's folder.
+    """Build a network with the weights of a model folder.
 
-    Raises UserError, which names the first tensor that does not fit, when they are of another network.
+    Raises UserError with the first tensor that does not fit when they are of another network.
     """
     path = folder / WEIGHTS_NAME
     try:
@@ -155,10 +154,9 @@ def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransfo
 def model_with(
     description: ModelDescription, weights: Mapping[str, Tensor], source: Path
 ) -> TwoStreamTransformer:
-    """A network with these weights, which came from `source`.
+    """Build a network with these weights, which were read from `source`.
 
-    Raises UserError, which names the first tensor that does not fit, when they are of another network or no numbers to
-    compute with.
+    Raises UserError with the first tensor that does not fit when they are of another network or not finite.
     """
     model = TwoStreamTransformer(description.config, description.vocab_size)
     problem = _misfit(dict(model.named_parameters()), weights)
@@ -172,7 +170,7 @@ def model_with(
 
 
 def flaw_of(tensor: Tensor) -> str | None:
-    """The numbers in a tensor of weights that no network computes with; None where there are none."""
+    """Return which numbers of a tensor cannot be weights, as text; None if all can."""
     if tensor.is_complex():
         return "complex numbers"
     if not bool(tensor.float().isfinite().all()):

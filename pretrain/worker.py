@@ -1,4 +1,4 @@
-"""What Ray Train runs in every pretraining worker."""
+"""A pretraining worker: the function that Ray Train runs in every process."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -23,11 +23,11 @@ from pretrain.run import Run
 from pretrain.trainer import Outcome
 
 _WAIT_FOR_OLD_WRITER_S = 60.0
-"""After kill -9 of the starting process its workers live on for a moment."""
+"""How long to wait for workers that outlive a kill -9 of the process that started them."""
 
 
 def work(settings: dict[str, Any]) -> None:
-    """Join the process group Ray set up, train, leave it in order."""
+    """Join the process group that Ray set up, train, and leave it orderly."""
     run: Run = settings["run"]
     with joined(settings, "pretrain") as device:
         with sample_system(run.folder) if is_first_of_node() else nullcontext():
@@ -35,9 +35,9 @@ def work(settings: dict[str, Any]) -> None:
 
 
 def train(run: Run, device: torch.device) -> None:
-    """Train to the last step and leave `model/` and `result.json`; the process group must stand.
+    """Train to the last step and write `model/` and `result.json`; needs a process group.
 
-    Returns early, with a checkpoint of the last step, when it was asked to stop. Raises UserError as
+    Returns early, with a checkpoint of the last step, when a stop was requested. Raises UserError as
     `Pretrainer` does.
     """
     _set_threads(run.config)
@@ -58,7 +58,7 @@ def train(run: Run, device: torch.device) -> None:
 
 
 def _set_threads(config: PretrainConfig) -> None:
-    """Sums depend on how many threads share them, so bits do."""
+    """Set the number of threads, on which the rounding of sums depends."""
     threads = config.threads_per_worker or (1 if config.deterministic else None)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -66,7 +66,7 @@ def _set_threads(config: PretrainConfig) -> None:
 
 @contextmanager
 def _opened(run: Run, device: torch.device) -> Iterator[RunContext]:
-    """Open the run: alone in its folder, recorded, watched; collective."""
+    """Open the run: lock its folder, record the attempt, start the watchdog; collective."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     with ExitStack() as stack:
         watchdog = stack.enter_context(

@@ -1,1 +1,1 @@
-"""Runs that go wrong: losses that jump, workers that hang or lag, requests to stop."""
+"""Detection of loss spikes, divergence, hanging and slow workers; requests to stop."""

@@ -1,8 +1,8 @@
-"""Rewinds: which data a run passes over, and which checkpoints a rewind has made void.
+"""Rewinds: the data that a run skips, and the checkpoints that a rewind has made void.
 
-`rewinds.json` in the run's folder is written before anything else of a rewind happens, so a kill anywhere in it is
-finished by the next start: a checkpoint knows how many rewinds it has seen, and one that lies behind the target of a
-rewind it has not seen is void.
+`rewinds.json` in the run's folder is written before anything else of a rewind happens, so the next start completes a
+rewind that was killed: a checkpoint has the number of rewinds before it, and is void if it lies after the target of a
+later one.
 """
 
 import json
@@ -20,13 +20,13 @@ _NAME = "rewinds.json"
 
 @dataclass(frozen=True)
 class Rewind:
-    """From the state after `from_step` back to the one after `to_step`, from then on without some data."""
+    """A return from the state after `from_step` to the one after `to_step`, from where on some data is skipped."""
 
     from_step: int
     to_step: int
     skipped_from_cursor: int
     skipped_to_cursor: int
-    """Half-open: data steps [from, to) are read no more."""
+    """The end of the range [from, to) of data steps that are not read any more."""
     cause: str
 
 
@@ -40,27 +40,30 @@ class Rewinds:
         return len(self.rewinds)
 
     def next_cursor(self, cursor: int) -> int:
-        """The data step to read after `cursor`."""
+        """Return the data step to read after `cursor`."""
         return self.first_from(cursor + 1)
 
     def first_from(self, cursor: int) -> int:
-        """The first data step from `cursor` on that is not passed over."""
+        """Return the first data step from `cursor` on that is not skipped."""
         for rewind in sorted(self.rewinds, key=lambda rewind: rewind.skipped_from_cursor):
             if rewind.skipped_from_cursor <= cursor < rewind.skipped_to_cursor:
                 cursor = rewind.skipped_to_cursor
         return cursor
 
     def is_void(self, step: int, rewinds_seen: int) -> bool:
-        """Whether a checkpoint of `step`, made after `rewinds_seen` rewinds, has been gone back behind."""
+        """Whether a rewind after the first `rewinds_seen` ones went back behind a checkpoint of `step`."""
         return any(step > rewind.to_step for rewind in self.rewinds[rewinds_seen:])
 
     def with_one_more(self, rewind: Rewind) -> "Rewinds":
-        """These and `rewind`."""
+        """Return these rewinds and `rewind`."""
         return Rewinds((*self.rewinds, rewind))
 
 
 def read_rewinds(folder: Path) -> Rewinds:
-    """Those of the run in `folder`. UserError when the file is damaged: without it other data would be read."""
+    """Read the rewinds of the run in `folder`.
+
+    Raises UserError when the file is damaged, because without it other data would be read.
+    """
     path = folder / _NAME
     if not path.exists():
         return Rewinds()
@@ -76,13 +79,13 @@ def read_rewinds(folder: Path) -> Rewinds:
 
 
 def write_rewinds(folder: Path, rewinds: Rewinds) -> None:
-    """Make them last."""
+    """Write the rewinds to the run's folder."""
     entries = [asdict(rewind) for rewind in rewinds.rewinds]
     write_json(folder / _NAME, {"rewinds": entries, "checksum": fingerprint(entries)})
 
 
 def record_rewind(recorder: Recorder, rewind: Rewind) -> None:
-    """Write into the journal what a rewind throws away and what it passes over."""
+    """Record in the journal what a rewind discards and which data it skips."""
     recorder.event(
         f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
         f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",

@@ -1,8 +1,8 @@
-"""Loss spikes, told from noise by a robust threshold.
+"""Loss spikes, distinguished from noise by a robust threshold.
 
-A loss counts as high when it lies more than `threshold` robust deviations above the median of the recent ones that
-were not high; so many in a row make a spike. The deviation is 1.4826 times the median absolute deviation, which for
-normal noise is its standard deviation, and which a few outliers do not move.
+A loss is high if it is more than `threshold` robust deviations above the median of the recent losses that were not
+high; `patience_steps` high losses in a row make a spike. The deviation is 1.4826 times the median absolute deviation,
+which equals the standard deviation for normal noise and does not depend on a few outliers.
 """
 
 import statistics
@@ -11,24 +11,24 @@ from typing import Any
 
 _NORMAL_SCALE = 1.4826
 _LEAST_DEVIATION_SHARE = 1e-3
-"""Of the median: a loss that hardly moves is not a spike when it moves a little."""
+"""The least deviation, as a share of the median: a small change of a constant loss is no spike."""
 
 
 @dataclass(frozen=True)
 class Spike:
-    """High losses of steps that follow each other, but for steps that were not applied; and what they rose from."""
+    """High losses of consecutive applied steps, and the median and deviation before them."""
 
     first_step: int
     last_step: int
     loss: float
-    """The highest of them."""
+    """The highest of the losses."""
     median: float
     deviation: float
 
 
 @dataclass
 class SpikeDetector:
-    """Sees every loss in turn; what it remembers is a handful of numbers that go into the checkpoint."""
+    """Takes every loss in turn; its state is a few numbers that are saved in the checkpoint."""
 
     window_steps: int
     threshold: float
@@ -36,10 +36,10 @@ class SpikeDetector:
     recent: list[float] = field(default_factory=list)
     """The last `window_steps` losses that were not high."""
     high: list[tuple[int, float]] = field(default_factory=list)
-    """The high ones since the last that was not, with their steps."""
+    """The high losses since the last normal one, with their steps."""
 
     def see(self, step: int, loss: float) -> Spike | None:
-        """The spike that `step` completes, if it does. The first half window is only learnt from."""
+        """Return the spike that `step` completes, if any. The first half window only sets the level."""
         if len(self.recent) * 2 < self.window_steps:
             self._accept(loss)
             return None
@@ -58,17 +58,17 @@ class SpikeDetector:
         return spike
 
     def covers(self, step: int) -> bool:
-        """Whether the spike that the high losses may become goes back to `step`."""
+        """Whether a spike that the current high losses become would include `step`."""
         return bool(self.high) and self.high[0][0] <= step
 
     def _accept(self, loss: float) -> None:
         self.recent = [*self.recent, loss][-self.window_steps :]
 
     def to_json(self) -> dict[str, Any]:
-        """What a resumed run needs to go on as if it had never stopped."""
+        """Return the state for a checkpoint."""
         return {"recent": self.recent, "high": self.high}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `to_json` gave."""
+        """Restore the state from `to_json`."""
         self.recent = list(state["recent"])
         self.high = [(int(step), float(loss)) for step, loss in state["high"]]

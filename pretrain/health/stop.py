@@ -20,7 +20,7 @@ _WAIT_S = 0.5
 
 
 class StopRequest:
-    """Whether this worker was asked to stop; cheap enough to look at in every step."""
+    """A request to this worker to stop; cheap enough to check in every step."""
 
     def __init__(self, folder: Path, looks_for_file: bool) -> None:
         self._file = folder / STOP_NAME
@@ -28,17 +28,17 @@ class StopRequest:
         self._was_signalled = False
 
     def is_made(self) -> bool:
-        """By either way; one worker looks for the file, all hear of it in the step's exchange."""
+        """Whether a stop was requested, by a signal or by the file, which one worker checks for all."""
         return self._was_signalled or (self._looks_for_file and self._file.exists())
 
     def signalled(self, _signal: int, _frame: FrameType | None) -> None:
-        """A signal handler."""
+        """Handle the signal."""
         self._was_signalled = True
 
 
 @contextmanager
 def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
-    """Listen until the block ends; SIGTERM is heard where Python allows it, in a process's main thread."""
+    """Listen until the block ends; SIGTERM is handled if this is the process's main thread, as Python requires."""
     request = StopRequest(folder, looks_for_file)
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -66,7 +66,7 @@ def run_until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter:
         finally:
             has_ended.set()
 
-    # Ray would take Ctrl-C for itself in the main thread, and end the workers without a checkpoint.
+    # In the main thread Ray would handle Ctrl-C and end the workers without a checkpoint.
     thread = threading.Thread(target=work, name="fit", daemon=True)
     was_started = was_asked = False
     while True:

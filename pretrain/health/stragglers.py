@@ -1,7 +1,7 @@
-"""Which worker lags: each worker's own time per step, compared now and then.
+"""Stragglers: the workers' own times per step, compared at intervals.
 
-A worker's own time is what it spends before it first waits for the others: reading its batch and the forward
-passes. In a step all workers take as long as the slowest, so nothing else tells them apart.
+A worker's own time is the time before it first waits for the others: reading its batch and the forward passes. A
+whole step takes all workers as long as the slowest, so it cannot show which worker is slow.
 """
 
 import statistics
@@ -11,17 +11,17 @@ import torch
 import torch.distributed as dist
 
 _LAGS_FROM = 1.3
-"""Times the median of all workers."""
+"""The factor above the median of all workers from which a worker is slow."""
 
 
 @dataclass(frozen=True)
 class OwnTimes:
-    """Median own seconds per step of every worker, by rank."""
+    """The median own seconds per step of every worker, by rank."""
 
     seconds_W: tuple[float, ...]
 
     def laggards(self) -> list[int]:
-        """Ranks that take much longer than the middle one."""
+        """Return the ranks that take much longer than the median."""
         middle_s = statistics.median(self.seconds_W)
         return [rank for rank, own_s in enumerate(self.seconds_W) if own_s > _LAGS_FROM * middle_s]
 
@@ -34,11 +34,11 @@ class OwnTime:
     seconds: list[float] = field(default_factory=list)
 
     def add(self, own_s: float) -> None:
-        """One step's."""
+        """Add the own time of a step."""
         self.seconds.append(own_s)
 
     def compare(self) -> OwnTimes:
-        """All workers' medians since the last comparison; collective."""
+        """Return all workers' medians since the last comparison; collective."""
         mine = torch.tensor([statistics.median(self.seconds)], dtype=torch.float64, device=self.device)
         self.seconds = []
         all_W = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

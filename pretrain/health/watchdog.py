@@ -1,9 +1,9 @@
-"""A watchdog per worker: when nobody gets on, it says who hangs, writes all stacks and ends the worker.
+"""A watchdog per worker: without progress it names the worker that hangs, writes all stacks and ends the worker.
 
-A thread of every worker writes down where the worker is (`progress/rank-00000.json`). A worker that has not got on for
-`hang_timeout_s` writes the stacks of its threads to `hang/rank-00000.txt`, and the first to notice names the one that
-is furthest behind in `hang.json`: the others wait for it in a collective. A frozen process writes nothing any more,
-and so is furthest behind, too.
+A thread of every worker writes its progress to `progress/rank-00000.json`. A worker without progress for
+`hang_timeout_s` writes the stacks of its threads to `hang/rank-00000.txt`, and the first one to notice writes to
+`hang.json` which worker is furthest behind: the others wait for it in a collective. A frozen process writes nothing
+any more, and so is furthest behind, too.
 """
 
 import faulthandler
@@ -22,37 +22,37 @@ from pretrain.files import PretrainFiles
 
 HANG_NAME = PretrainFiles.HANG
 EXIT_HANGING = 75
-"""EX_TEMPFAIL: the same command may well go on."""
+"""EX_TEMPFAIL: the same command may succeed when it is run again."""
 
 _PHASES = ("start", "read", "forward", "backward", "exchange", "evaluate", "save")
-"""In the order of a step; forward and backward come once for every micro-batch."""
+"""The phases in the order of a step; forward and backward come once for every micro-batch."""
 _OF_MICRO_BATCHES = ("forward", "backward")
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 5.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a worker is, as last written down."""
+    """A worker's last written progress."""
 
     rank: int
     step: int
     phase: str
     micro_batch: int
-    """Of other phases: how many parts of it are done."""
+    """The number of the micro-batch; in other phases the number of finished parts."""
     host: str
     pid: int
     written_s: float
     """Seconds since the epoch."""
 
     def sort_key(self) -> tuple[int, int, int, int]:
-        """Grows as the worker gets on: what comes after a step's phases counts as the step's."""
+        """Return a key that grows with progress; phases after a step count as the step's."""
         phase = _PHASES.index(self.phase)
         part = _PHASES.index(_OF_MICRO_BATCHES[0]) if self.phase in _OF_MICRO_BATCHES else phase
         return self.step, part, self.micro_batch, phase
 
 
 def take_hang_report(folder: Path) -> str | None:
-    """What an attempt before this one wrote when it hung, once."""
+    """Return the report of an earlier attempt that hung, and remove it; None if there is none."""
     path = folder / HANG_NAME
     if not path.exists():
         return None
@@ -62,7 +62,7 @@ def take_hang_report(folder: Path) -> str | None:
 
 
 class Watchdog:
-    """Watches the worker that makes it; `at` or `tick` is called wherever the worker gets on."""
+    """Watches the worker that makes it; `at` or `tick` is called at each progress."""
 
     def __init__(self, folder: Path, rank: int, world_size: int, hang_timeout_s: float) -> None:
         self._folder, self._rank, self._world_size = folder, rank, world_size
@@ -84,11 +84,11 @@ class Watchdog:
         self._thread.join()
 
     def at(self, step: int, phase: str, micro_batch: int = 0) -> None:
-        """The worker has got to `phase` of `step`."""
+        """Note that the worker has reached `phase` of `step`."""
         self._place, self._since_s = (step, phase, micro_batch), time.monotonic()
 
     def tick(self) -> None:
-        """The worker has done one more part of the phase it is in."""
+        """Note that the worker has done one more part of its phase."""
         step, phase, part = self._place
         self.at(step, phase, part + 1)
 
@@ -105,7 +105,7 @@ class Watchdog:
         try:
             temporary.write_text(json.dumps(asdict(progress)))
             temporary.replace(path)
-        except OSError:  # a full disk must not end a run that gets on
+        except OSError:  # a full disk must not end a run
             return
 
     def _end_hanging_worker(self) -> None:
@@ -115,7 +115,7 @@ class Watchdog:
             with suppress(OSError, UserError):
                 if not (self._folder / HANG_NAME).exists():
                     write_document(self._folder / HANG_NAME, {"text": self._verdict()})
-            # The others, a moment later in their intervals, shall write their stacks before they lose this one.
+            # The other workers notice a moment later; they need time to write their stacks before this one ends.
             time.sleep(2 * self._interval_s)
         finally:
             os._exit(EXIT_HANGING)
@@ -126,20 +126,20 @@ class Watchdog:
             faulthandler.dump_traceback(file)
 
     def _verdict(self) -> str:
-        """Who hangs: a worker that is silent, or else the one that is furthest behind."""
+        """Return which worker hangs: a silent one, or else the one that is furthest behind."""
         known = [progress for rank in range(self._world_size) if (progress := self._read_progress(rank))]
         if not known:
-            return f"nobody got on for {self._hang_timeout_s:g} s; who hangs is not known"
+            return f"no worker made progress for {self._hang_timeout_s:g} s; which one hangs is not known"
         last = min(known, key=lambda progress: (not self._is_silent(progress), progress.sort_key()))
         frozen = f", silent for {time.time() - last.written_s:.0f} s" if self._is_silent(last) else ""
         return (
             f"worker {last.rank} (process {last.pid} on {last.host}) hangs at step {last.step + 1} "
-            f"({last.phase}{frozen}): nobody got on for {self._hang_timeout_s:g} s; "
+            f"({last.phase}{frozen}): no worker made progress for {self._hang_timeout_s:g} s; "
             f"stacks of all workers are in {self._folder / 'hang'}"
         )
 
     def _is_silent(self, progress: Progress) -> bool:
-        """Its own watchdog would have written since."""
+        """Whether the worker is frozen: otherwise its own watchdog would have written since."""
         return time.time() - progress.written_s > 3 * self._interval_s
 
     def _read_progress(self, rank: int) -> Progress | None:

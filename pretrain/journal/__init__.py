@@ -1,1 +1,1 @@
-"""The journal of a training: its events, who writes them, and what is left of a run after kills and rewinds."""
+"""The journal of a training: its events, the recorder that writes it, and the replay of the steps that count."""

@@ -11,12 +11,12 @@ from cluster.journal import JournalRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What all have in common."""
+    """The base class of all events."""
 
     name: ClassVar[str]
 
     def facts(self) -> dict[str, Any]:
-        """The facts as the journal has them."""
+        """Return the facts as they are in the journal."""
         return asdict(self)
 
 
@@ -27,14 +27,14 @@ class Attempt(Event):
     name = "attempt"
     process_started_s: float | None = None
     previous_beat_s: float | None = None
-    """The last heartbeat of the attempt before."""
+    """The last heartbeat of the previous attempt."""
     host: str | None = None
     gpu: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang(Event):
-    """The attempt before ended because a worker hung."""
+    """The previous attempt ended because a worker hung."""
 
     name = "hang"
 
@@ -73,12 +73,12 @@ class Start(Event):
     segment_tokens: int | None = None
     corpus: str | None = None
     rewind_patience_steps: int | None = None
-    """So many high losses in a row make the spike that brings a rewind; None where none does."""
+    """How many high losses in a row cause a rewind; None if rewinds are off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartAfterRewind(Start):
-    """The same, within an attempt."""
+    """Steps begin again after a rewind, in the same attempt."""
 
     name = "again"
 
@@ -115,7 +115,7 @@ class SpikeSeen(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Rewound(Event):
-    """The run went back to the state after `to_step`, and passes over data steps [from, to) from there on."""
+    """The run went back to the state after `to_step`, and skips data steps [from, to) from there on."""
 
     name = "rewind"
     to_commit: str = ""
@@ -189,7 +189,7 @@ class Diverged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped(Event):
-    """The attempt ended after `step` because somebody asked for it."""
+    """The attempt ended after `step` on request."""
 
     name = "stop"
     step: int = 0
@@ -222,7 +222,7 @@ _TYPES: dict[str, type[Event]] = {
 
 
 def event_of(record: JournalRecord) -> Event | None:
-    """The event of a record; None for a step, and for events that no program looks for.
+    """Return the event of a record; None for a step, and for events that are only text.
 
     Facts that this version does not know are left out.
     """

@@ -1,7 +1,7 @@
-"""The first worker's journal: every step once, with where its seconds went.
+"""The first worker's journal: every step with the use of its seconds.
 
-What waited for data, computed, saved and evaluated is measured; the little that is left of the seconds since the last
-record is for who adds them up. Workers but the first record nothing.
+Waiting for data, computing, saving and evaluating are measured; the small rest of the seconds since the last record is
+not. Workers other than the first record nothing.
 """
 
 import os
@@ -30,7 +30,7 @@ class Recorder:
 
     @contextmanager
     def span(self, kind: str) -> Iterator[None]:
-        """What the block takes goes to `kind`: "save_s" or "evaluation_s"."""
+        """Add the time of the block to `kind`: "save_s" or "evaluation_s"."""
         started_s = time.perf_counter()
         try:
             yield
@@ -38,41 +38,41 @@ class Recorder:
             self._spans_s[kind] += time.perf_counter() - started_s
 
     def begin(self, text: str, start: Start) -> None:
-        """Steps start now; what came before the first in this process was start-up, before others a rewind."""
+        """Record that steps start now; the time before was start-up, or a rewind if steps were made in this process."""
         self.event(text, start)
         self._since_s = time.time()
         self._spans_s.clear()
 
     def event(self, text: str, event: Event | None = None, level: Level = "info") -> None:
-        """Record something a reader of the run should know; `event` is for programs."""
+        """Record `text` for readers and `event` for programs."""
         if self._journal is not None:
             self._journal.event(text, level, event.name if event else "", **(event.facts() if event else {}))
 
     def step(
         self, step: int, metrics: Mapping[str, float], data_s: float, compute_s: float, **facts: Any
     ) -> None:
-        """One optimizer step, with the metrics of an evaluation behind it."""
+        """Record an optimizer step, with the metrics of an evaluation after it."""
         if self._journal is not None:
             self._journal.step(step, metrics, {**facts, **self._spans(data_s, compute_s)})
             fault_point("step.recorded")
 
     def sync(self) -> bool:
-        """A checkpoint must never survive a power cut that the steps before it did not; False where records wait."""
+        """Sync the journal, so that no checkpoint survives a power cut without its steps; False if records wait."""
         return self._journal is None or self._journal.sync()
 
     def end(self, text: str, event: Stopped | Ended) -> None:
-        """Record that the attempt ends in order, and what the time since the last step went to."""
+        """Record the orderly end of the attempt, and the use of the time since the last step."""
         if self._journal is not None:
             self._journal.event(text, "info", event.name, **event.facts(), **self._spans(0.0, 0.0))
 
     def close(self) -> None:
-        """Nothing is recorded any more."""
+        """Close the journal; later calls record nothing."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
 
     def _spans(self, data_s: float, compute_s: float) -> dict[str, float]:
-        """What the seconds since the last call went to, as far as it was measured."""
+        """Return the measured use of the seconds since the last call."""
         began_s, self._since_s = self._since_s, time.time()
         spans = {
             "began_s": began_s,
@@ -90,9 +90,9 @@ HEARTBEAT_NAME = PretrainFiles.HEARTBEAT
 
 @contextmanager
 def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
-    """Write that an attempt begins, and beat in `folder` while the block runs.
+    """Record the start of an attempt, and write heartbeats to `folder` while the block runs.
 
-    For the only writer of the run, and before all that takes time: an attempt that is killed in it shows, too.
+    For the only writer of the run, before anything that takes time, so that an attempt that is killed early is known.
     """
     import torch
 

@@ -1,10 +1,9 @@
-"""What of a journal counts: the steps that made the model, out of all that kills, rewinds and changed settings left.
+"""Replay of a journal: the steps that count, among all that kills, rewinds and changed settings left.
 
-- A killed attempt leaves steps that the next one makes again, with the same bits: the first record of each metric
-  counts.
-- A rewind makes the steps behind its target void; they are made again from other data.
-- A start under changed settings that were accepted, or with another corpus, makes the steps behind its checkpoint
-  void, and so does the first start from before that checkpoint, where the settings may have been set back.
+- A killed attempt leaves steps that the next one repeats with the same bits: the first record of each metric counts.
+- A rewind makes the steps after its target void; they are made again from other data.
+- A start under changed settings that were accepted, or with another corpus, makes the steps after its checkpoint void,
+and so does the first start from before that checkpoint, because the settings may have been changed back.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from pretrain.journal.events import Accepted, Attempt, CheckpointWritten, Event,
 
 @dataclass
 class MadeStep:
-    """A step that counts, as it was first made."""
+    """A step that counts, as it was made first."""
 
     step: int
     time_s: float
@@ -26,12 +25,12 @@ class MadeStep:
 
     @property
     def applied(self) -> bool:
-        """Whether it changed the weights."""
+        """Whether the step changed the weights."""
         return bool(self.facts.get("applied", True))
 
     @property
     def loss(self) -> float:
-        """The mean over the batch."""
+        """The mean loss over the batch."""
         return self.metrics["loss"]
 
     @property
@@ -41,42 +40,42 @@ class MadeStep:
 
     @property
     def digest(self) -> int:
-        """The sum over all that it read."""
+        """The checksum of the tokens that it read."""
         return int(self.facts["digest"])
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one record changed."""
+    """The effect of one record."""
 
     event: Event | None = None
-    """The event it is a record of, see `event_of`."""
+    """The record's event, see `event_of`."""
     made: MadeStep | None = None
-    """The step it is a record of, if it is of one."""
+    """The record's step, if it is a step's."""
     added: dict[str, float] = field(default_factory=dict)
     """The metrics of this record that count."""
     is_repeated: bool = False
-    """Whether an attempt before had made the step already."""
+    """Whether an earlier attempt had already made the step."""
     void: tuple[MadeStep, ...] = ()
-    """Steps that counted until now."""
+    """Steps that count no longer."""
     num_left_behind: int = 0
-    """By how many steps the run went back."""
+    """How many steps the run went back."""
 
 
 class Replay:
-    """Takes a journal's records in order."""
+    """Replays a journal's records in order."""
 
     def __init__(self) -> None:
         self.steps: dict[int, MadeStep] = {}
-        """All that count, by number; those behind `position` were made by an attempt that was killed."""
+        """The steps that count by number; those after `position` were made by an attempt that was killed."""
         self.position = 0
         """The last step of the newest attempt."""
         self.checkpoints: dict[int, JournalRecord] = {}
-        """The record of each that is on the way to `position`, by step."""
+        """The records of the checkpoints on the way to `position`, by step."""
         self.newest_start: Start | None = None
         self.num_attempts = 0
         self._last_steps: dict[str, int] = {}
-        """Of each metric, among the steps that count."""
+        """The last step of each metric, among the steps that count."""
         self._is_repeated = False
         """Whether the step at `position` had been made before."""
         self._is_changed = False
@@ -85,7 +84,7 @@ class Replay:
         """The step from which the newest accepted settings hold."""
 
     def take(self, record: JournalRecord) -> Change:
-        """Read the next record."""
+        """Replay the next record."""
         if record.kind == "step":
             return self._take_step(record, record.step) if record.step is not None else Change()
         event = event_of(record)
@@ -105,15 +104,15 @@ class Replay:
 
     @property
     def last_step(self) -> int:
-        """The highest that counts, 0 before the first."""
+        """The highest step that counts, 0 before the first."""
         return max(self._last_steps.values(), default=0)
 
     def surviving_steps(self) -> dict[int, MadeStep]:
-        """The steps up to `position`, in order: what the weights of the newest attempt have learnt."""
+        """Return the steps up to `position`, in order: those that made the weights of the newest attempt."""
         return {step: self.steps[step] for step in sorted(self.steps) if step <= self.position}
 
     def metrics(self) -> dict[int, dict[str, float]]:
-        """Of all steps that count and have some, steps in order."""
+        """Return the metrics of all steps that count and have some, in the order of steps."""
         return {step: self.steps[step].metrics for step in sorted(self.steps) if self.steps[step].metrics}
 
     def _take_step(self, record: JournalRecord, step: int) -> Change:
@@ -131,7 +130,7 @@ class Replay:
     def _start(self, start: Start) -> Change:
         has_other_corpus = self.newest_start is not None and start.corpus != self.newest_start.corpus
         self.newest_start = start
-        # A checkpoint from before the change that needs no change any more: the settings were set back.
+        # A checkpoint from before the change, without a new change: the settings were changed back.
         is_void = self._is_changed or has_other_corpus or start.step <= self._changed_at_step
         if is_void:
             self._changed_at_step = start.step
@@ -150,7 +149,7 @@ class Replay:
 
 
 def replayed(records: Iterable[JournalRecord]) -> Replay:
-    """Replay a whole journal, or as much of it as there is."""
+    """Replay a whole journal, or the part of it that there is."""
     replay = Replay()
     for record in records:
         replay.take(record)
@@ -158,5 +157,5 @@ def replayed(records: Iterable[JournalRecord]) -> Replay:
 
 
 def counting_steps(records: Iterable[JournalRecord]) -> dict[int, dict[str, float]]:
-    """The metrics that count by step, steps in order, as far as the records go."""
+    """Return the metrics that count by step, steps in order."""
     return replayed(records).metrics()

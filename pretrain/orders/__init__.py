@@ -1,1 +1,1 @@
-"""In which order a segment's tokens are predicted: orders as rank vectors, made where the tokens are."""
+"""The order in which a segment's tokens are predicted: rank vectors, made on the device of the tokens."""

@@ -1,7 +1,7 @@
 """Random numbers by key on the device: bit for bit the same on every device and for every grouping of lanes.
 
-A number is a function of (seed, purpose, step, lane, counter). Everything is integer arithmetic on int64 that wraps
-round, and nothing waits for the device.
+A number is a function of (seed, purpose, step, lane, counter). Everything is int64 arithmetic with wrap-around, and
+nothing waits for the device.
 
 Shapes: B lanes, X draws per lane.
 """
@@ -16,11 +16,11 @@ from torch import Tensor
 from pretrain.randomness import key_seed
 
 _DRAW_BITS = 31
-"""A draw below a bound uses this many bits, so that its product with a bound of as many fits int64."""
+"""The bits of a draw below a bound, so that its product with a bound of as many bits fits int64."""
 
 
 def _signed(word: int) -> int:
-    """The int64 with the bits of a 64-bit word."""
+    """Return the int64 with the bits of a 64-bit word."""
     return word - (1 << 64) if word >= 1 << 63 else word
 
 
@@ -31,12 +31,12 @@ _SECOND_FACTOR = _signed(0x94D049BB133111EB)
 
 
 def _shifted_right(words: Tensor, num_bits: int) -> Tensor:
-    """A shift that fills with zeros; torch's own fills with the sign."""
+    """Shift right and fill with zeros; torch's shift fills with the sign."""
     return (words >> num_bits) & ((1 << (64 - num_bits)) - 1)
 
 
 def splitmix64(seed: Tensor | int, index: Tensor) -> Tensor:
-    """Output number `index` (from 0) of splitmix64 started with `seed`, for any shapes that broadcast."""
+    """Return output number `index` (from 0) of splitmix64 with `seed`, for any shapes that broadcast."""
     words = (index + 1) * _STRIDE + seed
     words = (words ^ _shifted_right(words, 30)) * _FIRST_FACTOR
     words = (words ^ _shifted_right(words, 27)) * _SECOND_FACTOR
@@ -44,7 +44,7 @@ def splitmix64(seed: Tensor | int, index: Tensor) -> Tensor:
 
 
 def choice_bounds(weights: Sequence[float], device: torch.device) -> Tensor:
-    """What `LaneDraws.choice` needs to choose number i with a probability proportional to weights[i]."""
+    """Return the bounds with which `LaneDraws.choice` chooses i with a probability proportional to weights[i]."""
     total = sum(weights)
     bounds = [round(partial / total * 2**_DRAW_BITS) for partial in accumulate(weights)]
     return torch.tensor(bounds[:-1], device=device, dtype=torch.int64)
@@ -58,15 +58,15 @@ class LaneDraws:
     device: torch.device
 
     def sort_keys(self, purpose: str) -> Tensor:
-        """int64 [B, X] in [0, 2^62): sorting by them gives a random permutation."""
+        """Return int64 [B, X] in [0, 2^62): sorting by them gives a random permutation."""
         return _shifted_right(self.bits[purpose], 2)
 
     def below(self, purpose: str, bound: Tensor | int) -> Tensor:
-        """int64 [B, X], uniform in [0, bound); bounds up to 2^31, one for all or of a shape that broadcasts."""
+        """Return int64 [B, X], uniform in [0, bound); bounds up to 2^31, of any shape that broadcasts."""
         return (self._short(purpose) * bound) >> _DRAW_BITS
 
     def choice(self, purpose: str, bounds: Tensor) -> Tensor:
-        """int64 [B, X] of choices with the weights that `choice_bounds` was given."""
+        """Return int64 [B, X] choices with the weights given to `choice_bounds`."""
         return torch.searchsorted(bounds, self._short(purpose), right=True)
 
     def _short(self, purpose: str) -> Tensor:
@@ -74,7 +74,7 @@ class LaneDraws:
 
 
 class DrawTable:
-    """How many numbers per lane each purpose needs; all of a step are made at once."""
+    """Makes all random numbers of a step at once, given how many numbers per lane each purpose needs."""
 
     def __init__(self, num_draws: Mapping[str, int], device: torch.device) -> None:
         self._num_draws, self._device = dict(num_draws), device
@@ -85,7 +85,7 @@ class DrawTable:
         )
 
     def draws(self, seed: int, step: int, lanes: range) -> LaneDraws:
-        """Numbers that depend on (seed, step, lane, purpose, counter), not on what else is in the table."""
+        """Return numbers that depend on (seed, step, lane, purpose, counter), not on other purposes in the table."""
         step_seed = _signed(key_seed(seed, "order", step))
         lane_B = torch.arange(lanes.start, lanes.stop, device=self._device)
         bits_BX = splitmix64(splitmix64(step_seed, lane_B)[:, None], self._column_X)

@@ -8,8 +8,8 @@ The layout of a hole of m tokens from `start` on, of unknown length, with a gap 
 
 In brackets: the prediction that the hole ends, where no token stands. P is fixed and m is not, so the segment's last
 P - m tokens come after the hole in the order and are predicted left to right; the first of them gives its turn to the
-hole's end. A hole of known length has neither gap nor end. What the hole's predictions see, L - P tokens and where
-they stand, depends on `start` and m + s = T alone: of an unknown m it tells that T - max_gap_tokens <= m < T.
+hole's end. A hole of known length has neither gap nor end. The hole's predictions see L - P tokens with their
+positions, which depend on `start` and m + s = T alone: of an unknown m they show that T - max_gap_tokens <= m < T.
 
 Shapes: B lanes, L segment, P predicted.
 """
@@ -21,11 +21,11 @@ from pretrain.orders.draws import LaneDraws, choice_bounds
 from pretrain.orders.order import Orders
 
 INFILL_DRAWS = {"hole length unknown": 1, "hole tokens": 1, "hole start": 1, "hole gap": 1}
-"""Random numbers needed per lane."""
+"""The random numbers needed per lane."""
 
 
 class InfillOrders:
-    """Makes such orders."""
+    """Makes infilling orders."""
 
     def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
         self._segment_tokens, self._num_targets = segment_tokens, config.num_targets(segment_tokens)
@@ -35,7 +35,7 @@ class InfillOrders:
         self._size_bounds = choice_bounds(hole_weights(max(1, self._num_targets - 1)), device)
 
     def orders(self, draws: LaneDraws) -> Orders:
-        """One hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
+        """Draw one hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
         length, num_targets = self._segment_tokens, self._num_targets
         unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
         size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
@@ -58,10 +58,10 @@ class InfillOrders:
 
 
 def hole_weights(max_tokens: int) -> list[float]:
-    """Probabilities of holes of 1, 2, ... max_tokens tokens: half of them proportional to 1/m, half all the same.
+    """Return the probabilities of holes of 1, 2, ... max_tokens tokens: half proportional to 1/m, half uniform.
 
-    What is left out of code in practice is mostly the rest of an expression or line, so short holes must be
-    frequent; 1/m alone would train long ones too rarely.
+    Holes in practice are mostly the rest of an expression or line, so short ones must be frequent; 1/m alone would
+    train long ones too rarely.
     """
     harmonic = sum(1.0 / size for size in range(1, max_tokens + 1))
     return [0.5 / (size * harmonic) + 0.5 / max_tokens for size in range(1, max_tokens + 1)]

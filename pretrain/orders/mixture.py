@@ -14,11 +14,11 @@ from pretrain.orders.spans import SpanOrders
 from pretrain.orders.words import WordPieces
 
 LEFT_TO_RIGHT_DRAWS = {"cut": 1}
-"""Random numbers needed per lane."""
+"""The random numbers needed per lane."""
 
 
 def left_to_right_orders(segment_tokens: int, num_targets: int, draws: LaneDraws) -> Orders:
-    """What lies before the cut is context, the next P tokens are predicted left to right.
+    """Return orders with the tokens before a cut as context and the next P tokens predicted left to right.
 
     Every token after these comes later in the order than the one before it, so that one P fits every cut.
     """
@@ -32,8 +32,8 @@ def left_to_right_orders(segment_tokens: int, num_targets: int, draws: LaneDraws
 class OrderMixture:
     """Makes the orders of any lanes at any step, a pure function of (seed, step, lane) and the lane's tokens.
 
-    Everything happens on `device`, for all lanes at once: no loop over lanes or tokens, no shape that depends on
-    what is drawn, no wait for the device.
+    All work is on `device`, for all lanes at once: no loop over lanes or tokens, no shape that depends on the
+    draws, no wait for the device.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class OrderMixture:
         self.device = device
         self.num_targets = config.num_targets(segment_tokens)
         self.extent = config.extent(segment_tokens)
-        """Positions are below this."""
+        """The bound that positions are below."""
         self._segment_tokens = segment_tokens
         self._counts_words = config.span_unit == "word"
         self._words = words
@@ -56,7 +56,7 @@ class OrderMixture:
         self._kind_bounds = choice_bounds([weights[kind] for kind in self._kinds], device)
 
     def orders(self, tokens_BL: Tensor, seed: int, step: int, lanes: range) -> Orders:
-        """The orders of `lanes` at `step`, whose segments are int64 [B, L] on the mixture's device."""
+        """Draw the orders of `lanes` at `step`, whose segments are int64 [B, L] on the mixture's device."""
         draws = self._draws.draws(seed, step, lanes)
         kind_B = draws.choice("order", self._kind_bounds)[:, 0]
         mixed = self._of_kind(self._kinds[0], tokens_BL, draws)
@@ -65,7 +65,7 @@ class OrderMixture:
         return mixed
 
     def _of_kind(self, kind: str, tokens_BL: Tensor, draws: LaneDraws) -> Orders:
-        """Orders of one kind for all lanes: to make those that are not used costs less than to leave them out."""
+        """Make orders of one kind for all lanes: unused ones cost less than selecting lanes first."""
         if kind == "left_to_right":
             return left_to_right_orders(self._segment_tokens, self.num_targets, draws)
         if kind == "infill":

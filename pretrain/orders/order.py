@@ -1,4 +1,4 @@
-"""An order of every lane.
+"""Orders of prediction, one per lane.
 
 Shapes: B lanes, L segment, P predicted.
 """
@@ -13,11 +13,11 @@ from pretrain.model.layout import TokenLayout
 
 @dataclass(frozen=True)
 class Orders:
-    """Which tokens are predicted, in which order, and where they stand.
+    """The tokens that are predicted, their order, and the positions of all tokens.
 
     The context has rank 0, predictions have ranks 1 to P in the order in which they are made, tokens that come after
-    the last one have higher ranks. Where `ends_hole_BP`, the prediction is not the token that `target_BP` points at
-    but that the hole ends after it: one position and one rank on, where nothing stands.
+    the last one have higher ranks. Where `ends_hole_BP` is true, the prediction is not the token with index
+    `target_BP` but the end of the hole after it: one position and one rank further, where there is no token.
     """
 
     position_BL: Tensor
@@ -31,13 +31,13 @@ class Orders:
 
     @classmethod
     def of_tokens(cls, rank_BL: Tensor, target_BP: Tensor) -> "Orders":
-        """Orders that predict tokens only and leave no gap."""
+        """Make orders that predict tokens only and leave no gap."""
         position_L = torch.arange(rank_BL.shape[1], device=rank_BL.device)
         ends_hole_BP = torch.zeros_like(target_BP, dtype=torch.bool)
         return cls(position_L.expand_as(rank_BL), rank_BL, target_BP, ends_hole_BP)
 
     def where(self, mine_B: Tensor, other: "Orders") -> "Orders":
-        """These orders in the lanes `mine_B`, the other ones elsewhere."""
+        """Return these orders in the lanes `mine_B`, the other ones elsewhere."""
         mine_B1 = mine_B[:, None]
         return Orders(
             torch.where(mine_B1, self.position_BL, other.position_BL),
@@ -49,7 +49,7 @@ class Orders:
     def layouts(
         self, group_BL: Tensor, document_BL: Tensor | None, extent: int
     ) -> tuple[TokenLayout, TokenLayout]:
-        """The places of the tokens [B, L] and of the predictions [B, P]; a hole ends in its last token's group."""
+        """Return the layouts of tokens [B, L] and predictions [B, P]; a hole's end has its last token's group."""
         content = TokenLayout(self.position_BL, self.rank_BL, group_BL, document_BL, extent)
         tokens = content.at(self.target_BP)
         after_BP = self.ends_hole_BP.long()
@@ -63,5 +63,5 @@ class Orders:
         return content, targets
 
     def wanted(self, tokens_BL: Tensor, end_hole_id: int) -> Tensor:
-        """The tokens [B, P] to predict."""
+        """Return the tokens [B, P] to predict."""
         return tokens_BL.gather(1, self.target_BP).masked_fill(self.ends_hole_BP, end_hole_id)

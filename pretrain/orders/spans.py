@@ -19,19 +19,19 @@ from pretrain.orders.draws import LaneDraws, choice_bounds
 from pretrain.orders.order import Orders
 
 _AFTER_ALL_SPANS = 1 << 62
-"""Added to the sort keys of tokens outside spans; sort keys are below it."""
+"""A summand for the sort keys of tokens outside spans, above all sort keys."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """int64 and bool [B, L]: the number of the stretch a token lies in, and whether it is in that stretch's span."""
+    """The number of each token's stretch, int64 [B, L], and whether it is in that stretch's span, bool [B, L]."""
 
     stretch_BL: Tensor
     in_span_BL: Tensor
 
 
 class SpanOrders:
-    """Makes such orders."""
+    """Makes orders of random spans."""
 
     def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
         self._length, self._num_targets = segment_tokens, config.num_targets(segment_tokens)
@@ -50,10 +50,10 @@ class SpanOrders:
             "token": self._length,
             "target": self._num_targets,
         }
-        """Random numbers needed per lane."""
+        """The random numbers needed per lane."""
 
     def orders(self, begins_word_BL: Tensor, draws: LaneDraws) -> Orders:
-        """Exactly P targets: whole spans, one of them cut, or all of them and random single tokens."""
+        """Draw orders with exactly P targets: whole spans and one cut span, or all spans and random single tokens."""
         spans = self.spans(begins_word_BL, draws)
         span_key_BS = draws.sort_keys("span")
         token_key_BL = draws.sort_keys("token")
@@ -71,7 +71,7 @@ class SpanOrders:
         return Orders.of_tokens(rank_BL, target_BP)
 
     def spans(self, begins_word_BL: Tensor, draws: LaneDraws) -> Spans:
-        """The walk. It begins before the segment by chance, so that every word is as likely to be in a span."""
+        """Draw the walk. It begins at random before the segment: every word is equally likely to be in a span."""
         size_BS = 1 + draws.choice("span words", self._size_bounds)
         stretch_end_BS = size_BS.cumsum(dim=1) * self._length // self._num_targets
         stretch_start_BS = functional.pad(stretch_end_BS[:, :-1], (1, 0))

@@ -155,7 +155,7 @@ def cooked(reader: LaneReader) -> Iterator[tuple[str, DataHistory]]:
     again.train(3)
     again.records[-1].facts["digest"] += 1
     again.records[-2].facts["digest"] += 1
-    yield "step 7 read other tokens when it was made again", read_history(again.records)
+    yield "step 7 read other tokens when it was repeated", read_history(again.records)
     moved = honest()
     moved.checkpoints[10] = 9
     yield "the checkpoint of step 10 continues at data step 9", moved
@@ -242,7 +242,7 @@ def test_a_kill_under_a_changed_corpus_excuses_no_other_tokens(
     training.train(2)
     training.records[-2].facts["digest"] += 1
     assert read_history(training.records).problems == [
-        "step 7 read other tokens when it was made again after a kill"
+        "step 7 read other tokens when it was repeated after a kill"
     ]
 
 

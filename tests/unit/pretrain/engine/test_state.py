@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.engine.state import Fragment, _dealt
+from pretrain.engine.state import Fragment, _share_of_rank
 
 
 def whole_fragments(sizes: list[int]) -> list[Fragment]:
@@ -16,7 +16,7 @@ def test_every_element_is_dealt_once_and_evenly(sizes: list[int], world_size: in
     seen = [torch.zeros(size) for size in sizes]
     counts = []
     for rank in range(world_size):
-        dealt = _dealt(whole_fragments(sizes), rank, world_size)
+        dealt = _share_of_rank(whole_fragments(sizes), rank, world_size)
         for fragment in dealt:
             assert fragment.numel > 0
             assert fragment.offset == fragment.start
