@@ -1,1 +1,1 @@
-"""What one checkpoint is used for: completing, filling in, scoring and embedding code."""
+"""Use of a trained model: completing, infilling, scoring and embedding code."""

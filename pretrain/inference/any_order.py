@@ -1,6 +1,6 @@
-"""Filling a hole of known length in the order the model is surest of, several tokens at once.
+"""Infilling of a known length in any order, the most certain tokens first, several at once.
 
-Shapes: k places of a plan, R places left, V vocabulary.
+Shapes: k positions of a plan, R positions left, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ FillingOrder = Literal["most_certain", "left_to_right"]
 
 @dataclass(frozen=True)
 class AnyOrderFilling:
-    """`tokens` as they stand in the text; `order` are their places (0 is the hole's first) as they were chosen.
+    """The `tokens` in text order, and the `order` in which their positions (0 is the hole's first) were chosen.
 
-    `log_likelihood` (nats, at temperature 1) is the model's, exactly, for that order. `num_passes` counts runs of
-    the model, without the one that reads the context.
+    `log_likelihood` (nats, at temperature 1) is exact for that order. `num_passes` counts runs of the model, without
+    the one that reads the context.
     """
 
     tokens: tuple[int, ...]
@@ -53,11 +53,12 @@ def fill_any_order(
 ) -> AnyOrderFilling:
     """Fill a hole of `length` tokens, up to `at_once` tokens in two passes of the model.
 
-    A plan is made of the places the model is surest of. Their tokens are proposed from one pass, none seeing
-    another; the next pass gives each its distribution given those before it in the plan. Proposals are accepted in
-    turn with probability min(1, p / q); at the first refusal a token is drawn from the rest max(0, p - q), and what
-    follows is planned anew (speculative sampling, Leviathan et al. 2023, section 2.3). So tokens are distributed as
-    if they had been drawn one by one in the order they were chosen; greedily they are the most likely ones.
+    A plan consists of the positions of which the model is most certain. Their tokens are proposed from one pass in
+    which none sees another; the next pass gives each its distribution given those before it in the plan. Proposals
+    are accepted in turn with probability min(1, p / q); at the first rejection a token is drawn from the rest
+    max(0, p - q), and the remaining positions are planned again (speculative sampling, Leviathan et al. 2023,
+    section 2.3). So tokens are distributed as if drawn one by one in the order of choice; greedily they are the most
+    likely ones.
     """
     if order not in get_args(FillingOrder):
         raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
@@ -78,7 +79,8 @@ def fill_any_order(
 
 
 class _Filler:
-    """The state of a filling. `token_at` lists what was chosen, in that order; `unwritten` of it is not yet seen."""
+    """The state of an infilling. `token_at` has the chosen tokens by position, in the order of choice; the session has
+    not seen those of `_unwritten`."""
 
     def __init__(
         self, hole: Holes, length: int, sampling: Sampling, rules: TokenRules, sides: Sides, sample: int
@@ -94,11 +96,11 @@ class _Filler:
         self.num_passes = 0
 
     def predict_left(self) -> Tensor:
-        """Scores [R, V] of every place that is left, given all that was chosen."""
+        """Return the logits [R, V] of every position that is left, given all chosen tokens."""
         return self._pass(self._unwritten, self.left, [len(self._unwritten)] * len(self.left))
 
     def plan(self, logits_RV: Tensor, order: FillingOrder, at_once: int) -> list[int]:
-        """The places to choose next, in their order."""
+        """Return the positions to choose next, in their order."""
         if order == "left_to_right":
             return self.left[:at_once]
         surest_R = functional.softmax(self._rules.allow(logits_RV), dim=-1).max(dim=-1).values
@@ -106,7 +108,7 @@ class _Filler:
         return [self.left[index] for index in ranked[:at_once]]
 
     def choose(self, plan: Sequence[int], logits_RV: Tensor) -> Tensor | None:
-        """Choose the tokens of a plan as far as proposals are accepted; the scores of what is then left, if known."""
+        """Choose the tokens of a plan as far as proposals are accepted; return the logits of what is left, if known."""
         row_of = {place: row for row, place in enumerate(self.left)}
         proposed_kV = logits_RV[[row_of[place] for place in plan]]
         q_kV = self._probabilities(proposed_kV)

@@ -1,6 +1,6 @@
-"""Beam search: the likeliest texts that a beam of a given width finds.
+"""Beam search: the most likely texts that a beam of a given width finds.
 
-Shapes: G texts, W beam, B = G * W lanes, X lanes of the texts that go on, V vocabulary, C candidates.
+Shapes: G texts, W beam, B = G * W lanes, X lanes of the unfinished texts, V vocabulary, C candidates.
 """
 
 import math
@@ -17,7 +17,7 @@ from pretrain.inference.token_rules import TokenRules
 
 @dataclass
 class _Beam:
-    """The hypotheses of one text: `tokens` of the W living ones, and those that are finished."""
+    """The hypotheses of one text: `tokens` of the W active ones, and the finished ones."""
 
     width: int
     limit: int
@@ -26,19 +26,19 @@ class _Beam:
     ended_first: bool
     tokens: list[tuple[int, ...]]
     would_end: Sequence[bool] = ()
-    """At the limit: which of the living hypotheses have the end as their likeliest token."""
+    """Which of the active hypotheses have the end as their most likely token, at the limit."""
     finished: list[Generated] = field(default_factory=list)
     surest_end: Generated | None = None
-    """Of all living hypotheses so far the one whose end was likeliest, ended there."""
+    """The hypothesis, of all active ones so far, whose end was most likely, ended there."""
     surest_log_probability: float = -math.inf
     done: bool = False
 
     def rating(self, hypothesis: Generated) -> float:
-        """What hypotheses are compared by: nats per token where `length_power` is 1."""
+        """Return the score by which hypotheses are compared: nats per token if `length_power` is 1."""
         return float(hypothesis.log_likelihood / max(1, hypothesis.num_chosen) ** self.length_power)
 
     def best(self) -> list[Generated]:
-        """Finished hypotheses, the best first."""
+        """Return the finished hypotheses, the best first."""
         finished = self.finished
         if self.ended_first and self.surest_end is not None and not any(one.ended for one in finished):
             finished = [*finished, self.surest_end]
@@ -47,15 +47,15 @@ class _Beam:
         )
 
     def note_ends(self, scores: Sequence[float], ends: Sequence[float]) -> None:
-        """Given the score of every hypothesis and the end's log-probability behind it, keep the surest end."""
+        """Keep the most likely end, given every hypothesis' score and the end's log-probability after it."""
         for tokens, score, end in zip(self.tokens, scores, ends, strict=True):
             if score > -math.inf and end > self.surest_log_probability:
                 self.surest_end = Generated(tokens, score + end, ended=True)
                 self.surest_log_probability = end
 
     def cannot_improve(self, best_score: float, num_tokens: int) -> bool:
-        """Whether no living hypothesis, of so many tokens, can still be among the W best; or, with `ended_first`,
-        whether the best of them is now no better than the best one that ended."""
+        """Whether no active hypothesis of `num_tokens` tokens can become one of the W best; with `ended_first`, whether
+        the best active one is not better than the best that ended."""
         if len(self.finished) < self.width:
             return False
         if self.width == 1:  # greedy
@@ -77,17 +77,17 @@ def beam_search(
     length_power: float = 1.0,
     ended_first: bool = False,
 ) -> list[list[Generated]]:
-    """For each of G texts (`text` has `width` lanes of each, in a row) up to `width` results, the best first.
+    """Search for each of G texts (`text` has `width` lanes of each in a row); return up to `width` results, best first.
 
     Results are rated by log-likelihood / num_tokens ** length_power. A text of `limits[g]` tokens is cut, or, with
-    `must_end`, ended. With `ended_first` hypotheses that ended come before cut ones, for one that repeats itself has a
-    high likelihood per token and never ends; a text is done when `width` have ended and none that lives is better; and
-    where no end was ever among the likeliest tokens, the text ends where its end was likeliest.
+    `must_end`, ended. With `ended_first`, ended hypotheses precede cut ones, because a hypothesis that repeats itself
+    has a high likelihood per token and never ends; a text is done when `width` have ended and no active one is better;
+    if no end was ever among the most likely tokens, the text ends where its end was most likely.
     """
     beams = [_Beam(width, limit, must_end, length_power, ended_first, [()] * width) for limit in limits]
     going = beams
     logits_BV = text.first()
-    # All lanes of a text are alike at first: one of them lives.
+    # All lanes of a text are equal at first: one of them is active.
     score_GW = torch.full((len(going), width), -torch.inf, dtype=torch.float64, device=logits_BV.device)
     score_GW[:, 0] = 0.0
     for step in range(max(limits) + must_end):
@@ -117,7 +117,7 @@ def beam_search(
         lane_B = [number * width + one[1] for number, row in enumerate(chosen) for one in row]
         text.reorder(torch.tensor(lane_B, device=score_GW.device))
         kept = [number for number, beam in enumerate(going) if not beam.done]
-        if 2 * len(kept) <= len(going):  # not at each: it takes a copy of all that goes on
+        if 2 * len(kept) <= len(going):  # not after each text: it copies the remaining lanes
             lane_X = [number * width + one for number in kept for one in range(width)]
             text.retain(torch.tensor(lane_X, device=score_GW.device))
             going, chosen = [going[number] for number in kept], [chosen[number] for number in kept]
@@ -131,7 +131,7 @@ def beam_search(
 
 
 def _log_probabilities(logits_BV: Tensor) -> Tensor:
-    """float64 [B, V]. Raises UserError for scores that are not finite."""
+    """Return float64 [B, V]. Raises UserError for logits that are not finite."""
     logits_BV = logits_BV.double()
     sum_B1 = logits_BV.logsumexp(dim=-1, keepdim=True)
     check_finite(sum_B1, NEW_TOKENS)
@@ -139,7 +139,7 @@ def _log_probabilities(logits_BV: Tensor) -> Tensor:
 
 
 def _only_end(log_BV: Tensor, at_limit: list[bool], rules: TokenRules) -> Tensor:
-    """The scores of lanes at their limit with all but the end at minus infinity."""
+    """Return the scores with all tokens but the end at minus infinity in lanes at their limit."""
     assert rules.end is not None
     other_V = torch.arange(log_BV.shape[-1], device=log_BV.device) != rules.end
     at_limit_B1 = torch.tensor(at_limit, device=log_BV.device)[:, None]
@@ -147,7 +147,7 @@ def _only_end(log_BV: Tensor, at_limit: list[bool], rules: TokenRules) -> Tensor
 
 
 def _candidates(log_BV: Tensor, score_GW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of each text, [G, C] each: score, lane within the text, token."""
+    """Return the best continuations of each text: score, lane within the text, token, [G, C] each."""
     num_texts, width = score_GW.shape
     vocab_size = log_BV.shape[-1]
     total_GX = (log_BV.view(num_texts, width, -1) + score_GW[:, :, None]).flatten(1)
@@ -159,7 +159,7 @@ def _candidates(log_BV: Tensor, score_GW: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _choose(
     beam: _Beam, step: int, rules: TokenRules, candidates: list[tuple[float, int, int]]
 ) -> list[tuple[float, int, int]]:
-    """Finish hypotheses and return the (score, lane it comes from, token) that lives on in each of the W lanes."""
+    """Finish hypotheses and return, for each of the W lanes, the (score, source lane, token) that continues in it."""
     living: list[tuple[float, int, int]] = []
     if beam.done:
         return _in_place(living, beam.width)
@@ -187,7 +187,7 @@ def _choose(
 
 
 def _in_place(living: list[tuple[float, int, int]], width: int) -> list[tuple[float, int, int]]:
-    """By lane, with dead ones where none lives; who comes from a lane stays there if it is free: the less is copied."""
+    """Assign hypotheses to lanes, which they keep if possible, to copy less. Empty lanes score minus infinity."""
     chosen = [(-torch.inf, lane, 0) for lane in range(width)]
     moving = []
     for one in living:

@@ -1,13 +1,13 @@
 """Completion of prompts from left to right, token ids in and out, through as many segments as it takes.
 
-A prompt shorter than a segment shares its segment with what is written after it. A longer one is read as in training:
-segment after segment with the model's memory, the last one leaving half a segment for new tokens.
+A prompt shorter than a segment shares its segment with the new tokens. A longer one is read as in training: segment
+by segment with the model's memory, the last one leaving half a segment for new tokens.
 
-When a segment is full it becomes the memory of the next one: its last M tokens stay in sight, what is older drops
-out. If M is less than half a segment, the last half segment is read again as the next one's context, with the memory
-of what is before it, so that predictions always see something. No prediction sees further than training showed it.
+A full segment becomes the memory of the next one: its last M tokens stay visible, older ones do not. If M is less than
+half a segment, the last half segment is read again as the next one's context, with the memory before it, so that
+predictions always see some tokens. No prediction sees further than in training.
 
-Where segments end depends on the length of a lane's prompt alone, not on how many tokens are asked for.
+The ends of segments depend on the length of a lane's prompt alone, not on the number of new tokens.
 
 Shapes: B lanes, T tokens, C columns, V vocabulary.
 """
@@ -28,14 +28,14 @@ from pretrain.inference.token_rules import TokenRules
 
 
 def first_room_tokens(prompt_tokens: int, segment_tokens: int) -> int:
-    """How many tokens are written before the first segment is full."""
+    """Return how many tokens are written before the first segment is full."""
     return segment_tokens - prompt_tokens if prompt_tokens < segment_tokens else max(1, segment_tokens // 2)
 
 
 def side_by_side(
     prompts: Sequence[NDArray[np.int64]], max_new_tokens: int, segment_tokens: int
 ) -> list[list[int]]:
-    """The numbers of the prompts that one `Continuation` can hold: no segment of theirs is full, or all at once."""
+    """Group prompts, by number, for one `Continuation` each: their segments never become full, or all at once."""
     groups: dict[int | None, list[int]] = {}
     for number, prompt in enumerate(prompts):
         room = first_room_tokens(len(prompt), segment_tokens)
@@ -78,18 +78,18 @@ class Continuation:
         self._column = self._context_end = self._session.num_columns
         self._segment_end = self._column + room
         self._tokens_BC: Tensor | None = None
-        """The segment's tokens by column, where they will be read again."""
+        """The segment's tokens by column if they will be read again, else None."""
         if max_new_tokens > room and decoder.memory_tokens < segment_tokens // 2:
             shown_BT = context.tokens_BT[:, history:].repeat_interleave(lanes_each, dim=0)
             self._tokens_BC = shown_BT.new_zeros(len(shown_BT), num_columns)
             self._tokens_BC[:, self._column - shown_BT.shape[1] : self._column] = shown_BT
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the first new token."""
+        """Return the logits [B, V] of the first new token."""
         return self._session.predict(self._column)
 
     def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`, which is written."""
+        """Write `token_B` and return the logits [B, V] of the next token."""
         if self._tokens_BC is not None:
             self._tokens_BC[:, self._column] = token_B
         self._column += 1
@@ -100,13 +100,13 @@ class Continuation:
         return self._session.predict(self._column)
 
     def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from the tokens of lane `lane_B[i]` of the same prompt."""
+        """Let lane i continue the tokens of lane `lane_B[i]` of the same prompt."""
         self._session.select_lanes(lane_B, self._context_end)
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_B]
 
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these."""
+        """Keep only these lanes."""
         self._session.take_lanes(lane_X)
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_X]
@@ -126,7 +126,7 @@ class Continuation:
 
 
 def read_history(session: DecodingSession, decoder: Decoder, history: Context) -> None:
-    """Read what lies before the last segment; the session then holds the model's memory of it."""
+    """Read the tokens before the last segment; the session then holds the model's memory of them."""
     if decoder.memory_tokens == 0:
         return
     for end in range(history.num_columns, 0, -decoder.segment_tokens)[::-1]:
@@ -148,10 +148,10 @@ def complete_tokens(
     first_sample: int = 0,
     watch: OnToken | None = None,
 ) -> list[Generated]:
-    """Samples `first_sample` to `first_sample + num_samples` of every prompt, those of a prompt in a row.
+    """Return samples `first_sample` to `first_sample + num_samples` of every prompt, those of a prompt in a row.
 
-    Prompts whose segments are full at the same token are decoded side by side, the others after them. What a lane
-    gets does not depend on the others. Raises UserError for a prompt without tokens, and for one that is too long
+    Prompts whose segments are full at the same token are decoded side by side, the others after them. A lane's
+    result does not depend on the others. Raises UserError for a prompt without tokens, and for one that is too long
     for absolute positions.
     """
     check_prompts(prompts, max_new_tokens)
@@ -181,7 +181,7 @@ def complete_by_beam(
     width: int,
     rules: TokenRules,
 ) -> list[list[Generated]]:
-    """Up to `width` continuations of every prompt, the best first (see `beam_search`). UserError as above."""
+    """Return up to `width` continuations of every prompt, the best first. Raises UserError as `complete_tokens`."""
     check_prompts(prompts, max_new_tokens)
     found: dict[int, list[Generated]] = {}
     for group in side_by_side(prompts, max_new_tokens, decoder.segment_tokens):
@@ -196,12 +196,12 @@ def _watch_of(lanes: Sequence[int], watch: OnToken) -> OnToken:
 
 
 def check_prompts(prompts: Sequence[Sized], max_new_tokens: int, stops: Sequence[Sized] = ()) -> None:
-    """Raise UserError for what cannot be completed, and for a stop string that every text has."""
+    """Raise UserError for prompts that cannot be completed, and for an empty stop string."""
     if max_new_tokens < 1:
         raise UserError(f"the number of new tokens must be at least 1, got {max_new_tokens}")
     if max_new_tokens > MAX_NEW_TOKENS:
         raise UserError(f"the number of new tokens must be at most {MAX_NEW_TOKENS}, got {max_new_tokens}")
     if not prompts or not all(map(len, prompts)):
-        raise UserError("the prompt is empty: give at least one character to go on from")
+        raise UserError("the prompt is empty: give at least one character to continue from")
     if not all(map(len, stops)):
         raise UserError("a text to stop at is empty: give at least one character, or leave it out")

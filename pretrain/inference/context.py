@@ -1,4 +1,4 @@
-"""What is given before tokens are chosen, laid out in columns.
+"""The context: tokens that are given before new ones are chosen, by column.
 
 Shapes: B lanes, T columns.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 class Context:
     """tokens_BT are int64, the others bool, all [B, T].
 
-    given: whether there is a token; not in padding and not in a hole, where `tokens_BT` does not matter.
-    before: whether it belongs to the document before the text, as the `<eod>` does that every text begins behind.
+    given: whether there is a token; false in padding and holes, where `tokens_BT` does not matter.
+    before: whether it belongs to the document before the text, as the `<eod>` before every text does.
     """
 
     tokens_BT: Tensor
@@ -30,20 +30,20 @@ class Context:
         return self.tokens_BT.shape[1]
 
     def part(self, first: int, end: int) -> "Context":
-        """Columns [first, end)."""
+        """Return columns [first, end)."""
         return Context(
             self.tokens_BT[:, first:end], self.given_BT[:, first:end], self.before_BT[:, first:end]
         )
 
     @classmethod
     def of_text(cls, tokens_BT: Tensor) -> "Context":
-        """Tokens of the text itself, without a gap."""
+        """Make a context of tokens of the text itself, without a gap."""
         given_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
         return cls(tokens_BT, given_BT, torch.zeros_like(given_BT))
 
     @classmethod
     def of_prompts(cls, prompts: Sequence[NDArray[np.int64]], device: torch.device) -> "Context":
-        """Prompts that end in the same column; the first token of each belongs to the document before."""
+        """Make a context of prompts that end in one column; their first tokens belong to the document before."""
         longest = max(map(len, prompts))
         tokens_BT = torch.zeros(len(prompts), longest, dtype=torch.int64)
         given_BT = torch.zeros(len(prompts), longest, dtype=torch.bool)

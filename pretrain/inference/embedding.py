@@ -1,7 +1,7 @@
-"""A vector per text, from the content stream read in both directions.
+"""Embeddings: a vector per text, from the content stream read in both directions.
 
-It is the mean over the text's tokens of the normalised inputs of all layers, side by side: the lowest one matches
-words, the higher ones what they mean here.
+It is the mean over the text's tokens of the normalised inputs of all layers, side by side: the lowest one represents
+words, the higher ones their meaning in context.
 
 Shapes: B lanes, L segment, D model, E = layers * D, T tokens of a text.
 """
@@ -23,7 +23,7 @@ _LANES = 16
 
 
 def summed_states(inputs_BLD: Sequence[Tensor], group_BL: Tensor) -> Tensor:
-    """Sums [B, E] in float32, over the lanes' tokens without padding, of the normalised inputs of all layers."""
+    """Return the sums of the normalised inputs of all layers over the lanes' tokens without padding, float32 [B, E]."""
     is_text_BL1 = (group_BL != UNFILLED_GROUP).to(torch.float32)[:, :, None]
     sums_BD = [
         (functional.layer_norm(layer_BLD.float(), layer_BLD.shape[-1:]) * is_text_BL1).sum(dim=1)
@@ -36,7 +36,7 @@ def summed_states(inputs_BLD: Sequence[Tensor], group_BL: Tensor) -> Tensor:
 def embed_texts(
     model: TwoStreamTransformer, texts: Sequence[NDArray[np.integer]], segment_tokens: int
 ) -> NDArray[np.float32]:
-    """Vectors [number of texts, E] of length one; of zeros where a text has no tokens.
+    """Return vectors [number of texts, E] of length one; zeros for a text without tokens.
 
     A text longer than a segment is read in segments with the model's memory, each segment in both directions.
     The model must be in evaluation mode. Raises UserError for numbers that are not finite.

@@ -1,4 +1,4 @@
-"""Weights may be finite and yet too large to compute with."""
+"""A check of results for weights that are finite but too large to compute with."""
 
 import numpy as np
 import torch
@@ -9,11 +9,11 @@ from cluster.errors import UserError
 
 
 class NotFinite(UserError):
-    """Weights with which nothing can be computed."""
+    """A model's results are not finite."""
 
 
 def check_finite(numbers: Tensor | NDArray[np.floating], what: str) -> None:
-    """Raise NotFinite, which says that `what` are not finite, when one of the numbers is infinite or none at all."""
+    """Raise NotFinite with the message that `what` are not finite if a number is infinite or NaN."""
     if not bool(torch.as_tensor(numbers).isfinite().all()):
         raise NotFinite(
             f"{what} are not finite: the model's weights are too large to compute with; use another checkpoint, or "

@@ -1,4 +1,4 @@
-"""From what a user names (a run, a stage, a checkpoint, a model) to the files of one model."""
+"""Lookup of a model's files in a folder that a user names: of a run, a stage, a checkpoint or a model."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,48 +11,48 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import CONFIG_NAME, ModelDescription, build_model, check_model_folder, model_with
 
 _MODEL_PLACES = (".", "model", "seed-0/model", "pretrained/seed-0/model")
-"""In a model's folder, a pretraining's or a seed's, a system's, a task's."""
+"""The model's folder inside that of a model, a pretraining or seed, a system, and a task."""
 _SYSTEM_NAME = "system.json"
-"""Lies in the model folder of every finetuned system."""
+"""A file in the model folder of every finetuned system."""
 
 OnDamaged = Callable[[str], None]
-"""Told in one line of each damaged checkpoint that is passed over."""
+"""Called with a line about each damaged checkpoint that is skipped."""
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model folder, or a checkpoint: both hold all it takes to use the model."""
+    """A model folder or a checkpoint: both hold all files that are needed to use the model."""
 
     folder: Path
     description: Path
     is_checked: bool = False
-    """Whether all files have been compared with their checksums."""
+    """Whether the checksums of all files were verified."""
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether training was not over."""
+        """Whether this is a checkpoint of an unfinished training."""
         return self.description.name == "model.json"
 
     @property
     def tokenizer(self) -> Path:
-        """The tokenizer the model reads."""
+        """The model's tokenizer file."""
         return self.folder / "tokenizer.json"
 
     def build(self, description: ModelDescription) -> TwoStreamTransformer:
-        """The network with its weights. Raises UserError when they cannot be read or are of another network."""
+        """Build the network with its weights. Raises UserError when they cannot be read or are of another network."""
         if self.is_checkpoint:
             return model_with(description, load_weights(self.folder), self.folder)
         return build_model(description, self.folder)
 
 
 def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> ModelFiles:
-    """The model that `path` stands for.
+    """Find the model of `path`.
 
-    A model folder or a checkpoint stands for itself; the folder of a pretraining stage for its model, or its newest
-    valid checkpoint while it has none; the folder of a task, of its system or of one seed for the network adapted by it
-    (a task's: by its system `pretrained`; without a seed the first); a run's folder for its newest pretraining stage,
-    one with a model first, then one with a usable checkpoint. Checkpoints passed over are named to `on_damaged`.
-    Raises UserError when there is no model, or only checkpoints that cannot be used.
+    That is the model folder or checkpoint itself; in the folder of a pretraining stage its model, or its newest valid
+    checkpoint before there is one; in the folder of a task, a system or a seed the network that it finetuned (a task's:
+    of its system `pretrained`; without a seed the first one's); in a run's folder its newest pretraining stage with a
+    model, or else with a usable checkpoint. `on_damaged` is called for checkpoints that are skipped. Raises UserError
+    when there is no model, or only checkpoints that cannot be used.
     """
     if not path.is_dir():
         raise UserError(f"{path} is no folder: give a run's folder, a stage's, a checkpoint's or a model's")
@@ -73,7 +73,7 @@ def find_model_folder(path: Path, on_damaged: OnDamaged = lambda text: None) -> 
 
 
 def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[ModelFiles, ModelDescription]:
-    """The files of the model that `path` stands for (see `find_model_folder`), all undamaged, and what it is.
+    """Find the model of `path` (see `find_model_folder`), verify all its files, and return them with its description.
 
     Raises UserError when there is none or a file is damaged.
     """
@@ -108,7 +108,7 @@ def _checkpoint_of(stage: Path, on_damaged: OnDamaged) -> ModelFiles | None:
 
 
 def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFiles | None:
-    """Of the first stage that has one; the error of the first that has none to use, if all are like that."""
+    """Return the checkpoint of the first stage that has one. Raises the first stage's error if none can be used."""
     errors: list[UserError] = []
     for stage in stages:
         try:
@@ -118,7 +118,7 @@ def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFi
             continue
         if found is not None:
             for problem in errors:
-                on_damaged(f"{problem} (passed over for {found.folder})")
+                on_damaged(f"{problem} (skipped; using {found.folder})")
             return found
     if errors:
         raise errors[0]
@@ -127,9 +127,7 @@ def _newest_checkpoint(stages: Iterable[Path], on_damaged: OnDamaged) -> ModelFi
 
 def _checkpoint_files(folder: Path, is_checked: bool = False) -> ModelFiles:
     if not (folder / "model.json").is_file():
-        raise UserError(
-            f"checkpoint {folder} does not say what model it is of: use the model of a finished run"
-        )
+        raise UserError(f"checkpoint {folder} has no model.json: use the model of a finished run")
     return ModelFiles(folder, folder / "model.json", is_checked)
 
 

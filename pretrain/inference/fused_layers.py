@@ -1,4 +1,4 @@
-"""A pass of few rows through all layers as one C++ call, where a pass in PyTorch would cost what its many calls cost.
+"""A pass of few rows through all layers as one C++ call, because a pass in PyTorch is dominated by its many calls.
 
 Shapes: B lanes, Q rows, P passed rows, D model.
 """
@@ -31,7 +31,7 @@ class FusedLayers:
 
     @staticmethod
     def of(layers: Sequence["DecodingLayer"]) -> "FusedLayers | None":
-        """None for layers that the operator does not know, or where there is none."""
+        """Make it; None for layers that the operator does not support, or without compiled operators."""
         return FusedLayers(layers) if all(map(_is_known, layers)) and operators_are_there() else None
 
     def takes(self, rows_BQD: Tensor, layout: PassLayout) -> bool:
@@ -43,7 +43,7 @@ class FusedLayers:
     def advance(
         self, rows_BQD: Tensor, caches: Sequence["LayerCache"], layout: PassLayout, num_passed: int
     ) -> Tensor:
-        """The last P rows above the last layer [B, P, D], the content rows' keys and values written in every layer."""
+        """Write the content rows' keys and values in every layer; return the last layer's last P rows [B, P, D]."""
         assert layout.first_column is not None
         distances = [cache.distances.keys_NRH for cache in caches]
         passed_BPD: Tensor = self._compiled.advance(
@@ -97,7 +97,7 @@ def _compiled(layer: "DecodingLayer") -> Any:
 
 
 def _linears(layer: "DecodingLayer") -> dict[str, FrozenLinear]:
-    """The layer's products by the operator's names."""
+    """Return the layer's linear layers by the operator's names."""
     network = layer.feed_forward
     found = {"projection": layer.projection, "output": layer.output, "up": network.up, "down": network.down}
     return found if network.gate is None else found | {"gate": network.gate}

@@ -1,4 +1,4 @@
-"""Token after token, each chosen from the model's scores.
+"""Generation: token after token, each chosen from the model's logits.
 
 Shapes: B lanes, T tokens, V vocabulary.
 """
@@ -19,31 +19,31 @@ from pretrain.model.precision import at_least_float32
 
 NEW_TOKENS = "the scores of new tokens"
 OnToken = Callable[[int, int], bool]
-"""Told (lane, token) of every new token but the one that ends a text; True ends the lane."""
+"""Called with (lane, token) for every new token but the one that ends a text; True ends the lane."""
 
 
 class IncrementalDecoder(Protocol):
-    """Lanes of text that are written token by token."""
+    """Decoding of some lanes token by token: logits of the next token, given the tokens written so far."""
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the first new token."""
+        """Return the logits [B, V] of the first new token."""
 
     def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`, which is written."""
+        """Write `token_B` and return the logits [B, V] of the next token."""
 
     def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from the tokens of lane `lane_B[i]`, which has the same context."""
+        """Let lane i continue the tokens of lane `lane_B[i]`, which has the same context."""
 
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these, which become lanes 0, 1, ..."""
+        """Keep only these lanes, which become lanes 0, 1, ..."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """New tokens without the one that ends a text; `log_likelihood` (nats, at temperature 1) counts it too.
+    """The new tokens without the one that ends a text; `log_likelihood` (nats, at temperature 1) includes it.
 
-    `ended` tells whether the text ended (`forced`: at its limit, where the model would have gone on), `stopped` whether
-    `watch` ended it; neither means it was cut.
+    `ended`: the text ended (`forced`: at its limit, where the model would have continued); `stopped`: `watch` ended it.
+    If neither is true, the text was cut.
     """
 
     tokens: tuple[int, ...]
@@ -54,7 +54,7 @@ class Generated:
 
     @property
     def num_chosen(self) -> int:
-        """Tokens that `log_likelihood` is of."""
+        """The number of tokens in `log_likelihood`."""
         return len(self.tokens) + self.ended
 
 
@@ -62,11 +62,11 @@ class Generated:
 class _Lane:
     number: int
     limit: int
-    """Tokens at most."""
+    """The most tokens."""
     must_end: bool
-    """Whether the end is written after `limit` tokens, wanted or not."""
+    """Whether the end is forced after `limit` tokens."""
     tokens: list[int] = field(default_factory=list)
-    """What it has, where that is followed (see `_follow`)."""
+    """The tokens so far, if they are needed (see `_follow`)."""
     going: bool = True
     num_chosen: int = 0
     ended: bool = False
@@ -76,7 +76,7 @@ class _Lane:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The tokens of one step and their log-probabilities, of the lanes that were still written."""
+    """The tokens of one step and their log-probabilities, in the lanes that were still active."""
 
     lanes: Sequence[_Lane]
     token_B: Tensor
@@ -94,10 +94,10 @@ def generate(
     must_end: bool = False,
     watch: OnToken | None = None,
 ) -> list[Generated]:
-    """Write every lane until it ends or has `limits[lane]` tokens.
+    """Generate in every lane until it ends or has `limits[lane]` tokens.
 
-    `uniform_BT` in [0, 1) decides where tokens are drawn. With `must_end` a lane that has reached its limit is ended
-    by `rules.end`, whose likelihood counts. Raises UserError for scores that are not finite, before `watch` is told.
+    `uniform_BT` in [0, 1) decides what is sampled. With `must_end`, a lane at its limit is ended by `rules.end`, whose
+    likelihood counts. Raises UserError for logits that are not finite, before `watch` is called.
     """
     is_followed = rules.end is not None or rules.max_repeats is not None or watch is not None
     lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
@@ -118,7 +118,7 @@ def generate(
         kept = [place for place, lane in enumerate(going) if lane.going]
         if not kept:
             break
-        if 2 * len(kept) <= len(going):  # not at each: it takes a copy of all that goes on
+        if 2 * len(kept) <= len(going):  # not after each lane: it copies the remaining ones
             kept_X = torch.tensor(kept, device=token_B.device)
             text.retain(kept_X)
             token_B, going = token_B[kept_X], [going[place] for place in kept]
@@ -150,7 +150,7 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Genera
 
 
 def _ended_at_limit(lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules) -> Tensor:
-    """The tokens with the end in lanes that are full; those that chose another token are `forced`."""
+    """Return the tokens with the end in lanes at their limit; lanes that chose another token become `forced`."""
     assert rules.end is not None
     at_limit_B = torch.tensor([step == lane.limit for lane in lanes], device=token_B.device)
     forced_B = at_limit_B & (token_B != rules.end)
@@ -160,7 +160,7 @@ def _ended_at_limit(lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: T
 
 
 def _count(lanes: Sequence[_Lane], step: int) -> None:
-    """Note one more token, where only limits end a lane."""
+    """Count one more token, when only limits end a lane."""
     for lane in lanes:
         lane.num_chosen = min(step + 1, lane.limit)
         lane.going = step + 1 < lane.limit
@@ -169,7 +169,7 @@ def _count(lanes: Sequence[_Lane], step: int) -> None:
 def _follow(
     lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules, watch: OnToken | None
 ) -> None:
-    """Note what the newest tokens mean for their lanes."""
+    """Update the lanes by their newest tokens."""
     for lane, token in zip(lanes, token_B.tolist(), strict=True):
         if not lane.going:
             continue
@@ -182,7 +182,7 @@ def _follow(
 
 
 def log_probability(logits_XV: Tensor, token_X: Tensor) -> Tensor:
-    """Natural logarithm [X] of the probability the scores give to tokens, float32 at least."""
+    """Return the natural log-probabilities [X] of tokens, computed in float32 at least."""
     if cross_entropy_fusable(logits_XV):
         return -fused_token_nats(logits_XV, token_X)
     logits_XV = at_least_float32(logits_XV)

@@ -1,12 +1,12 @@
-"""Texts with a hole that is written into: prefix, place of the hole, suffix.
+"""Decoding of texts with a hole: prefix, room for the hole ("place"), suffix.
 
 The place of a hole of known length is as long as the hole. For unknown length it is longer (pretraining leaves 1 to
-32 positions more), so that nothing tells the model the length but what it writes before it ends the hole.
+32 more positions), so that the positions do not show the length and the model ends the hole itself.
 
-A text longer than a segment is seen as in training: what fits of both sides, the prefix before that through the
-model's memory; what comes later is out of sight.
+A text longer than a segment is read as in training: the parts of both sides that fit, with the prefix before them in
+the model's memory; tokens after them are not visible.
 
-Texts lie side by side with their holes beginning in the same column, whatever is before and behind them.
+Texts are decoded side by side with their holes beginning in the same column, whatever is before and after them.
 
 Shapes: B lanes, T tokens, V vocabulary.
 """
@@ -33,19 +33,19 @@ class Sides:
     suffix: NDArray[np.int64]
 
     def context(self) -> NDArray[np.int64]:
-        """One array that tells these sides from all others."""
+        """Return one array that is different for different sides."""
         return np.concatenate([self.prefix, [-1], self.suffix])
 
 
 @dataclass(frozen=True)
 class Hole:
-    """The hole of a text, laid out once with each length of place."""
+    """The hole of a text, with one or more lengths of its place."""
 
     sides: Sides
     place_tokens: Sequence[int]
 
     def visible_sides(self, segment_tokens: int) -> Sides:
-        """What a segment holds of the sides: half of what is left for each, more where the other needs less."""
+        """Return the parts of the sides that fit a segment: half of the rest for each, more if the other needs less."""
         left = segment_tokens - max(self.place_tokens)
         suffix = self.sides.suffix[: max(left // 2, left - len(self.sides.prefix))]
         room = left - len(suffix)
@@ -53,11 +53,10 @@ class Hole:
 
 
 class Holes:
-    """`IncrementalDecoder` for the holes of any texts: `lanes_each` lanes in a row for each of their layouts.
+    """An `IncrementalDecoder` for the holes of any texts: `lanes_each` lanes in a row for each of their places.
 
-    Every text is read by itself, so that nothing is read as long as the longest; what is kept of it is then put where
-    all holes begin in one column. Raises UserError when the longest place does not fit a segment, or a text the model's
-    absolute positions.
+    Every text is read by itself, without padding to the longest; its cache is then copied so that all holes begin in
+    one column. Raises UserError when a place does not fit a segment, or a text the model's absolute positions.
     """
 
     def __init__(self, decoder: Decoder, holes: Sequence[Hole], lanes_each: int = 1) -> None:
@@ -88,25 +87,25 @@ class Holes:
             lane += lanes
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the holes' first tokens."""
+        """Return the logits [B, V] of the holes' first tokens."""
         return self.session.predict(self._column)
 
     def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`, which is written."""
+        """Write `token_B` and return the logits [B, V] of the next token."""
         self._column += 1
         return self.session.write_and_predict(token_B, self._column - 1)
 
     def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from the tokens of lane `lane_B[i]`, whose place is as long."""
+        """Let lane i continue the tokens of lane `lane_B[i]`, whose place has the same length."""
         self.session.select_lanes(lane_B, self.first_column)
 
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these."""
+        """Keep only these lanes."""
         self.session.take_lanes(lane_X)
 
 
 def check_place(decoder: Decoder, place_tokens: int) -> None:
-    """Raise UserError for a place that leaves nothing of a segment for the text around it."""
+    """Raise UserError for a place that leaves no token of a segment for the text around it."""
     if place_tokens >= decoder.segment_tokens:
         raise UserError(
             f"a hole of {place_tokens} tokens does not fit the model's segments of {decoder.segment_tokens}: "
@@ -115,7 +114,7 @@ def check_place(decoder: Decoder, place_tokens: int) -> None:
 
 
 class _Text:
-    """A text with a hole by itself: `start` and `end` are the columns where its places begin and the text ends."""
+    """A single text with a hole: `start` and `end` are the columns where its places begin and the text ends."""
 
     def __init__(self, decoder: Decoder, hole: Hole) -> None:
         longest, segment_tokens = max(hole.place_tokens), decoder.segment_tokens
@@ -129,7 +128,7 @@ class _Text:
         self.columns_to_read = max(self.end, through_memory)
 
     def read(self, session: DecodingSession) -> None:
-        """The text in every layout, into the lanes of an empty session."""
+        """Encode the text with each length of place into the lanes of an empty session."""
         context = _laid_out(
             self.hole.sides.prefix, self._shown.suffix, self.hole.place_tokens, session.model.device
         )
@@ -140,7 +139,7 @@ class _Text:
 def _laid_out(
     prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
 ) -> Context:
-    """Prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
+    """Return prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
     start, length = len(prefix), len(suffix)
     shape = (len(place_tokens), start + max(place_tokens) + length)
     tokens_BT, given_BT = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)

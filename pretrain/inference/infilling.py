@@ -1,4 +1,4 @@
-"""Filling holes from left to right, token ids in and out; the holes of several texts are filled side by side.
+"""Infilling of holes of known or unknown length, token ids in and out; several texts are decoded side by side.
 
 Shapes: B lanes, T steps.
 """
@@ -24,9 +24,9 @@ _LONGEST_STEP_TOKENS = 32
 
 @dataclass(frozen=True)
 class HoleRequest:
-    """A hole to fill with so many tokens, or at most so many, where the length is not known.
+    """A hole to fill with `num_tokens` tokens, or at most so many if the length is not known.
 
-    `first_sample` is the number of its first sample: another one draws other tokens.
+    `first_sample` is the number of its first sample; samples of different numbers differ.
     """
 
     sides: Sides
@@ -36,7 +36,7 @@ class HoleRequest:
 
 @dataclass(frozen=True)
 class _Options:
-    """How tokens are chosen."""
+    """Options of left-to-right infilling."""
 
     sampling: Sampling
     rules: TokenRules
@@ -45,7 +45,7 @@ class _Options:
     length_power: float = 1.0
 
     def rating(self, filling: Generated) -> float:
-        """What fillings are compared by: nats per token where `length_power` is 1."""
+        """Return the score by which fillings are compared: nats per token if `length_power` is 1."""
         return float(filling.log_likelihood / max(1, filling.num_chosen) ** self.length_power)
 
 
@@ -58,9 +58,9 @@ def fill_known_length(
     num_samples: int = 1,
     beam: int | None = None,
 ) -> list[list[Generated]]:
-    """For every hole `num_samples` fillings of exactly its number of tokens; with `beam` the best of such a beam.
+    """Return `num_samples` fillings of exactly `num_tokens` tokens for every hole; with `beam` the best of such a beam.
 
-    What a hole gets does not depend on the others.
+    A hole's fillings do not depend on the others.
     """
     options = _Options(sampling, replace(rules, end=None), num_samples, beam)
     check_lengths(decoder, holes, options.rules)
@@ -78,12 +78,13 @@ def fill_unknown_length(
     beam: int | None = None,
     length_power: float = 1.0,
 ) -> list[list[Generated]]:
-    """For every hole `num_samples` fillings of at most its number of tokens, each ended by `rules.end`.
+    """Return `num_samples` fillings of at most `num_tokens` tokens for every hole, each ended by `rules.end`.
 
-    A text is laid out with places of several lengths, side by side (`place_lengths`), and of each sample's fillings
-    the one is kept whose tokens, the end among them, have the highest log-likelihood / num_tokens ** length_power. A
-    filling that reaches the end of its place is ended there, and pays for it. With `beam` a beam of that width in
-    every place; of equal fillings the likeliest is kept. What a hole gets does not depend on the others.
+    A text is decoded with places of several lengths side by side (`place_lengths`). Of each sample's fillings the one
+    is returned whose tokens, including the end, have the highest log-likelihood / num_tokens ** length_power. A
+    filling that reaches the end of its place is ended there, and the end's likelihood counts. With `beam`, every place
+    gets a beam of that width, and the most likely of equal fillings is kept. A hole's fillings do not depend on the
+    others.
     """
     assert rules.end is not None
     check_lengths(decoder, holes, rules)
@@ -93,7 +94,7 @@ def fill_unknown_length(
 
 
 def check_lengths(decoder: Decoder, holes: Sequence[HoleRequest], rules: TokenRules) -> None:
-    """Raise UserError for holes that are too short or too long, before anything is made for so many tokens."""
+    """Raise UserError for holes that are too short or too long, before memory is allocated."""
     for one in holes:
         if one.num_tokens < 1:
             raise UserError(f"a hole must have at least 1 token, got {one.num_tokens}")
@@ -101,10 +102,10 @@ def check_lengths(decoder: Decoder, holes: Sequence[HoleRequest], rules: TokenRu
 
 
 def place_lengths(max_tokens: int) -> Sequence[int]:
-    """8, 16, 32, 64, 96 ... and the one that just holds `max_tokens` and the end.
+    """Return 8, 16, 32, 64, 96 ... and the length that just holds `max_tokens` and the end.
 
-    Steps of at most 32, because pretraining leaves 1 to 32 positions more than the hole has tokens: whatever its
-    length, one place is as the model knows it.
+    Steps are at most 32, because pretraining leaves 1 to 32 positions more than the hole has tokens: for every length
+    there is a place as in training.
     """
     longest = max_tokens + 1
     places = []
@@ -118,7 +119,7 @@ def place_lengths(max_tokens: int) -> Sequence[int]:
 def _filled(
     decoder: Decoder, wanted: Sequence[HoleRequest], places: Sequence[Sequence[int]], options: _Options
 ) -> list[list[list[Generated]]]:
-    """The fillings of every hole and place, its samples or its beam in a row."""
+    """Return the fillings of every hole and place, its samples or its beam in a row."""
     if not wanted:
         return []
     holes = [Hole(one.sides, row) for one, row in zip(wanted, places, strict=True)]
@@ -131,7 +132,7 @@ def _filled(
 def _written(
     text: Holes, holes: Sequence[Hole], first_samples: Sequence[int], options: _Options, device: torch.device
 ) -> list[list[Generated]]:
-    """What every layout gets."""
+    """Return the fillings of every place."""
     must_end = options.rules.end is not None
     limits = [place - must_end for hole in holes for place in hole.place_tokens]
     if options.beam:
@@ -147,7 +148,7 @@ def _written(
 def _drawn(
     holes: Sequence[Hole], first_samples: Sequence[int], options: _Options, device: torch.device
 ) -> Tensor | None:
-    """[B, T], the same for all layouts of a hole; None where nothing is drawn."""
+    """Return the random numbers [B, T] for sampling, the same for all places of a hole; None for greedy decoding."""
     if options.sampling.greedy:
         return None
     num_steps = max(place for hole in holes for place in hole.place_tokens)
@@ -161,7 +162,7 @@ def _drawn(
 
 
 def _best(of_places: Sequence[Sequence[Generated]], options: _Options) -> list[Generated]:
-    """A filling for every sample, or the best of all beams."""
+    """Return the best filling of every sample, or the best ones of all beams."""
     if options.beam is None:
         return [max(fillings, key=options.rating) for fillings in zip(*of_places, strict=True)]
     ranked = sorted((one for row in of_places for one in row), key=options.rating, reverse=True)
@@ -176,9 +177,9 @@ _MAX_SAMPLES = 1024
 
 @dataclass(frozen=True)
 class FillingOptions:
-    """How holes get their tokens: `num_samples` times or by a beam, up to `at_once` of them in two passes.
+    """Options of infilling: `num_samples` samples or a beam, up to `at_once` tokens in two passes.
 
-    From left to right, one after the other, several holes are filled side by side, in at most `max_lanes` lanes.
+    Left to right and token by token, several holes are filled side by side in at most `max_lanes` lanes.
     """
 
     sampling: Sampling = GREEDY
@@ -191,19 +192,19 @@ class FillingOptions:
     def __post_init__(self) -> None:
         if self.num_samples > _MAX_SAMPLES:
             raise UserError(
-                f"a hole can be filled {_MAX_SAMPLES} times at once, got {self.num_samples}: ask for fewer"
+                f"a hole can be filled {_MAX_SAMPLES} times at once, got {self.num_samples}: use fewer"
             )
 
     @property
     def one_by_one(self) -> bool:
-        """Whether tokens are chosen one after the other from left to right."""
+        """Whether tokens are chosen one by one from left to right."""
         return self.order == "left_to_right" and self.at_once == 1
 
 
 def fill_holes(
     decoder: Decoder, holes: Sequence[HoleRequest], options: FillingOptions, end_hole_id: int | None
 ) -> list[list[Generated]]:
-    """The fillings of every hole. With `end_hole_id` lengths are not known, and this token ends a filling."""
+    """Return the fillings of every hole. With `end_hole_id`, lengths are not known, and this token ends a filling."""
     if options.one_by_one:
         fill, end = (fill_known_length, None) if end_hole_id is None else (fill_unknown_length, "<end_hole>")
         rules = TokenRules(specials_but(end), end_hole_id)
@@ -216,8 +217,8 @@ def fill_holes(
         return found
     if end_hole_id is not None or options.beam is not None:
         raise UserError(
-            "filling the surest places first, or several at once, needs a hole of known length and no beam: "
-            "give the length in tokens"
+            "filling the most certain tokens first, or several at once, needs a known length and no beam: give the "
+            "length in tokens"
         )
     return [_any_order(decoder, one, options) for one in holes]
 
@@ -225,7 +226,7 @@ def fill_holes(
 def _batches(
     holes: Sequence[HoleRequest], options: FillingOptions, has_places: bool
 ) -> Iterator[list[HoleRequest]]:
-    """Runs of holes that fill the lanes; one hole at least."""
+    """Yield batches of holes that fill the lanes; each has at least one hole."""
     batch: list[HoleRequest] = []
     num_lanes = 0
     for one in holes:

@@ -1,11 +1,11 @@
-"""The model as its users hold it: text in, text out.
+"""The model for its users: text in, text out.
 
     model = PermutationLM.from_run(Path("runs/demo"))
     print(model.complete("def main(", max_new_tokens=64)[0].text)
 
-A text is read as a document that begins behind an `<eod>`, as in training. What is written is appended to the
-prompt's bytes exactly; where the prompt ends in the middle of what the tokenizer would make one token, the model
-goes on from tokens it seldom saw, so a prompt is better cut after a whole word or line.
+A text is read as a document after an `<eod>`, as in training. New text is appended to the prompt's bytes exactly. If
+a prompt ends in the middle of a token, the model continues from tokens that are rare in training, so a prompt should
+end after a whole word or line.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,15 +39,14 @@ _MAX_SAMPLES = 1 << 20
 _MAX_SIDE_BY_SIDE = 1024
 
 OnText = Callable[[int, str], None]
-"""Told (number of the completion, new text) as soon as text is certain."""
+"""Called with (number of the completion, new text) as soon as text is final."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What was written after a prompt. `finish` is "end" (of the text), "stop" (a stop string) or "length" (it was
-    cut).
+    """The continuation of a prompt. `finish` is "end" (of the text), "stop" (a stop string) or "length" (it was cut).
 
-    `data` are the bytes of `text`; `log_likelihood` (nats) is of all tokens that were chosen, at temperature 1.
+    `data` are the bytes of `text`; `log_likelihood` (nats) is that of all chosen tokens, at temperature 1.
     """
 
     text: str
@@ -58,7 +57,7 @@ class Completion:
 
     @classmethod
     def of(cls, generated: Generated, stream: TextStream) -> "Completion":
-        """What was generated, with the text that became of it."""
+        """Make it from generated tokens and their text."""
         ended = generated.ended and not generated.forced
         finish = "stop" if generated.stopped else "end" if ended else "length"
         return cls(stream.text, stream.data, len(generated.tokens), generated.log_likelihood, finish)
@@ -82,10 +81,10 @@ class PermutationLM:
     def from_run(
         cls, folder: Path | str, device: str | None = None, on_damaged: OnDamaged | None = None
     ) -> "PermutationLM":
-        """The model of a run's, a stage's, a checkpoint's or a model's folder, on the GPU if there is one.
+        """Load the model in the folder of a run, a stage, a checkpoint or a model, onto the GPU if there is one.
 
-        Of a run in training it is the newest checkpoint that can be used; those passed over are named to
-        `on_damaged`. Raises UserError when there is none or a file is damaged or belongs to another model.
+        For a run in training it is the newest valid checkpoint; `on_damaged` is called for those that are skipped.
+        Raises UserError when there is none or a file is damaged or belongs to another model.
         """
         files, description = checked_model(Path(folder), on_damaged)
         tokenizer = CodeTokenizer.load(files.tokenizer)
@@ -95,7 +94,7 @@ class PermutationLM:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """The network made ready for decoding; do not train it afterwards."""
+        """The network prepared for decoding; it must not be trained afterwards."""
         return Decoder(self.network, self.segment_tokens)
 
     def complete(
@@ -111,14 +110,13 @@ class PermutationLM:
         on_text: OnText | None = None,
         max_lanes: int = 16,
     ) -> list[Completion]:
-        """Go on from every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
+        """Continue every prompt, left to right, up to the end of the text, a stop string or `max_new_tokens`.
 
-        `num_samples` completions per prompt from number `first_sample` on (sample k is the same text whatever else is
-        asked for), those of a prompt in a row; with `beam` the best of a beam that wide,
-        each cut at its first stop string, fewer where that makes texts alike (`sampling` and `on_text` play no part).
-        At most `max_lanes` completions are decoded side by side, or one beam where that is wider. A stop string is not
-        part of the text. Raises UserError for an empty prompt or stop string, and for a prompt that is too long for
-        absolute positions.
+        Returns `num_samples` completions per prompt from number `first_sample` on, those of a prompt in a row; sample k
+        does not depend on how many others there are. With `beam` it returns the best of a beam of that width, each cut
+        at its first stop string, and equal texts once; `sampling` and `on_text` are then not used. At most `max_lanes`
+        completions are decoded side by side, or one beam if it is wider. A stop string is not part of the text. Raises
+        UserError for an empty prompt or stop string, and for a prompt that is too long for absolute positions.
         """
         texts, stops = _as_list(prompts), _as_list(stop)
         check_prompts(texts, max_new_tokens, stops)
@@ -154,9 +152,9 @@ class PermutationLM:
         order: FillingOrder = "left_to_right",
         at_once: int = 1,
     ) -> list[Completion]:
-        """What stands between prefix and suffix, a whole text: `num_samples` times, with `beam` the best of it.
+        """Fill the hole between prefix and suffix of a whole text: `num_samples` samples, or the best of a `beam`.
 
-        `length` tokens, or, without it, as many up to `max_new_tokens` as the model sees fit. In the order
+        The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. In the order
         "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
         UserError for a hole that does not fit the model's segments.
         """
@@ -178,11 +176,11 @@ class PermutationLM:
         at_once: int = 1,
         max_lanes: int = 32,
     ) -> list[list[Completion]]:
-        """For every (prefix, suffix) what `infill` gives, whatever else is filled; `length` may be one for each.
+        """Fill the holes of several (prefix, suffix) as `infill` does; `length` may be a list with one for each.
 
-        From left to right, token after token, holes of several texts are filled side by side in at most `max_lanes`
-        lanes; a hole of unknown length takes one for each length of place, times `num_samples` or the beam's width.
-        In other ways one text is filled after the other.
+        Left to right and token by token, holes of several texts are filled side by side in at most `max_lanes` lanes; a
+        hole of unknown length takes a lane for each length of place, times `num_samples` or the beam's width. In other
+        orders the texts are filled one after the other.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once, max_lanes)
         sides = [Sides(self._opened(prefix), self._closed(suffix)) for prefix, suffix in texts]
@@ -199,10 +197,9 @@ class PermutationLM:
         order: FillingOrder = "left_to_right",
         at_once: int = 1,
     ) -> list[Completion]:
-        """The hole between every two parts of one text, filled from the first to the last.
+        """Fill the holes between the parts of one text, from the first to the last.
 
-        Each is filled as by `infill`, given the parts and the holes before it that are filled; for holes further on
-        nothing stands.
+        Each is filled as by `infill`, given all parts and the holes before it; later holes are left out.
         """
         if isinstance(parts, str | bytes):
             raise UserError("parts must be several texts, got one: give the texts around the holes as a list")
@@ -221,20 +218,20 @@ class PermutationLM:
         return completions
 
     def score(self, texts: str | bytes | Sequence[str | bytes]) -> list[ScoredText]:
-        """The exact likelihood of every token of every text from those before it (see `scored_text.score_texts`)."""
+        """Score every token of every text given those before it (see `scored_text.score_texts`)."""
         data = [_as_bytes(text) for text in _as_list(texts)]
         return score_texts(self.network, self.tokenizer, data, self.segment_tokens)
 
     def score_part(self, text: str | bytes, part: ByteRange) -> ScoredText:
-        """The exact likelihood of a part of a text given the rest (see `scored_text.score_parts`)."""
+        """Score a part of a text given the rest (see `scored_text.score_parts`)."""
         return self.score_parts(text, [part])
 
     def score_parts(self, text: str | bytes, parts: Sequence[ByteRange]) -> ScoredText:
-        """The exact likelihood of several parts together given the rest (see `scored_text.score_parts`)."""
+        """Score several parts together given the rest (see `scored_text.score_parts`)."""
         return score_parts(self.network, self.tokenizer, _as_bytes(text), parts, self.segment_tokens)
 
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
-        """A vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
+        """Return a vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
         rows = [self._encoded(text) for text in _as_list(texts)]
         return embed_texts(self.network, rows, self.segment_tokens)
 
@@ -311,7 +308,7 @@ class PermutationLM:
 
 
 def check_counts(num_samples: int, beam: int | None) -> None:
-    """Raise UserError for numbers of results that make no sense."""
+    """Raise UserError for invalid numbers of samples or beams."""
     if num_samples < 1:
         raise UserError(f"the number of samples must be at least 1, got {num_samples}")
     if num_samples > _MAX_SAMPLES:
@@ -327,7 +324,7 @@ def _as_list(texts: str | bytes | Sequence[str | bytes]) -> list[str | bytes]:
 
 
 def _distinct(completions: Iterable[Completion]) -> list[Completion]:
-    """The first of all that have the same text."""
+    """Return the first of all completions with the same text."""
     first: dict[bytes, Completion] = {}
     for one in completions:
         first.setdefault(one.data, one)

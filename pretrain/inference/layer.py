@@ -1,4 +1,4 @@
-"""A layer as decoding runs it: few rows at a time, projections in one product, keys and values kept by column.
+"""A layer for decoding: few rows at a time, projections in one product, keys and values cached by column.
 
 Shapes: B lanes, T new content rows, Q rows (content, then predicted), C columns, K columns in use, N heads,
 H head dim, D model, E = 3NH, R distances.
@@ -19,7 +19,7 @@ from pretrain.model.precision import at_least_float32
 
 @dataclass(frozen=True)
 class LayerCache:
-    """One layer's keys and values [N, B, C, H], and what it keeps for every distance."""
+    """One layer's keys and values [N, B, C, H], and those of every distance."""
 
     key_NBCH: Tensor
     value_NBCH: Tensor
@@ -27,7 +27,7 @@ class LayerCache:
 
 
 class _RowNorm:
-    """A LayerNorm whose weights are kept in the type of the rows, float32 at least."""
+    """A LayerNorm with weights in the type of the rows, float32 at least."""
 
     def __init__(self, norm: nn.LayerNorm) -> None:
         self.shape, self.epsilon = norm.normalized_shape, norm.eps
@@ -38,9 +38,9 @@ class _RowNorm:
 
 
 def attention_dtype(weight: Tensor) -> torch.dtype:
-    """The type keys, values and scores are kept in, for weights like this one.
+    """Return the type of keys, values and scores for weights like this one.
 
-    float32 for bfloat16 on a CPU, where batched products of bfloat16 copy all keys and values first.
+    It is float32 for bfloat16 on a CPU, where batched products of bfloat16 copy all keys and values first.
     """
     if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
         return torch.float32
@@ -48,9 +48,9 @@ def attention_dtype(weight: Tensor) -> torch.dtype:
 
 
 class DecodingLayer:
-    """The weights of a `Block`, arranged for decoding; what it computes is what the block computes.
+    """The weights of a `Block`, arranged for decoding; the results are the block's.
 
-    Query, key and value are one product, which holds Transformer-XL's content bias and the scale H^-1/2.
+    Query, key and value are one product, which includes Transformer-XL's content bias and the scale H^-1/2.
     """
 
     def __init__(self, block: Block, activation: str) -> None:
@@ -75,7 +75,7 @@ class DecodingLayer:
         self.from_content_to_distance_NH = distance_bias_NH - content_bias_NH
         self.other_document_NH: Tensor | None = None
         if attention.segments is not None:
-            # The score of a key in the row's own document is left away from all keys: softmax takes it out again.
+            # The score of the row's own document is left out for all keys: softmax does not depend on it.
             same_NH, other_NH = attention.segments.key_2NH.unbind(0)
             self.other_document_NH = (other_NH - same_NH).to(self.attention_dtype)
             self.from_content_to_document_NH = attention.segments.query_bias_NH * scale - content_bias_NH
@@ -83,9 +83,9 @@ class DecodingLayer:
     def advance(
         self, rows_BQD: Tensor, cache: LayerCache, layout: PassLayout, *, only_predicted: bool = False
     ) -> Tensor:
-        """The rows one layer up, after the keys and values of the content rows among them are written.
+        """Write the content rows' keys and values; return the rows after this layer.
 
-        With `only_predicted` the content rows end here: nobody reads the last layer's content stream.
+        With `only_predicted` only predicted rows are returned: nothing reads the last layer's content stream.
         """
         if only_predicted and layout.num_content:
             return self._end_content(rows_BQD, cache, layout)
@@ -144,7 +144,7 @@ class DecodingLayer:
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
 
     def _other_document_scores(self, query_BQNH: Tensor) -> Tensor:
-        """What a key of another document scores more than one of the row's own, [N, B, Q, 1]."""
+        """Return how much more a key of another document scores than one of the row's own, [N, B, Q, 1]."""
         assert self.other_document_NH is not None
         document_BQNH = query_BQNH + self.from_content_to_document_NH
         return torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)[..., None]

@@ -13,14 +13,14 @@ from pretrain.model.feed_forward import FeedForward, SwiGLU
 from pretrain.model.fused.operators import operators_are_there
 
 MAX_FEW_ROWS = 8
-"""Rows of all lanes together that cost what it takes to read the weights; for more, oneDNN's products are faster."""
+"""The most rows, of all lanes together, whose cost is the reading of the weights; for more, oneDNN is faster."""
 
 
 class FrozenLinear:
-    """x W^T + b, and GELU of it if asked for; the weights must not change afterwards.
+    """x W^T + b, optionally with GELU; the weights must not change afterwards.
 
-    On a CPU with a compiler a few rows go through an operator that reads the weights once, one row of them after the
-    other; more rows through oneDNN, with the weights laid out once as it reads them.
+    On a CPU with a compiler, few rows use an operator that reads the weights once, row by row; more rows use oneDNN,
+    with the weights packed once in its layout.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class FrozenLinear:
         self._takes_few_rows = after == "none" and _few_rows_fusable(self.weight_OI)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """The product, in the type of the weights."""
+        """Return the product, in the type of the weights."""
         if self._takes_few_rows and rows.numel() <= MAX_FEW_ROWS * rows.shape[-1]:
             rows_XI = rows.reshape(-1, rows.shape[-1]).contiguous()
             product_XO: Tensor = torch.ops.permcode_attention.few_rows_linear(
@@ -54,7 +54,7 @@ def _few_rows_fusable(weight_OI: Tensor) -> bool:
 
 
 def _packed(weight_OI: Tensor) -> Tensor | None:
-    """The weights in oneDNN's layout, as PyTorch's own compiler packs frozen ones; None where it cannot."""
+    """Return the weights in oneDNN's layout, as PyTorch's compiler packs frozen ones; None if that is not possible."""
     if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     if weight_OI.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -66,7 +66,7 @@ def _packed(weight_OI: Tensor) -> Tensor | None:
 
 
 class FrozenFeedForward:
-    """What a `FeedForward` with this activation, or a `SwiGLU`, computes, its weights laid out once."""
+    """A `FeedForward` with this activation, or a `SwiGLU`, with frozen weights."""
 
     def __init__(self, network: nn.Module, activation: str) -> None:
         assert isinstance(network, FeedForward | SwiGLU)
@@ -82,7 +82,7 @@ class FrozenFeedForward:
             self.down = FrozenLinear(network.down.weight, network.down.bias)
 
     def __call__(self, rows_BQD: Tensor) -> Tensor:
-        """What is added to the rows [B, Q, D]."""
+        """Return the update of the rows [B, Q, D]."""
         up_BQF = self.up(rows_BQD)
         if self.gate is not None:
             up_BQF = functional.silu(self.gate(rows_BQD)) * up_BQF

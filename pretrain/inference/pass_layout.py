@@ -1,7 +1,7 @@
-"""One pass of decoding: which columns its rows stand in, write to and see.
+"""The layout of one pass of decoding: the columns of its rows, and the mask of columns that they see.
 
-A *column* is a place in the cache. Columns follow each other as positions do, so the distance of two tokens is the
-difference of their columns.
+A *column* is an index into the cache. Columns are consecutive as positions are, so the distance of two tokens is the
+difference of their columns, and scores by distance become scores by key through a relative shift.
 
 Shapes: B lanes, T content rows, P predicted rows, Q = T + P rows, C columns, K columns in use, N heads, H head dim,
 R distances.
@@ -17,13 +17,13 @@ from pretrain.model.layout import DistanceSpan
 
 @dataclass(frozen=True)
 class PassLayout:
-    """Content rows, then predicted rows; what is computed from it is the same for every layer.
+    """Content rows followed by predicted rows; the same for every layer.
 
-    `first_column` is set where the rows of all lanes stand in the same successive columns, `column_BQ` where they
-    stand anywhere. `hidden_BQK` is added to scores (0, or the lowest number for a key out of sight; Q may be 1 when
-    all rows see the same); None when every row sees every key. `sees_any_BQ1` is None when every row sees some.
-    `other_document_BQK` tells keys of another document than the row's (Q as before); None when there are none or the
-    model does not compare documents.
+    `first_column` is set if the rows of all lanes have the same consecutive columns, `column_BQ` otherwise.
+    `hidden_BQK` is added to scores (0, or the lowest number for a masked key; Q is 1 if all rows see the same keys);
+    None if every row sees every key. `sees_any_BQ1` is None if every row sees some key. `other_document_BQK` marks
+    keys of another document than the row's (Q as before); None if there are none or the model does not compare
+    documents.
     """
 
     span: DistanceSpan
@@ -37,7 +37,7 @@ class PassLayout:
     other_document_BQK: Tensor | None
 
     def predicted(self) -> "PassLayout":
-        """The reach of the predicted rows alone."""
+        """Return the layout of the predicted rows alone."""
         if self.num_content == 0:
             return self
         first = self.num_content
@@ -53,7 +53,7 @@ class PassLayout:
         )
 
     def write(self, cache_NBCH: Tensor, new_NBTH: Tensor) -> None:
-        """Put the content rows' keys or values into their columns."""
+        """Write the content rows' keys or values into their columns."""
         if self.first_column is not None:
             cache_NBCH[:, :, self.first_column : self.first_column + self.num_content] = new_NBTH
             return
@@ -63,7 +63,7 @@ class PassLayout:
         cache_NBCH[:, lane_B1, column_BT] = new_NBTH
 
     def distance_scores(self, query_NBQH: Tensor, keys_NRH: Tensor) -> Tensor:
-        """Scores [N, B, Q, K] of queries and the keys of distances."""
+        """Return the scores [N, B, Q, K] of queries and the keys of distances, after the relative shift."""
         num_heads, lanes, rows, _ = query_NBQH.shape
         if self.first_column is None:
             score_NXR = query_NBQH.reshape(num_heads, lanes * rows, -1) @ keys_NRH.transpose(-1, -2)
@@ -75,7 +75,7 @@ class PassLayout:
         return self._relative_shift(score_NXX.view(num_heads, lanes, rows, -1))
 
     def distance_values(self, weight_NBQK: Tensor, values_RH: Tensor) -> Tensor:
-        """What weights gather from the values of distances, [N, B, Q, H]."""
+        """Return the weighted sums of the values of distances, [N, B, Q, H]."""
         num_heads, lanes, rows, _ = weight_NBQK.shape
         if self.first_column is None:
             weight_NBQR = weight_NBQK.new_zeros(num_heads, lanes, rows, len(values_RH))
@@ -88,12 +88,12 @@ class PassLayout:
         return weight_NBQX @ values_XH
 
     def _first_distance_index(self, rows: int) -> int:
-        """The distance tables run from high to low: the row of the last query and the first key."""
+        """Return the index of the last query and first key in distance tables, which run from high to low."""
         assert self.first_column is not None
         return self.span.high - (self.first_column + rows - 1)
 
     def _relative_shift(self, score_NBQX: Tensor) -> Tensor:
-        """View [N, B, Q, K] of contiguous [N, B, Q, K + Q - 1]: each row begins one further left than the last."""
+        """Return a view [N, B, Q, K] of contiguous [N, B, Q, K + Q - 1]: each row begins one element earlier."""
         num_heads, lanes, rows, wide = score_NBQX.shape
         return score_NBQX.as_strided(
             (num_heads, lanes, rows, self.num_keys),
@@ -108,5 +108,5 @@ class PassLayout:
 
 
 def _rows_from(first: int, row_BQX: Tensor | None) -> Tensor | None:
-    """What holds for rows [first, Q); one row holds for all."""
+    """Return rows [first, Q) of a tensor; a single row is for all rows."""
     return row_BQX if row_BQX is None or row_BQX.shape[1] == 1 else row_BQX[:, first:]

@@ -1,4 +1,4 @@
-"""From scores to tokens: greedy, temperature, top-k, top-p.
+"""Sampling of tokens from logits: greedy, temperature, top-k, top-p.
 
 Shapes: X rows, V vocabulary, T steps.
 """
@@ -20,9 +20,9 @@ from pretrain.randomness import key_seed, keyed_generator
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen. `temperature` 0 takes the most likely one; otherwise they are drawn from the
-    distribution at that temperature, cut to the `top_k` most likely tokens and to the fewest that hold `top_p` of
-    it, and made whole again.
+    """Options of sampling. `temperature` 0 takes the most likely token; otherwise tokens are sampled from the
+    distribution at that temperature, truncated to the `top_k` most likely tokens and to the fewest that hold `top_p`
+    of it, and renormalised.
     """
 
     temperature: float = 0.0
@@ -40,11 +40,11 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether nothing is drawn."""
+        """Whether the most likely token is taken and nothing is sampled."""
         return self.temperature == 0.0
 
     def probabilities(self, logits_XV: Tensor) -> Tensor:
-        """The distribution [X, V] that tokens are drawn from; greedy is all on the most likely (the first of ties)."""
+        """Return the distribution [X, V] of sampling; greedy is all on the most likely token (the first of ties)."""
         logits_XV = at_least_float32(logits_XV)
         if self.greedy:
             return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(logits_XV.dtype)
@@ -60,7 +60,7 @@ class Sampling:
         return probability_XV if self.top_p is None else _nucleus(probability_XV, self.top_p)
 
     def choose(self, logits_XV: Tensor, uniform_X: Tensor | None) -> Tensor:
-        """A token per row, int64 [X]; `uniform_X` in [0, 1) decides where tokens are drawn."""
+        """Choose a token per row, int64 [X]; `uniform_X` in [0, 1) decides what is sampled."""
         if self.greedy:
             return logits_XV.max(dim=-1).indices  # on CPUs twice as fast as argmax
         assert uniform_X is not None
@@ -71,7 +71,7 @@ GREEDY = Sampling()
 
 
 def pick(probability_XV: Tensor, uniform_X: Tensor) -> Tensor:
-    """The token at which the cumulated probability passes `uniform_X`; never one of probability 0."""
+    """Return the token at which the cumulative probability passes `uniform_X`; never one of probability 0."""
     cumulated_XV = probability_XV.double().cumsum(dim=-1)
     wanted_X1 = (uniform_X.double() * cumulated_XV[:, -1])[:, None]
     token_X = torch.searchsorted(cumulated_XV, wanted_X1, right=True)[:, 0]
@@ -80,7 +80,7 @@ def pick(probability_XV: Tensor, uniform_X: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, context: NDArray[np.int64], sample: int, num_steps: int) -> Tensor:
-    """float64 [T] in [0, 1) for one sample given one context: they do not depend on what else is in the batch."""
+    """Return float64 [T] in [0, 1) for one sample of one context; they do not depend on the rest of the batch."""
     content = int(sha256_bytes(context.tobytes())[:14], 16)
     generator = keyed_generator(key_seed(seed, "context", content), "sample", sample)
     return torch.from_numpy(generator.random(num_steps))
@@ -93,7 +93,7 @@ def uniforms_of_lanes(
     num_steps: int,
     device: torch.device,
 ) -> Tensor | None:
-    """[B, T]: the numbered samples of every context in a row; None where nothing is drawn."""
+    """Return [B, T] for the numbered samples of every context in a row; None for greedy sampling."""
     if sampling.greedy:
         return None
     rows = [uniforms(sampling.seed, context, sample, num_steps) for context in contexts for sample in samples]

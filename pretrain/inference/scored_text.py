@@ -1,4 +1,4 @@
-"""Scores of texts in bytes: which tokens they are, what each spells, bits per byte.
+"""Scores of texts in bytes: the tokens, the bytes of each, bits per byte.
 
 Shapes: P predicted, T tokens of a text.
 """
@@ -19,7 +19,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 
 @dataclass(frozen=True)
 class ScoredText:
-    """The scored tokens of a text in the order of prediction: ids, and the bytes of the text each one spells."""
+    """The scored tokens of a text in the order of prediction, with their ids and their ranges of bytes."""
 
     scores: TokenScores
     token_P: NDArray[np.int64]
@@ -28,16 +28,16 @@ class ScoredText:
 
     @property
     def num_bytes(self) -> int:
-        """Of all scored tokens together."""
+        """The bytes of all scored tokens together."""
         return int(self.num_bytes_P.sum())
 
     @property
     def bits_per_byte(self) -> float:
-        """Of the scored tokens, every one of which spells a byte at least; NaN where there is none."""
+        """The bits per byte of the scored tokens; NaN if there is none."""
         return self.scores.bits / self.num_bytes if self.num_bytes else math.nan
 
     def shares(self, parts: Sequence[ByteRange]) -> list["ScoredText"]:
-        """The scored tokens that reach into each part; one that reaches into several is the first one's alone."""
+        """Return the scored tokens in each part; a token in several parts counts for the first one only."""
         is_left_P = np.ones(len(self.token_P), dtype=np.bool_)
         found = []
         for part in parts:
@@ -56,7 +56,10 @@ class ScoredText:
 def score_texts(
     model: TwoStreamTransformer, tokenizer: CodeTokenizer, texts: Sequence[bytes], segment_tokens: int
 ) -> list[ScoredText]:
-    """Every token of every text from those before it: see `score_left_to_right`. UserError for an empty text."""
+    """Score every token of every text given those before it: see `score_left_to_right`.
+
+    Raises UserError for an empty text.
+    """
     for text in texts:
         _check_not_empty(text)
     tokens = tokenizer.encode_bytes_batch(texts)
@@ -71,11 +74,11 @@ def score_parts(
     parts: Sequence[ByteRange],
     segment_tokens: int,
 ) -> ScoredText:
-    """The tokens that reach into any of the parts, left to right, given all others: see `score_chosen`.
+    """Score the tokens in any of the parts, left to right, given all others: see `score_chosen`.
 
-    So each part is scored given all that is outside the parts and the parts before it. In whatever order they are
-    given and however they overlap, every token counts once. Raises UserError when the text is empty, or no part is
-    given, or one is not in the text.
+    So each part is scored given all text outside the parts and the parts before it. Every token counts once, whatever
+    the order and overlap of the parts. Raises UserError when the text is empty, no part is given, or one is not in the
+    text.
     """
     _check_not_empty(text)
     if not parts:

@@ -1,8 +1,8 @@
 """Exact log-likelihoods: of whole texts from left to right, and of any chosen tokens given the rest.
 
-A text stands behind an `<eod>`, as documents follow each other in training; the `<eod>` behind the text is neither
-read nor scored. Of a text longer than the model's segment a prediction sees a window and what the model remembers:
-`TokenScores.sees_all` tells.
+A text is read after an `<eod>`, as documents follow each other in training; the `<eod>` after the text is neither read
+nor scored. In a text longer than the model's segment, a prediction sees a window and the model's memory; see
+`TokenScores.sees_all`.
 
 Shapes: B lanes, L segment, P predicted, T tokens of a text, V vocabulary.
 """
@@ -26,15 +26,15 @@ from pretrain.objective import left_to_right
 
 _MAX_LANES = 16
 _MAX_LOGITS = 1 << 27
-"""Held at once: half a gigabyte in float32."""
+"""The most logits in memory at once: half a gigabyte in float32."""
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Natural logarithms of the probabilities of tokens, each given what comes before it in the order.
+    """The log-probabilities (natural) of tokens, each given the tokens before it in the order.
 
-    `index_P` are places in the text, in the order of prediction; `log_probability_P` is float64. `sees_all` tells
-    whether every prediction saw all of the text that its order allows.
+    `index_P` are indices in the text, in the order of prediction; `log_probability_P` is float64. `sees_all`: every
+    prediction saw all of the text that its order allows.
     """
 
     index_P: NDArray[np.int64]
@@ -43,22 +43,22 @@ class TokenScores:
 
     @property
     def log_likelihood(self) -> float:
-        """Of all the tokens together, in nats."""
+        """The log-likelihood of all tokens together, in nats."""
         return math.fsum(self.log_probability_P)
 
     @property
     def bits(self) -> float:
-        """What it takes to write the tokens down."""
+        """The negative log-likelihood of all tokens together, in bits."""
         return -self.log_likelihood / math.log(2.0)
 
     @property
     def perplexity(self) -> float:
-        """Per token; 1 where there is none."""
+        """The perplexity per token; 1 without tokens."""
         return perplexity(self.log_likelihood, len(self.index_P))
 
 
 def perplexity(log_likelihood: float, num_tokens: int) -> float:
-    """Per token, of nats; 1 where there is none, infinity where it is no number any more."""
+    """Return the perplexity per token from nats; 1 without tokens, infinity on overflow."""
     try:
         return math.exp(-log_likelihood / max(1, num_tokens))
     except OverflowError:
@@ -67,7 +67,7 @@ def perplexity(log_likelihood: float, num_tokens: int) -> float:
 
 @dataclass(frozen=True)
 class _Window:
-    """A part of a text that is read by itself; its tokens from `scored_from` on are scored."""
+    """A part of a text that is read separately; its tokens from `scored_from` on are scored."""
 
     text: int
     first: int
@@ -79,10 +79,10 @@ class _Window:
 def score_left_to_right(
     model: TwoStreamTransformer, texts: Sequence[NDArray[np.integer]], eod_id: int, segment_tokens: int
 ) -> list[TokenScores]:
-    """Every token of every text from those before it, the texts read in segments with the model's memory.
+    """Score every token of every text given those before it, reading texts in segments with the model's memory.
 
-    A model without memory reads segments that overlap by half, so that a prediction has at least half a segment
-    before it. The model must be in evaluation mode. Raises UserError for numbers that are not finite.
+    A model without memory reads segments that overlap by half, so that a prediction sees at least half a segment
+    before it. The model must be in evaluation mode. Raises UserError for results that are not finite.
     """
     rows = [_after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
@@ -116,7 +116,7 @@ def _after_eod(tokens_T: NDArray[np.integer], eod_id: int) -> NDArray[np.int64]:
 
 
 def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterator[_Window]:
-    """Windows of at most a segment; all but the first score only what the one before did not reach."""
+    """Yield windows of at most a segment; all but the first score only tokens after the previous window."""
     step = max(1, segment_tokens // 2)
     yield _Window(text, 0, 0, row_T[:segment_tokens])
     for end in range(segment_tokens + step, len(row_T) + step, step):
@@ -128,7 +128,7 @@ def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterato
 def _score_segment(
     model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory, eod_id: int
 ) -> tuple[list[NDArray[np.float64]], SegmentMemory]:
-    """Per lane the log-probabilities of its tokens, padding left out; and the memory behind the segment."""
+    """Return the log-probabilities of each lane's tokens without padding, and the memory after the segment."""
     tokens_BL, group_BL = segment.tokens_BL.to(model.device), segment.group_BL.to(model.device)
     content = left_to_right(group_BL, _documents(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content, memory)
@@ -141,7 +141,7 @@ def _score_segment(
 
 
 def _documents(model: TwoStreamTransformer, tokens_BL: Tensor, eod_id: int) -> Tensor | None:
-    """The text is one document, the `<eod>` before it belongs to another."""
+    """Return the documents of tokens: the text is one document, the `<eod>` before it belongs to another."""
     return (tokens_BL != eod_id).long() if model.config.segment_encodings else None
 
 
@@ -161,13 +161,12 @@ def score_chosen(
     eod_id: int,
     segment_tokens: int,
 ) -> TokenScores:
-    """The chosen tokens one after the other in the order given, each from all that are not chosen, on both sides
-    of it, and from the chosen ones before it in the order.
+    """Score the chosen tokens in the given order, each given all tokens that are not chosen, on both sides, and the
+    chosen ones before it in the order.
 
-    A text that does not fit into a segment is read in windows around the chosen tokens: of what is before a
-    window the model's memory is filled, what is behind it stays unseen. The model must be in evaluation mode.
-    Raises UserError when the order names a token twice or one that the text does not have, and for numbers that are not
-    finite.
+    A text that does not fit into a segment is read in windows around the chosen tokens: text before a window fills
+    the model's memory, text after it is not seen. The model must be in evaluation mode. Raises UserError when the order
+    has a token twice or one that the text does not have, and for results that are not finite.
     """
     _check_order(order_P, len(tokens_T))
     row_T = _after_eod(tokens_T, eod_id)
@@ -191,7 +190,7 @@ def _check_order(order_P: NDArray[np.integer], num_tokens: int) -> None:
 
 
 def _pieces(order_P: NDArray[np.int64], num_tokens: int, segment_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Runs of the order that a window shows with some text around them; the whole order where the text fits."""
+    """Yield runs of the order that fit a window with some text around them; the whole order if the text fits."""
     span = num_tokens if num_tokens <= segment_tokens else max(1, segment_tokens // 2)
     first = 0
     while first < len(order_P):
@@ -210,7 +209,7 @@ def _score_piece(
     segment_tokens: int,
     eod_id: int,
 ) -> NDArray[np.float64]:
-    """Log-probabilities of the piece's tokens, in its order; of hidden ones nothing is seen."""
+    """Return the log-probabilities of the piece's tokens, in its order; hidden tokens are not visible."""
     middle = (int(piece_P.min()) + int(piece_P.max()) + 1) // 2
     start = max(0, min(middle - segment_tokens // 2, len(row_T) - segment_tokens))
     window_T = slice(start, start + segment_tokens)
@@ -232,7 +231,7 @@ def _memory_before(
     segment_tokens: int,
     eod_id: int,
 ) -> SegmentMemory:
-    """The memory of the last M tokens of `row_T`, which in turn have seen at least a segment before them."""
+    """Return the memory of the last M tokens of `row_T`, each read after at least a segment of text."""
     memory = model.empty_memory(1)
     if memory.memory_tokens == 0:
         return memory

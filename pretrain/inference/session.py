@@ -1,4 +1,4 @@
-"""Cached decoding: a text is encoded once, every later pass runs only the rows that are new.
+"""Decoding with a cache of keys and values: a text is encoded once, every later pass runs only new rows.
 
 Shapes: B lanes, T new content rows, P predicted rows, Q = T + P rows, C columns, K columns in use, D model,
 V vocabulary.
@@ -26,9 +26,9 @@ from pretrain.model.transformer import TwoStreamTransformer
 
 
 class Decoder:
-    """A model made ready for decoding: its layers' projections arranged once, for any number of sessions.
+    """A model prepared for decoding: its layers' projections are arranged once, for any number of sessions.
 
-    `segment_tokens` is L, the segment length the model was trained with. The model must not change meanwhile.
+    `segment_tokens` is L, the segment length of the training. The model must not change while it is used.
     """
 
     def __init__(self, model: TwoStreamTransformer, segment_tokens: int) -> None:
@@ -46,32 +46,32 @@ class Decoder:
         self._tables: dict[int, DistanceTables] = {}
 
     def distance_tables(self, num_columns: int) -> "DistanceTables":
-        """For up to so many columns; made once for all numbers that `table_columns` rounds to the same."""
+        """Return the tables for up to `num_columns`; they are cached by the number that `table_columns` rounds to."""
         columns = table_columns(num_columns)
         if columns not in self._tables:
             self._tables[columns] = DistanceTables.of(self, columns)
         return self._tables[columns]
 
     def logits(self, rows_BPD: Tensor) -> Tensor:
-        """Scores [B, P, V] of predicted rows above the last layer."""
+        """Return the logits [B, P, V] of predicted rows after the last layer."""
         normed_BPD: Tensor = self.model.final_norm(rows_BPD)
         return self._output(normed_BPD.to(self.model.dtype))
 
     @property
     def memory_tokens(self) -> int:
-        """M."""
+        """M, the number of memory positions."""
         return self.model.config.memory_tokens
 
     @property
     def absolute(self) -> bool:
-        """Whether tokens are placed by counting from the first, not by their distances."""
+        """Whether the model has absolute positions, not relative ones."""
         return self.model.config.positions.kind.startswith("absolute")
 
 
 def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
-    """Raise UserError where keys and values of so many lanes do not fit into memory."""
+    """Raise UserError when keys and values of so many lanes do not fit into memory."""
     config, element_bytes = decoder.model.config, decoder.layers[0].attention_dtype.itemsize
-    # Of every lane keys and values; of all together the distances, of which there are twice as many.
+    # Keys and values of every lane; those of distances, of which there are twice as many, are shared.
     columns = 2 * lanes * num_columns + 2 * table_columns(num_columns)
     needed_bytes = columns * config.num_layers * config.num_heads * config.head_dim * element_bytes
     check_memory(
@@ -83,25 +83,25 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
 
 
 def check_positions(decoder: Decoder, num_tokens: int) -> None:
-    """Raise UserError when a text with what is written into it does not fit a model with absolute positions."""
+    """Raise UserError when a text with its new tokens does not fit a model with absolute positions."""
     positions = decoder.model.config.positions
     # A table may have more positions than training ever reached.
     limit = min(decoder.segment_tokens, getattr(positions, "max_positions", decoder.segment_tokens))
     if decoder.absolute and num_tokens > limit:
         raise UserError(
             f"text and new tokens make {num_tokens} tokens, and this model with {positions.kind} positions can "
-            f"place {limit}: use a shorter text or ask for fewer tokens"
+            f"place {limit}: use a shorter text or fewer new tokens"
         )
 
 
 def table_columns(num_columns: int) -> int:
-    """A power of two, so that few tables serve sessions of many lengths, each always the same one."""
+    """Round up to a power of two, so that few tables serve sessions of many lengths."""
     return 1 << max(0, num_columns - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class DistanceTables:
-    """What every layer keeps for each distance of two columns."""
+    """Every layer's keys and values of each distance of two columns."""
 
     span: DistanceSpan
     of_layers: Sequence[Distances]
@@ -109,7 +109,7 @@ class DistanceTables:
     @classmethod
     @torch.inference_mode()
     def of(cls, decoder: Decoder, num_columns: int) -> "DistanceTables":
-        """For up to so many columns."""
+        """Make the tables for up to `num_columns`."""
         span = DistanceSpan(low=1 - num_columns, high=num_columns)
         table_RD = decoder.model.distance_table(span)
         of_layers = [
@@ -120,10 +120,10 @@ class DistanceTables:
 
 
 class DecodingSession:
-    """Lanes that are decoded side by side, their keys and values kept for every layer.
+    """Lanes that are decoded side by side, with a cache of keys and values for every layer.
 
-    Tokens are written in the order of prediction: a pass sees everything written by earlier passes, and of its own
-    content rows those that their ranks let it see. Column c of lane b stands at position c - `offset_B[b]`.
+    Tokens are written in the order of prediction: a pass sees everything that earlier passes wrote, and those of its
+    own content rows that their ranks allow. Column c of lane b has position c - `offset_B[b]`.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class DecodingSession:
         self._update_positions()
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
         self._before_BC = torch.zeros_like(self.filled_BC)
-        """Columns of the document before the text; rows are of the text itself, but for those of the context."""
+        """The columns of the document before the text; all rows but the context's belong to the text itself."""
         self._compares_documents = config.segment_encodings
         self._absolute = decoder.absolute
         self._last_position = getattr(config.positions, "max_positions", num_columns) - 1
         self.num_columns = 0
-        """Columns in use, filled or not."""
+        """The number of columns in use, filled or not."""
         shape = (config.num_heads, lanes, num_columns, config.head_dim)
         with torch.inference_mode():
             self.caches = [
@@ -165,7 +165,7 @@ class DecodingSession:
 
     @torch.inference_mode()
     def copy_from(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
-        """Put what another session holds into lanes from `first_lane`, its columns behind `first_column` empty ones."""
+        """Copy another session's cache into lanes from `first_lane` on, after `first_column` empty columns."""
         lanes = slice(first_lane, first_lane + len(other.offset_B))
         columns = slice(first_column, first_column + other.num_columns)
         for cache, theirs in zip(self.caches, other.caches, strict=True):
@@ -173,7 +173,7 @@ class DecodingSession:
             cache.value_NBCH[:, lanes, columns] = theirs.value_NBCH[:, :, : other.num_columns]
         self.filled_BC[lanes, columns] = other.filled_BC[:, : other.num_columns]
         self._before_BC[lanes, columns] = other._before_BC[:, : other.num_columns]
-        # A token keeps its position, and so rotary keys stay as they are turned.
+        # A token keeps its position, so the rotation of rotary keys does not change.
         self.offset_B[lanes] = other.offset_B + first_column
         self._update_positions()
         self.num_columns = max(self.num_columns, columns.stop)
@@ -181,9 +181,9 @@ class DecodingSession:
 
     @torch.inference_mode()
     def encode(self, context: Context) -> None:
-        """Append T columns of context, which sees itself in both directions, and what is in sight before it.
+        """Append T columns of context, which sees itself in both directions, and all earlier columns.
 
-        Columns where nothing is given (padding, a hole) stay empty.
+        Columns without a given token (padding, a hole) stay empty.
         """
         if context.num_columns == 0:
             return
@@ -200,7 +200,7 @@ class DecodingSession:
 
     @torch.inference_mode()
     def keep(self, first: int, end: int) -> None:
-        """Forget all columns but [first, end), as segment memory does; columns and positions start anew."""
+        """Keep only columns [first, end), as segment memory does; columns and positions are counted from 0 again."""
         if (first, end) != (0, self.num_columns):
             self._move_to_front(first, end - first)
 
@@ -208,7 +208,7 @@ class DecodingSession:
         back_B1 = torch.full((len(self.offset_B), 1), -dropped, device=self.offset_B.device)
         for layer, cache in zip(self.layers, self.caches, strict=True):
             kept_BKNH = cache.key_NBCH[:, :, dropped : dropped + keep].permute(1, 2, 0, 3).clone()
-            # Rotary keys are turned by their position, which is now another one.
+            # Rotary keys are rotated by their position, which has changed.
             turned_BKNH = layer.positions.with_positions(kept_BKNH, back_B1.expand(-1, keep))
             cache.key_NBCH[:, :, :keep] = turned_BKNH.permute(2, 0, 1, 3)
             cache.value_NBCH[:, :, :keep] = cache.value_NBCH[:, :, dropped : dropped + keep].clone()
@@ -220,24 +220,24 @@ class DecodingSession:
 
     @torch.inference_mode()
     def write(self, token_B: Tensor, column: int) -> None:
-        """The next token of every lane in the order, without a prediction."""
+        """Write the next token of every lane, without a prediction."""
         self._fill(column)
         self._run(token_B[:, None], self._aligned(column, 1, 0))
 
     @torch.inference_mode()
     def predict(self, column: int) -> Tensor:
-        """Scores [B, V] of the token in `column`, given all that was written."""
+        """Return the logits [B, V] of the token in `column`, given all written tokens."""
         return self._run(None, self._aligned(column, 0, 1))[:, 0]
 
     @torch.inference_mode()
     def write_and_predict(self, token_B: Tensor, column: int) -> Tensor:
-        """`write` into `column` and `predict` the next column [B, V], in one pass."""
+        """Write into `column` and return the logits [B, V] of the next column, in one pass."""
         self._fill(column)
         return self._run(token_B[:, None], self._aligned(column, 1, 1))[:, 0]
 
     @torch.inference_mode()
     def select_lanes(self, lane_B: Tensor, first_column: int) -> None:
-        """Let lane i go on from what lane `lane_B[i]` holds from `first_column` on; before it they must agree."""
+        """Copy lane `lane_B[i]` to lane i from `first_column` on; before it they must be equal."""
         columns = slice(first_column, self.num_columns)
         to_X, from_X = moved_lanes(lane_B)
         for cache in self.caches:
@@ -245,14 +245,14 @@ class DecodingSession:
                 part_NBCH[:, to_X, columns] = part_NBCH[:, from_X, columns]
 
     def repeat_lanes(self, times: int) -> None:
-        """Every lane `times` times, in a row."""
+        """Repeat every lane `times` times, in a row."""
         self.take_lanes(
             torch.arange(len(self.offset_B), device=self.offset_B.device).repeat_interleave(times)
         )
 
     @torch.inference_mode()
     def take_lanes(self, lane_X: Tensor) -> None:
-        """Hold copies of these lanes and nothing else."""
+        """Keep copies of these lanes and nothing else."""
         self.offset_B, self.filled_BC = self.offset_B[lane_X], self.filled_BC[lane_X]
         self._before_BC = self._before_BC[lane_X]
         self._update_positions()
@@ -271,10 +271,10 @@ class DecodingSession:
         predicted_column_BP: Tensor,
         predicted_rank_BP: Tensor,
     ) -> Tensor:
-        """Write tokens anywhere and predict anywhere, scores [B, P, V].
+        """Write tokens to any columns, predict any columns, and return the logits [B, P, V].
 
-        All rows see what earlier passes wrote. Ranks say what they see of this pass: a content row the content rows
-        of its own rank and lower ones, a predicted row those of lower ranks.
+        All rows see the tokens of earlier passes. Ranks decide what they see of this pass: a content row sees the
+        content rows of its own and lower ranks, a predicted row those of lower ranks.
         """
         column_BQ = torch.cat([column_BT, predicted_column_BP], dim=1)
         bound_BQ = torch.cat([rank_BT + 1, predicted_rank_BP], dim=1)
@@ -304,7 +304,7 @@ class DecodingSession:
         return self._run(token_BT, layout)
 
     def erase(self, column_BT: Tensor) -> None:
-        """Forget what was written to columns."""
+        """Erase the tokens in columns."""
         self.filled_BC.scatter_(1, column_BT, False)
         self._update_masks()
 
@@ -318,7 +318,7 @@ class DecodingSession:
         self._position_BC = self._column_C - self.offset_B[:, None]
 
     def _update_masks(self) -> None:
-        """Work out anew which columns are hidden or of another document; scores stay as they are where none is."""
+        """Recompute which columns are hidden or of another document; None if there are none."""
         self._hidden_B1C = self._other_document_B1C = None
         if self._compares_documents and bool(self._before_BC.any()):
             self._other_document_B1C = self._before_BC[:, None]
@@ -330,7 +330,7 @@ class DecodingSession:
             self._hidden_B1C = hidden_BC.masked_fill(~self.filled_BC, lowest)[:, None]
 
     def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> PassLayout:
-        """Successive columns, the same in every lane, all rows seeing every filled column."""
+        """Return the layout of consecutive columns, the same in every lane, whose rows see every filled column."""
         last = first_column + num_content + num_predicted
         hidden_B1K = sees_any_B11 = None
         if self._hidden_B1C is not None:
@@ -349,13 +349,13 @@ class DecodingSession:
         )
 
     def _other_document_B1K(self) -> Tensor | None:
-        """Which columns are of another document than the text; None where none is, or where nothing compares them."""
+        """Return which columns are of another document than the text; None if none is or the model ignores documents."""
         if self._other_document_B1C is None:
             return None
         return self._other_document_B1C[:, :, : self.num_columns]
 
     def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
-        """Logits [B, P, V] of the predicted rows, after the content rows are written to every layer's cache."""
+        """Write the content rows to every layer's cache; return the logits [B, P, V] of the predicted rows."""
         rows_BQD = self._input_rows(tokens_BT, layout)
         if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, layout):
             num_predicted = rows_BQD.shape[1] - layout.num_content
@@ -370,7 +370,7 @@ class DecodingSession:
         return self.layers[-1].advance(rows_BQD, self.caches[-1], layout, only_predicted=True)
 
     def _input_rows(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
-        """What `content_rows` and `query_rows` of the model make, without a copy of the whole embedding's table."""
+        """Return the model's `content_rows` and `query_rows`, without a copy of the whole embedding table."""
         model = self.model
         lanes, num_rows = layout.position_BQ.shape
         rows_BQD = model.query_start_D.expand(lanes, num_rows - layout.num_content, -1)
@@ -379,7 +379,7 @@ class DecodingSession:
         rows_BQD = at_least_float32(rows_BQD)
         if not self._absolute:
             return rows_BQD
-        # Padding, and lanes that have ended, stand before the first position or behind the last: nobody reads them.
+        # Padding and ended lanes have positions before the first or after the last, which nothing reads.
         position_BQ = layout.position_BQ.clamp(min=0, max=self._last_position)
         added_BQD = model.input_positions.vectors(position_BQ, extent=0)
         assert added_BQD is not None
@@ -387,6 +387,6 @@ class DecodingSession:
 
 
 def moved_lanes(lane_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Of lanes i that go on from lane `lane_B[i]`, those that are not the same: (i, lane_B[i]), int64 [X] each."""
+    """Return the lanes i that differ from their source lane `lane_B[i]`: (i, lane_B[i]), int64 [X] each."""
     to_X = (lane_B != torch.arange(len(lane_B), device=lane_B.device)).nonzero()[:, 0]
     return to_X, lane_B[to_X]

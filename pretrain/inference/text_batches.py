@@ -1,6 +1,6 @@
-"""Texts of different lengths side by side, read in segments.
+"""Batches of texts of different lengths, read in segments.
 
-Every text begins at a segment's start in its own lane, so what is computed of it does not depend on the others.
+Every text begins at a segment's start in its own lane, so its results do not depend on the others.
 Shapes: B lanes, L segment, T text.
 """
 
@@ -19,7 +19,7 @@ from pretrain.model.layout import UNFILLED_GROUP
 class TextSegment:
     """Tokens [first, first + L) of the texts `numbers`, one per lane; the longest is first.
 
-    tokens, group: int64 [B, L]; group 0 is text, UNFILLED_GROUP the padding behind it.
+    tokens, group: int64 [B, L]; group 0 is text, UNFILLED_GROUP the padding after it.
     """
 
     numbers: list[int]
@@ -31,10 +31,10 @@ class TextSegment:
 def text_batches(
     texts: Sequence[NDArray[np.integer]], max_lanes: int, segment_tokens: int
 ) -> Iterator[Iterator[TextSegment]]:
-    """Batches of at most `max_lanes` texts of like length; of each its segments in order.
+    """Yield batches of at most `max_lanes` texts of similar length, each as an iterator over its segments.
 
-    Lanes end one after the other, the last first: lanes [0, B) of a segment go on those of the one before. Texts
-    without tokens are in no segment.
+    The last lanes end first: lanes [0, B) of a segment continue those of the segment before. Texts without tokens are
+    in no segment.
     """
     longest_first = sorted(
         (number for number, tokens_T in enumerate(texts) if len(tokens_T)),

@@ -1,4 +1,4 @@
-"""Lines, columns, bytes and tokens of a text, as a user names them. Texts are bytes, whatever their encoding.
+"""Ranges of a text that a user gives as lines, columns or bytes, in bytes and tokens. Texts are bytes of any encoding.
 
 Shapes: T tokens of a text.
 """
@@ -19,7 +19,7 @@ class ByteRange:
     end: int
 
     def check_within(self, num_bytes: int, name: str) -> None:
-        """UserError when the range is empty or not inside `name`, a text of so many bytes."""
+        """Raise UserError when the range is empty or not inside the text `name` of `num_bytes` bytes."""
         if not 0 <= self.start < self.end <= num_bytes:
             raise UserError(
                 f"bytes {self.start}:{self.end} are not in {name}, which has {num_bytes}: give START:END with "
@@ -28,7 +28,7 @@ class ByteRange:
 
 
 def bytes_of_lines(text: bytes, first_line: int, last_line: int, name: str) -> ByteRange:
-    """The bytes of lines first..last, counted from 1, both included, with their line ends.
+    """Return the bytes of lines first..last, counted from 1, both included, with their line ends.
 
     Lines end with a newline character. Raises UserError when the text, called `name`, does not have these lines.
     """
@@ -43,10 +43,10 @@ def bytes_of_lines(text: bytes, first_line: int, last_line: int, name: str) -> B
 
 
 def byte_at(text: bytes, line: int, column: int, name: str) -> int:
-    """The offset before which a cursor at `line` and `column` stands; both count from 1.
+    """Return the offset of a cursor at `line` and `column`, both counted from 1.
 
-    Columns count characters; a byte that is no UTF-8 counts as one. The column behind a line's last character, and
-    the line behind the last newline, are inside. Raises UserError elsewhere.
+    Columns count characters; a byte that is not UTF-8 counts as one. The column after a line's last character and the
+    line after the last newline are valid. Raises UserError for others.
     """
     starts = [0, *_line_ends(text)]
     if text and not text.endswith(b"\n"):
@@ -65,7 +65,7 @@ def byte_at(text: bytes, line: int, column: int, name: str) -> int:
 
 
 def _line_ends(text: bytes) -> list[int]:
-    """Offsets behind each line's newline; the text's end, when its last line has none."""
+    """Return the offsets after each line's newline; the text's end if its last line has none."""
     newline = np.frombuffer(text, dtype=np.uint8) == ord("\n")
     ends: list[int] = (np.flatnonzero(newline) + 1).tolist()
     if text and not text.endswith(b"\n"):
@@ -74,7 +74,7 @@ def _line_ends(text: bytes) -> list[int]:
 
 
 def tokens_reaching_into(num_bytes_T: NDArray[np.int64], *wanted: ByteRange) -> NDArray[np.int64]:
-    """Indices, rising, of the tokens that share a byte with any of `wanted`, given how many bytes each token spells."""
+    """Return the indices, ascending, of the tokens that share a byte with any of `wanted`, given their bytes."""
     end_T = np.cumsum(num_bytes_T)
     reaches_T = np.zeros(len(end_T), dtype=np.bool_)
     for one in wanted:

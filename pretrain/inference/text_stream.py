@@ -1,4 +1,4 @@
-"""Text as it is written, token by token."""
+"""Streaming of text from tokens."""
 
 import codecs
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from data_prep.tokenizer import CodeTokenizer
 
 
 class TextStream:
-    """Tokens in, text out: whole characters only, and nothing that may still turn out to be a stop string.
+    """Tokens in, text out: whole characters only, and nothing that may still become a stop string.
 
-    `text` and `data` (its bytes) are what was written before the first stop string. Bytes that are no UTF-8 are
-    U+FFFD in `text`.
+    `text` and `data` (its bytes) are the output before the first stop string. Bytes that are not UTF-8 are U+FFFD in
+    `text`.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class TextStream:
         self.text = ""
 
     def add(self, token: int) -> bool:
-        """One more token; True when a stop string is complete."""
+        """Add a token; return True when a stop string is complete."""
         scanned = max(0, len(self.data) - max(map(len, self._stop), default=0))
         self.data += self._tokenizer.decode_bytes([token])
         places = [self.data.find(one, scanned) for one in self._stop]
@@ -38,11 +38,11 @@ class TextStream:
         return bool(found)
 
     def close(self) -> None:
-        """No more tokens: what was held back is told."""
+        """Emit the text that was held back, after the last token."""
         self._emit(len(self.data), final=True)
 
     def _held_back(self) -> int:
-        """Bytes at the end that may be the beginning of a stop string."""
+        """Return the number of bytes at the end that may be the beginning of a stop string."""
         longest = 0
         for one in self._stop:
             for length in range(min(len(one) - 1, len(self.data)), longest, -1):

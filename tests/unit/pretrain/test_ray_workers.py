@@ -1,4 +1,4 @@
-"""How often workers that fail are started again."""
+"""How often workers that fail are restarted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,19 +65,19 @@ def nothing() -> None:
     pass
 
 
-def test_workers_go_on_while_they_come_further(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_restarted_while_they_make_progress(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def finish_a_job() -> None:
         write_json(workers.folder / "own" / "seed-0" / "result.json", {})
 
     attempts = Attempts(checkpoint(workers.folder, 4), checkpoint(workers.folder, 8), finish_a_job)
     reporter = run(workers, attempts, monkeypatch)
     assert attempts.num_started == 4
-    assert ["started again" in line for line in reporter.warnings] == [True] * 3
+    assert ["are restarted" in line for line in reporter.warnings] == [True] * 3
 
 
-def test_workers_that_come_no_further_end_the_command(
-    workers: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = Attempts(checkpoint(workers.folder, 4), nothing, nothing)
     with pytest.raises(UnfinishedError, match="finetuning workers failed"):
         run(workers, attempts, monkeypatch)

@@ -123,7 +123,7 @@ def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
     assert find_model_folder(tmp_path / "run", told.append).folder == wanted
     assert all(any(str(stage) in text for text in told) for stage in (newer, newest))
     shutil.rmtree(old)
-    with pytest.raises(UserError, match="pretrain-2.* does not say what model it is of"):
+    with pytest.raises(UserError, match="pretrain-2.* has no model.json"):
         find_model_folder(tmp_path / "run")
 
 
