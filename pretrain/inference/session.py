@@ -349,7 +349,7 @@ class DecodingSession:
         )
 
     def _other_document_B1K(self) -> Tensor | None:
-        """Return which columns are of another document than the text; None if none is or the model ignores documents."""
+        """Return which columns are of another document than the text; None if none is, or with no such encodings."""
         if self._other_document_B1C is None:
             return None
         return self._other_document_B1C[:, :, : self.num_columns]

@@ -1,4 +1,4 @@
-"""One rank that is told what the first one finds, in a process that the nursery forked."""
+"""One rank that is told what the first one finds, in a process that the fork server started."""
 
 import json
 import time

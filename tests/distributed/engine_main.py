@@ -1,4 +1,4 @@
-"""One rank that tries cases one after the other, in a process that the nursery forked."""
+"""One rank that tries cases one after the other, in a process that the fork server started."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""One rank that trains with and without evaluations, in a process that the nursery forked."""
+"""One rank that trains with and without evaluations, in a process that the fork server started."""
 
 import hashlib
 import json

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.distributed.nursery import start_ranks
+from tests.distributed.fork_server import start_ranks
 
 
 def test_everybody_hears_what_the_first_worker_finds_and_what_it_refuses(tmp_path: Path) -> None:

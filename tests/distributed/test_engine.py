@@ -12,7 +12,7 @@ import torch
 
 from pretrain.engine.optimizer import parameter_groups
 from tests.distributed.engine_cases import NUM_STEPS, RATE, Case, Seen, micro_batch_loss, new_model
-from tests.distributed.nursery import start_ranks
+from tests.distributed.fork_server import start_ranks
 
 FEW = [
     Case(2),

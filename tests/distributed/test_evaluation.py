@@ -11,7 +11,7 @@ from pretrain.config import PretrainConfig
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.distributed.evaluation_main import VALIDATION_LANES
-from tests.distributed.nursery import start_ranks
+from tests.distributed.fork_server import start_ranks
 from tests.distributed.workers import small_config
 
 _RANKS = 2

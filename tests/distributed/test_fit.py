@@ -14,7 +14,7 @@ from finetune.training.best import Best, read_best
 from finetune.training.config import FitConfig
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.reading import state_digest
-from tests.distributed.nursery import Worker, start_ranks
+from tests.distributed.fork_server import Worker, start_ranks
 
 _STEPS = 24
 

@@ -30,8 +30,8 @@ def test_a_step_that_is_not_finite_changes_nothing_and_names_its_documents(
 ) -> None:
     """Worker 1 alone sees it; both leave the step out."""
     folder = tmp_path / "run"
-    antics = {"kind": "nan", "cursors": [4, 8], "rank": 1}
-    Workers(small_config(), prep_folder, folder, world_size=2, antics=antics).wait()
+    fault = {"kind": "nan", "cursors": [4, 8], "rank": 1}
+    Workers(small_config(), prep_folder, folder, world_size=2, fault=fault).wait()
     skipped = events(folder, "skipped")
     assert [(event.facts["step"], event.facts["cursor"]) for event in skipped] == [(5, 4), (9, 8)]
     assert all(event.facts["cause"] == "loss" and event.facts["documents"] for event in skipped)
@@ -46,8 +46,8 @@ def test_what_a_step_read_is_suspected_only_where_the_steps_around_it_are_finite
 ) -> None:
     """Steps 3 and 4 are a streak, steps 8 and 10 stand alone. The checkpoints of steps 4 and 8 come a step late."""
     folder = tmp_path / "run"
-    antics = {"kind": "nan", "cursors": [2, 3, 7, 9]}
-    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, antics=antics).wait()
+    fault = {"kind": "nan", "cursors": [2, 3, 7, 9]}
+    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, fault=fault).wait()
     suspected = events(folder, "suspect_data")
     assert [event.facts["step"] for event in suspected] == [8, 10]
     assert all(event.facts["documents"][0] in event.text for event in suspected)
@@ -59,8 +59,8 @@ def test_a_stop_waits_for_a_finite_step(prep_folder: Path, tmp_path: Path) -> No
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "stop").touch()
-    antics = {"kind": "nan", "cursors": [0, 1]}
-    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, antics=antics).wait()
+    fault = {"kind": "nan", "cursors": [0, 1]}
+    Workers(small_config(num_workers=1), prep_folder, folder, world_size=1, fault=fault).wait()
     assert [event.facts["step"] for event in events(folder, "stop")] == [3]
 
 
@@ -114,8 +114,8 @@ def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path,
     health = {"spikes": "rewind", "spike_window_steps": 10, "spike_patience_steps": 2}
     config = small_config(num_steps=24, num_workers=1, health=health)
     folder = tmp_path / "run"
-    antics = {"kind": "jump", "cursors": [17, 18]}
-    Workers(config, prep_folder, folder, world_size=1, antics=antics).wait()
+    fault = {"kind": "jump", "cursors": [17, 18]}
+    Workers(config, prep_folder, folder, world_size=1, fault=fault).wait()
     (rewind,) = events(folder, "rewind")
     assert rewind.facts["to_step"] == 16
     assert (rewind.facts["skipped_from_cursor"], rewind.facts["skipped_to_cursor"]) == (17, 19)
@@ -152,8 +152,8 @@ def test_a_worker_that_lags_is_named(prep_folder: Path, tmp_path: Path, zero_sta
     """Under ZeRO 3 too, where a layer's weights come from all workers."""
     folder = tmp_path / "run"
     config = small_config(num_steps=8, zero_stage=zero_stage, health={"straggler_every_steps": 4})
-    antics = {"kind": "slow", "rank": 1}
-    Workers(config, prep_folder, folder, world_size=2, antics=antics).wait()
+    fault = {"kind": "slow", "rank": 1}
+    Workers(config, prep_folder, folder, world_size=2, fault=fault).wait()
     told = events(folder, "stragglers")
     assert [event.facts["lagging"] for event in told] == [[1], [1]]
     assert all(event.text.endswith("; lagging: worker 1") for event in told)
@@ -166,7 +166,7 @@ def test_figures_that_take_longer_than_the_watchdog_waits_are_no_hang(
     """Neither 12 passes over the validation text, nor 12 lanes that one worker reads for n-grams while one waits."""
     folder = tmp_path / "run"
     config = small_config(health={"hang_timeout_s": 6})
-    workers = Workers(config, prep_folder, folder, world_size=2, antics={"kind": "slow_end"})
+    workers = Workers(config, prep_folder, folder, world_size=2, fault={"kind": "slow_end"})
     assert workers.exit_codes() == [0, 0]
     (ended,) = events(folder, "end")
     assert ended.facts["step"] == _STEPS
@@ -179,8 +179,8 @@ def test_a_worker_that_hangs_is_named_and_all_end_with_the_code_for_another_try(
 ) -> None:
     folder = tmp_path / "run"
     config = small_config(health={"hang_timeout_s": 20})
-    antics = {"kind": "hang", "cursors": [6], "rank": 1}
-    workers = Workers(config, prep_folder, folder, world_size=2, antics=antics)
+    fault = {"kind": "hang", "cursors": [6], "rank": 1}
+    workers = Workers(config, prep_folder, folder, world_size=2, fault=fault)
     assert workers.exit_codes() == [75, 75]
     assert json.loads((folder / "hang.json").read_text())["text"].startswith(
         f"worker 1 (process {workers.processes[1].pid}"

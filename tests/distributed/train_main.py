@@ -1,4 +1,4 @@
-"""One rank of a training run, in a process that the nursery forked."""
+"""One rank of a training run, in a process that the fork server started."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from cluster.process_group import configure_environment, join_process_group
 from pretrain.config import PretrainConfig
 from pretrain.run import Run
 from pretrain.worker import train
-from tests.distributed.antics import Antics, perform
+from tests.distributed.injected_faults import Fault, inject
 
 
 def main(given: dict[str, Any]) -> None:
@@ -20,8 +20,8 @@ def main(given: dict[str, Any]) -> None:
     configure_environment("gloo")
     torch.set_num_threads(1)
     join_process_group("gloo")
-    if given["antics"] is not None:
-        perform(Antics(**given["antics"]), dist.get_rank())
+    if given["fault"] is not None:
+        inject(Fault(**given["fault"]), dist.get_rank())
     run = Run(
         PretrainConfig.model_validate(given["config"]),
         seed=3,

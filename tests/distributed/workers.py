@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.journal import read_journal
 from pretrain.checkpoint.reading import state_digest
 from pretrain.config import PretrainConfig
-from tests.distributed.nursery import start_ranks
+from tests.distributed.fork_server import start_ranks
 
 
 def small_config(**changes: object) -> PretrainConfig:
@@ -38,17 +38,17 @@ class Workers:
         folder: Path,
         world_size: int,
         *,
-        antics: dict[str, object] | None = None,
+        fault: dict[str, object] | None = None,
         accepted: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
     ) -> None:
-        """`antics`: see `tests.distributed.antics`; `environment` is added to every process's."""
+        """`fault`: see `tests.distributed.injected_faults`; `environment` is added to every process's."""
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "config": config.model_dump(mode="json"),
             "prep_folder": str(prep_folder),
             "folder": str(folder),
-            "antics": antics,
+            "fault": fault,
             "accepted": accepted,
         }
         self.folder = folder

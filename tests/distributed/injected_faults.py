@@ -1,8 +1,8 @@
-"""What a test lets go wrong inside a training process: a loss that is not finite, one that jumps, a worker that hangs
-or is slow, an end that takes long.
+"""Faults that tests inject into a training process: a loss that is not finite, one that jumps, a worker that hangs or
+is slow, an end that takes long.
 
-The loss that `pretrain.pretrainer` calls is wrapped (a slow worker's layers are), so everything around it is the real
-thing. Which data steps it happens at follows from the loop's own `cursor`, kept by wrapping the feed.
+The loss that `pretrain.pretrainer` calls is wrapped (for a slow worker its layers are); all other code is the real
+one. The data step of a fault is the loop's own `cursor`, which is followed by wrapping the feed.
 """
 
 import time
@@ -22,10 +22,10 @@ from pretrain.model.block import Block
 
 
 @dataclass(frozen=True)
-class Antics:
-    """`kind` is "nan", "jump" or "hang", or at all times "slow" or "slow_end" (evaluation and n-grams' count).
+class Fault:
+    """A fault of worker `rank`, or of all if it is None.
 
-    Of worker `rank`, or of all where it is None.
+    `kind` is "nan", "jump" or "hang" at the `cursors`, or "slow" or "slow_end" (evaluation and n-gram counts) always.
     """
 
     kind: str
@@ -33,14 +33,14 @@ class Antics:
     rank: int | None = None
 
 
-def perform(antics: Antics, rank: int) -> None:
-    """From now on in this process."""
-    if antics.rank not in (None, rank):
+def inject(fault: Fault, rank: int) -> None:
+    """Inject the fault into this process from now on."""
+    if fault.rank not in (None, rank):
         return
-    if antics.kind == "slow":
+    if fault.kind == "slow":
         _slow_down()
         return
-    if antics.kind == "slow_end":
+    if fault.kind == "slow_end":
         _slow_end_down()
         return
     cursor = _followed_cursor()
@@ -48,12 +48,12 @@ def perform(antics: Antics, rank: int) -> None:
 
     def loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
         value = real_loss(logits_BPV, wanted_BP)
-        if cursor[0] not in antics.cursors:
+        if cursor[0] not in fault.cursors:
             return value
-        if antics.kind == "hang":
+        if fault.kind == "hang":
             time.sleep(3600)
-        # The gradient of a jump stays what it was: only what the loop sees is high.
-        return value * torch.nan if antics.kind == "nan" else value + value.detach() * 9.0
+        # The gradient of a jump does not change: only the loss that the loop sees is high.
+        return value * torch.nan if fault.kind == "nan" else value + value.detach() * 9.0
 
     pretrainer.prediction_loss = loss
 
@@ -85,7 +85,7 @@ def _slow_end_down() -> None:
 
 
 def _followed_cursor() -> list[int]:
-    """One number: the data step that the worker is at."""
+    """Return a list with one number, which is updated: the worker's data step."""
     cursor = [-1]
     real_take = LaneFeed.take
 

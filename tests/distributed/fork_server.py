@@ -1,8 +1,8 @@
-"""A process that has imported everything and forks training processes: each starts in a tenth of a second.
+"""A fork server: a process that has imported everything and forks training processes, in a tenth of a second each.
 
 Importing torch and DeepSpeed takes seconds of CPU time, and a test that kills a run two hundred times starts some
-thousand processes. The forked ones are ordinary processes: signals reach them, and nothing that trains was begun
-before the fork. `python -m tests.distributed.nursery` reads one JSON request per line and answers each with one line.
+thousand processes. The forked ones are ordinary processes: signals reach them, and no training was started before
+the fork. `python -m tests.distributed.fork_server` reads one JSON request per line and answers each with one line.
 """
 
 import atexit
@@ -29,40 +29,40 @@ _PORTS = (20_000, 32_000)
 
 
 class Worker:
-    """A process of the nursery, with the manners of `subprocess.Popen`."""
+    """A process that the fork server started, with the methods of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._exit_code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal, or None while it runs."""
+        """Return the exit code, negative for a signal, or None while it runs."""
         if self._exit_code is None:
-            self._exit_code = _nursery().ask({"wait": self.pid, "timeout_s": 0.0})
+            self._exit_code = _fork_server().ask({"wait": self.pid, "timeout_s": 0.0})
         return self._exit_code
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code. Raises subprocess.TimeoutExpired."""
+        """Return the exit code. Raises subprocess.TimeoutExpired."""
         if self._exit_code is None:
-            self._exit_code = _nursery().ask({"wait": self.pid, "timeout_s": timeout or 1e9})
+            self._exit_code = _fork_server().ask({"wait": self.pid, "timeout_s": timeout or 1e9})
         if self._exit_code is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
         return self._exit_code
 
     def send_signal(self, number: int) -> None:
-        """To a process that has ended: nothing."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
 def start_ranks(
     main: str, settings: Any, world_size: int, logs: str, environment: Mapping[str, str] | None = None
 ) -> list[Worker]:
-    """`main(settings)` of the module `tests.distributed.MAIN` as every rank of a process group.
+    """Run `main(settings)` of the module `tests.distributed.MAIN` as every rank of a process group.
 
     `settings` are JSON values. Rank R prints to `logs` with "{}" replaced by R.
     """
@@ -74,24 +74,24 @@ def start_ranks(
             "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
         }  # fmt: skip
         request = {"main": main, "settings": settings, "environment": variables, "log": logs.format(rank)}
-        workers.append(Worker(_nursery().ask(request)))
+        workers.append(Worker(_fork_server().ask(request)))
     return workers
 
 
 def _free_port() -> int:
-    """One that nobody is given between its choice and its use, as those of the system's own range are."""
+    """Return a port that the system does not give to another process before it is used."""
     while True:
         port = random.SystemRandom().randrange(*_PORTS)  # not the seeded one, which all test processes share
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
 
-class _Nursery:
-    """The other end of the pipe."""
+class _ForkServer:
+    """The client's end of the pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.distributed.nursery"],
+            [sys.executable, "-m", "tests.distributed.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_REPOSITORY,
@@ -106,7 +106,7 @@ class _Nursery:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, "the nursery has died"
+        assert answer, "the fork server has died"
         return json.loads(answer)
 
     def _close(self) -> None:
@@ -115,12 +115,12 @@ class _Nursery:
 
 
 @cache
-def _nursery() -> _Nursery:
-    return _Nursery()
+def _fork_server() -> _ForkServer:
+    return _ForkServer()
 
 
 def _serve() -> None:
-    """Until the pipe is closed."""
+    """Answer requests until the pipe is closed."""
     import deepspeed.runtime.zero.muon.original_muon  # noqa: F401  (brings torch's compiler in)
     import torch
 
@@ -142,12 +142,12 @@ def _serve() -> None:
 def _fork(request: dict[str, Any]) -> int:
     pid = os.fork()
     if pid == 0:
-        _live(request)
+        _run_forked(request)
     return pid
 
 
-def _live(request: dict[str, Any]) -> None:
-    """What a forked process does; it never returns."""
+def _run_forked(request: dict[str, Any]) -> None:
+    """Run in a forked process; never returns."""
     code = 1
     try:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
