@@ -24,7 +24,7 @@ from pretrain.weights import save_model
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block ends without an error; else nothing is left.
+    """Yield a temporary folder that becomes `path` when the block ends without an error; else nothing is left.
 
     Raises UserError when `path` is there already and is not an empty folder, or cannot be made.
     """
@@ -59,10 +59,9 @@ _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 def export_to_hf(source: Path, out: Path, on_damaged: OnDamaged | None = None) -> ModelFiles:
     """Write config, weights (float32) and tokenizer so that `transformers` loads an equal XLNetLMHeadModel.
 
-    `source` is a run's, a stage's, a checkpoint's or a model's folder; returns the model found there. A tokenizer
-    that came with an import and is none of permcode's goes back as it came. Damaged checkpoints passed over are named
-    to `on_damaged`. Raises UserError when there is no model or a damaged one, XLNet's code cannot express it, or `out`
-    is not empty.
+    `source` is the folder of a run, a stage, a checkpoint or a model; returns the model found there. A foreign
+    tokenizer from an import is exported unchanged. `on_damaged` is called for damaged checkpoints that are skipped.
+    Raises UserError when there is no model or a damaged one, XLNet's code cannot express it, or `out` is not empty.
     """
     files, description = checked_model(source, on_damaged)
     has_ours = is_ours(files.tokenizer)
@@ -91,12 +90,12 @@ def _foreign_token_ids(config: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a folder."""
+    """The result of an import."""
 
     config: ModelConfig
     num_parameters: int
     reads_text: bool
-    """Whether the tokenizer is one that permcode uses; without it only commands that need no text work."""
+    """Whether permcode can use the tokenizer; otherwise only commands without text work."""
 
 
 def import_from_hf(source: Path, out: Path, memory_tokens: int | None = None) -> Imported:

@@ -1,4 +1,4 @@
-"""Tokenizers in a folder of Hugging Face's format: permcode's written and found again, others kept as they are.
+"""Tokenizers in a folder of Hugging Face's format: permcode's are converted, others are kept unchanged.
 
 BPE models give the same ids for every text without U+2581, which both libraries write for a space: permcode keeps the
 two apart by three byte tokens, Hugging Face's file cannot. Unigram models differ in two ways more. Where two
@@ -29,7 +29,7 @@ and of bytes, which SentencePiece does not."""
 
 
 def sentencepiece_as_json(model: bytes, kind: str) -> bytes:
-    """`model` is the content of a `.model` file trained by prep, `kind` as in `TokenizerConfig.kind`."""
+    """Convert `model`, the content of a `.model` file trained by prep; `kind` is as in `TokenizerConfig.kind`."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(number) for number in range(processor.vocab_size())]
     in_text = [
@@ -56,7 +56,7 @@ def sentencepiece_as_json(model: bytes, kind: str) -> bytes:
 
 
 def _bpe(pieces: list[str], scores: Mapping[str, float]) -> Any:
-    """Every way to put a piece together from two others is a merge, and better pieces are made first."""
+    """Return a BPE model in which every split of a piece into two pieces is a merge, those of better pieces first."""
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     merges = [
         (-score, vocabulary[piece[:cut]], vocabulary[piece[cut:]], piece[:cut], piece[cut:])
@@ -71,10 +71,10 @@ def _bpe(pieces: list[str], scores: Mapping[str, float]) -> Any:
 
 THEIR_FILE = "tokenizer.json"
 OUR_FILE = "permcode_tokenizer.json"
-"""permcode's own file, where it is not in Hugging Face's format: a SentencePiece model."""
+"""permcode's own file of a SentencePiece model, which is not in Hugging Face's format."""
 
 FOREIGN_FOLDER = "hf_tokenizer"
-"""Where a model folder keeps the files of a tokenizer that permcode cannot use."""
+"""The subfolder of a model folder for the files of a tokenizer that permcode cannot use."""
 _FOREIGN_FILES = (
     # Which tokens pad and end, by their ids.
     "config.json",
@@ -87,9 +87,9 @@ _FOREIGN_FILES = (
 
 
 def write_tokenizer(source: Path, folder: Path) -> None:
-    """permcode's tokenizer file as one that `transformers.AutoTokenizer` reads, with the same ids for the same text.
+    """Write permcode's tokenizer for `transformers.AutoTokenizer`, with the same ids for the same text.
 
-    Text that spells a special token stays ordinary text, as it is here, unless the library is told
+    Text that spells a special token remains ordinary text, as in permcode, unless the library is called with
     `split_special_tokens=False`.
     """
     data, tokenizer = source.read_bytes(), CodeTokenizer.load(source)
@@ -116,7 +116,7 @@ def write_tokenizer(source: Path, folder: Path) -> None:
 
 
 def take_tokenizer(source: Path, vocab_size: int, expected_sha256: str | None, folder: Path) -> bool:
-    """Give a model folder the `tokenizer.json` of a folder in Hugging Face's format, and say whether it is usable.
+    """Write a model folder's `tokenizer.json` from a folder in Hugging Face's format; return whether it is usable.
 
     A foreign tokenizer's files are kept beside it, for an export; text commands then refuse the model in one line.
     `expected_sha256` is that of permcode's own file, where the source's config names it. Raises UserError when that

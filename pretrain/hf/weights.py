@@ -1,4 +1,4 @@
-"""Which tensor of permcode's model is which of Hugging Face's XLNet, and how each is laid out.
+"""Weights of permcode's model and Hugging Face's XLNet: files, names and layouts of the tensors.
 
 Shapes: N heads, H head dim, D model, F feed-forward, V vocabulary, X = N * H.
 """
@@ -23,7 +23,7 @@ _INDEX = "model.safetensors.index.json"
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
-    """All tensors by name, float32, and where they were found. Raises UserError when they cannot be read."""
+    """Read all tensors by name, float32; return them and their file. Raises UserError when they cannot be read."""
     if (folder / WEIGHTS).is_file():
         return _read(folder / WEIGHTS), str(folder / WEIGHTS)
     if (folder / _INDEX).is_file():
@@ -53,7 +53,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 
 def _is_in(folder: Path, name: object) -> bool:
-    """Whether an index, which is input, names a file of its folder, and nothing outside."""
+    """Whether `name` in an index, which is not trusted, is a file in its folder."""
     try:
         return isinstance(name, str) and (folder / name).parent == folder and (folder / name).is_file()
     except OSError:  # a name longer than names can be
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def write_weights(tensors: dict[str, Tensor], folder: Path) -> None:
-    """One file that `transformers` reads."""
+    """Write the tensors as one file that `transformers` reads."""
     on_cpu = {name: tensor.detach().float().cpu() for name, tensor in tensors.items()}
     write_bytes(folder / WEIGHTS, save(on_cpu, metadata={"format": "pt"}))
 
@@ -82,7 +82,7 @@ EMBEDDING = "transformer.word_embedding.weight"
 
 
 class Layout(Enum):
-    """How XLNet keeps what permcode keeps as a vector, a table or a linear layer's [out, in]."""
+    """The layout in XLNet of a tensor that is a vector, a table or a linear layer's [out, in] in permcode."""
 
     SAME = auto()
     ROW = auto()
@@ -104,13 +104,13 @@ class Pair:
     shape: tuple[int, ...]
 
     def outwards(self, tensor: Tensor) -> Tensor:
-        """permcode's layout to XLNet's."""
+        """Convert from permcode's layout to XLNet's."""
         if self.layout is Layout.INTO_HEADS:
             tensor = tensor.T
         return tensor.reshape(self.shape).contiguous()
 
     def inwards(self, tensor: Tensor) -> Tensor:
-        """XLNet's layout to permcode's."""
+        """Convert from XLNet's layout to permcode's."""
         match self.layout:
             case Layout.ROW:
                 tensor = tensor.flatten()
@@ -122,7 +122,7 @@ class Pair:
 
 
 def pairs(config: ModelConfig, vocab_size: int) -> Iterator[Pair]:
-    """Every tensor of both models; `lm_loss.weight` only where it is not the embedding."""
+    """Return every tensor of both models; `lm_loss.weight` only if it is not the embedding."""
     dim = config.model_dim
     yield Pair("embedding.weight", EMBEDDING, Layout.SAME, (vocab_size, dim))
     yield Pair("query_start_D", "transformer.mask_emb", Layout.ROW, (1, 1, dim))
@@ -160,7 +160,7 @@ def _layer_pairs(config: ModelConfig, ours: str, theirs: str) -> list[Pair]:
 
 
 def to_xlnet(ours: Mapping[str, Tensor], config: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
-    """XLNet's tensors from all of permcode's. Gradients can be taken over like weights: nothing is scaled."""
+    """Return XLNet's tensors from all of permcode's. Gradients convert like weights: nothing is scaled."""
     found = list(pairs(config, vocab_size))
     if left_over := set(ours) - {pair.ours for pair in found}:
         raise ValueError(f"no place in XLNet for {sorted(left_over)}")
@@ -174,7 +174,7 @@ def to_xlnet(ours: Mapping[str, Tensor], config: ModelConfig, vocab_size: int) -
 def from_xlnet(
     theirs: Mapping[str, Tensor], config: ModelConfig, vocab_size: int, source: str
 ) -> dict[str, Tensor]:
-    """permcode's tensors from all of XLNet's, which are found in `source`.
+    """Return permcode's tensors from all of XLNet's, which were read from `source`.
 
     Raises UserError that names a tensor that is missing, has another shape, or has no place in the model.
     """

@@ -1,4 +1,4 @@
-"""Hugging Face's `config.json` of an XLNet, as far as it shapes the model, to and from `ModelConfig`.
+"""Conversion between Hugging Face's `config.json` of an XLNet and `ModelConfig`.
 
 Names and defaults are those of `transformers.XLNetConfig`.
 """
@@ -17,7 +17,7 @@ _ACTIVATIONS = ("gelu", "relu")
 
 
 class OurNotes(BaseModel):
-    """What XLNet's config has no word for; kept under the key `permcode`, which the library leaves alone."""
+    """Settings without a key in XLNet's config; they are under the key `permcode`, which the library ignores."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -27,7 +27,7 @@ class OurNotes(BaseModel):
 
 
 class XLNetConfig(BaseModel):
-    """An XLNet's `config.json`. What does not shape the model (summaries, tokens' ids) is passed over."""
+    """An XLNet's `config.json`, without settings that do not affect the model (summaries, token ids)."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -50,7 +50,7 @@ class XLNetConfig(BaseModel):
     permcode: OurNotes = OurNotes()
 
     def model(self, memory_tokens: int | None = None) -> dict[str, Any]:
-        """The fields of the same model's `ModelConfig` but `segment_encodings`, which only the weights tell.
+        """Return the fields of the model's `ModelConfig` except `segment_encodings`, which depends on the weights.
 
         `memory_tokens` replaces `mem_len`, which has no part in the weights; without either nothing is remembered.
         """
@@ -74,7 +74,7 @@ class XLNetConfig(BaseModel):
 
 
 def read_xlnet_config(folder: Path) -> XLNetConfig:
-    """The config of a folder in Hugging Face's format.
+    """Read the config of a folder in Hugging Face's format.
 
     Raises UserError when there is none, it is no XLNet's, or it asks for what permcode's model does not compute.
     """
@@ -95,14 +95,14 @@ def read_xlnet_config(folder: Path) -> XLNetConfig:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's findings, in one line with key and value."""
+    """Return the first error of pydantic in one line with key and value."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     return f"{key}={first['input']!r} cannot be read: {first['msg']}"
 
 
 def _not_computed(config: XLNetConfig) -> str | None:
-    """Why permcode's model would give other numbers; None where it gives the same."""
+    """Return why permcode's model would give other results; None if it gives the same."""
     if config.attn_type != "bi":
         return f'attn_type={config.attn_type!r} is not supported: only "bi" (XLNet) is'
     if config.bi_data:
@@ -132,7 +132,7 @@ def xlnet_config_json(
     tokenizer_sha256: str | None = None,
     segment_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """The content of `config.json`; `tokenizer_sha256` is None for a tokenizer that is none of permcode's.
+    """Return the content of `config.json`; `tokenizer_sha256` is None for a foreign tokenizer.
 
     Raises UserError when XLNet's code cannot express the model.
     """

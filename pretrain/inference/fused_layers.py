@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pretrain.inference.linear import MAX_FEW_ROWS, FrozenLinear
 from pretrain.inference.pass_layout import PassLayout
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 from pretrain.model.positions import LayerPositions, TransformerXLLayer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class FusedLayers:
     @staticmethod
     def of(layers: Sequence["DecodingLayer"]) -> "FusedLayers | None":
         """Make it; None for layers that the operator does not support, or without compiled operators."""
-        return FusedLayers(layers) if all(map(_is_known, layers)) and operators_are_there() else None
+        return FusedLayers(layers) if all(map(_is_known, layers)) and try_load_operators() else None
 
     def takes(self, rows_BQD: Tensor, layout: PassLayout) -> bool:
         """Whether `advance` can be used for these rows."""

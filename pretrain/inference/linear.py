@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.model.feed_forward import FeedForward, SwiGLU
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 
 MAX_FEW_ROWS = 8
 """The most rows, of all lanes together, whose cost is the reading of the weights; for more, oneDNN is faster."""
@@ -50,7 +50,7 @@ class FrozenLinear:
 def _few_rows_fusable(weight_OI: Tensor) -> bool:
     outputs, inputs = weight_OI.shape
     known = weight_OI.dtype in (torch.float32, torch.bfloat16) and weight_OI.device.type == "cpu"
-    return known and outputs % 16 == 0 and inputs % 32 == 0 and operators_are_there()
+    return known and outputs % 16 == 0 and inputs % 32 == 0 and try_load_operators()
 
 
 def _packed(weight_OI: Tensor) -> Tensor | None:

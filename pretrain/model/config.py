@@ -1,4 +1,4 @@
-"""The model's shape and the choices in it."""
+"""The config of the model."""
 
 from typing import Annotated, Literal
 
@@ -7,8 +7,8 @@ from pydantic import Field, PositiveFloat, model_validator
 from cluster.config import Config
 
 MAX_TEXT_TOKENS = 1_048_576
-"""Longest segment, memory and table of positions that a config may ask for: far above what can be trained, as are the
-other bounds, so that a slip of the keyboard is told when the config is read."""
+"""The longest segment, memory and table of positions in a config. Like the other bounds it is far above what can be
+trained, so that a typing error is reported when the config is read."""
 
 
 class TransformerXLPositions(Config):
@@ -43,7 +43,7 @@ class AbsoluteLearnedPositions(Config):
 
     kind: Literal["absolute_learned"] = "absolute_learned"
     max_positions: int = Field(default=512, gt=0, le=MAX_TEXT_TOKENS)
-    """Longest text the model can place, in tokens."""
+    """The most tokens of a text."""
 
 
 PositionsConfig = Annotated[
@@ -68,13 +68,13 @@ class ModelConfig(Config):
     """M: how many positions of the past each layer attends to; 0 switches segment recurrence off."""
     positions: PositionsConfig = TransformerXLPositions()
     segment_encodings: bool = False
-    """Tell each head whether two tokens are of one document (XLNet's relative segment encodings, section 2.5)."""
+    """Whether heads see if two tokens are of one document (XLNet's relative segment encodings, section 2.5)."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Of embeddings, positions, and the output of every sub-layer and of the feed-forward network's middle."""
+    """Dropout of embeddings, positions, the output of every sub-layer and the middle of the feed-forward network."""
     attention_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Of attention weights; above 0 the fused attention cannot be used."""
+    """Dropout of attention weights; above 0 the fused attention cannot be used."""
     norm: Literal["post", "pre"] = "post"
-    """Where LayerNorm stands: after each residual sum (XLNet) or before each sub-layer."""
+    """The place of LayerNorm: after each residual sum (XLNet) or before each sub-layer."""
     norm_epsilon: PositiveFloat = 1e-5
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"
     tie_embeddings: bool = True

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 
 _STEP = 16
 
@@ -36,7 +36,7 @@ class Dropout(nn.Module):
 def _fusable(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or x.device.type != "cpu" or x.numel() % _STEP:
         return False
-    return x.dtype in (torch.float32, torch.bfloat16) and operators_are_there()
+    return x.dtype in (torch.float32, torch.bfloat16) and try_load_operators()
 
 
 class _Dropout(torch.autograd.Function):

@@ -1,1 +1,1 @@
-"""What a run will take, before it runs: parameters, FLOPs, memory, time. `docs/plan.md` says how each is counted."""
+"""Estimates of a run's parameters, FLOPs, memory and time from its config. `docs/plan.md` explains each."""

@@ -1,4 +1,4 @@
-"""How many floating-point operations a training step takes, part by part, from the config alone.
+"""The floating-point operations of a training step, part by part, from the config alone.
 
 Counted as is usual: the multiplications and additions of matrix products (two per pair), nothing else. Formulas follow
 Yang et al. 2019 (sections 2.3 to 2.5) as `pretrain/model` computes them: queries on predicted rows only, distances
@@ -15,7 +15,7 @@ from pretrain.model.config import ModelConfig, ShawPositions, TransformerXLPosit
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs of one forward pass over B lanes; the fields but the last are all of them, each counted once."""
+    """FLOPs of one forward pass over B lanes, by part; the last field is contained in others."""
 
     content_stream: int
     """Projections, attention and feed-forward of the L content rows, and their keys and values."""
@@ -29,16 +29,16 @@ class Flops:
     segment_encodings: int
     output_layer: int
     of_constants: int
-    """How many of these are products with what needs no gradient: sinusoids, and memory that no norm stands before."""
+    """FLOPs among these of products with tensors without gradient: sinusoids, and memory without a norm before it."""
 
     @property
     def forward(self) -> int:
-        """All parts together."""
+        """The sum of all parts."""
         return sum(self.by_part().values())
 
     @property
     def layers(self) -> int:
-        """What activation checkpointing computes twice: everything but the output layer."""
+        """The part that activation checkpointing computes twice: everything but the output layer."""
         return self.forward - self.output_layer
 
     def training(self, activation_checkpointing: bool = False) -> int:
@@ -50,7 +50,7 @@ class Flops:
         return 3 * self.forward - self.of_constants + again
 
     def by_part(self) -> dict[str, int]:
-        """The parts with their names."""
+        """Return the parts with their names."""
         return {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
 
 
@@ -62,7 +62,7 @@ def forward_flops(
     vocab_size: int,
     extent_tokens: int | None = None,
 ) -> Flops:
-    """Of one forward pass of `TwoStreamTransformer(config, vocab_size)`: B lanes of L tokens, P of them predicted.
+    """Return the FLOPs of one forward pass of a `TwoStreamTransformer`: B lanes of L tokens, P of them predicted.
 
     Without `extent_tokens` positions have no gaps: E = L.
     """
@@ -105,7 +105,7 @@ def training_flops_per_step(
     activation_checkpointing: bool = False,
     extent_tokens: int | None = None,
 ) -> int:
-    """Of one optimizer step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
+    """Return the FLOPs of one step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
 
     For a share of peak that compares models (MFU), leave `activation_checkpointing` out: what is computed twice is
     not counted twice. Raises ValueError for lanes that are no multiple of `micro_batch_lanes`.

@@ -1,4 +1,4 @@
-"""GPUs, and what a number of operations takes on them in time and money.
+"""GPUs: the time and money that a number of operations takes on them, and the utilisation of a run.
 
 Peaks are those of the vendor's data sheets for dense matrices; memory is what a program finds of it, rounded down.
 Prices are indications for an hour on demand; they differ between sellers by more than a factor of two.
@@ -15,22 +15,22 @@ from pretrain.plan.memory import GIB
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU."""
+    """A kind of GPU."""
 
     name: str
     memory_gib: int
     peak_bf16_tflops: float
     peak_fp32_tflops: float
-    """Without TF32, which PyTorch leaves off."""
+    """The peak without TF32, which PyTorch switches off."""
     usd_per_hour: float
 
     @property
     def memory_bytes(self) -> int:
-        """What a program can have."""
+        """The memory that a program can use."""
         return self.memory_gib * GIB
 
     def peak_flops(self, precision: str) -> float:
-        """Operations per second in "bf16" or "fp32"."""
+        """Return the peak operations per second in "bf16" or "fp32"."""
         return 1e12 * (self.peak_bf16_tflops if precision == "bf16" else self.peak_fp32_tflops)
 
 
@@ -45,7 +45,7 @@ GPUS = (
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU of that name, in any case. UserError lists the known ones."""
+    """Return the GPU of that name, upper or lower case. Raises UserError with the known ones."""
     for gpu in GPUS:
         if gpu.name == name.lower():
             return gpu
@@ -54,7 +54,7 @@ def find_gpu(name: str) -> Gpu:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a run takes on a kind of GPU."""
+    """The time and money of a run on a kind of GPU."""
 
     hours: float
     usd: float
@@ -70,13 +70,13 @@ def bill(
     utilisation: float,
     usd_per_hour: float,
 ) -> Bill:
-    """For `flops` operations on `tokens` tokens, if GPUs reach `utilisation` of their peak."""
+    """Return the bill for `flops` operations on `tokens` tokens, if GPUs reach `utilisation` of their peak."""
     seconds = flops / (num_gpus * utilisation * gpu.peak_flops(precision))
     return Bill(seconds / 3600, seconds / 3600 * num_gpus * usd_per_hour, tokens / seconds)
 
 
 def flops_per_token(config: PretrainConfig, vocab_size: int) -> float:
-    """Operations of forward and backward pass for each corpus token; what is computed twice counts once."""
+    """Return the operations of forward and backward pass per corpus token, without recomputation."""
     flops = training_flops_per_step(
         config.model,
         config.lanes,
@@ -90,7 +90,7 @@ def flops_per_token(config: PretrainConfig, vocab_size: int) -> float:
 
 
 def gpu_of_device(device_name: str) -> Gpu | None:
-    """The known GPU that a driver calls `device_name`, such as "NVIDIA H100 80GB HBM3"; None if it is none of them."""
+    """Return the known GPU with the driver's `device_name`, such as "NVIDIA H100 80GB HBM3"; None for others."""
     spoken = re.sub(r"[^a-z0-9]", "", device_name.lower())
     matches = [gpu for gpu in GPUS if all(part in spoken for part in gpu.name.split("-"))]
     return max(matches, key=lambda gpu: len(gpu.name), default=None)

@@ -1,4 +1,4 @@
-"""What a GPU must hold in training, for every ZeRO stage (Rajbhandari et al. 2020, section 5, as DeepSpeed does it).
+"""The memory of a GPU in training for every ZeRO stage (Rajbhandari et al. 2020, section 5, as in DeepSpeed).
 
 Assumed, beside what `trace` finds: DeepSpeed's default buffer of 5e8 elements for gradients under way; an optimizer
 step that works in a float32 copy of its gradients, one temporary of Adam and the gradients laid flat; ZeRO 3 that
@@ -19,7 +19,7 @@ from pretrain.plan.parameters import count_parameters
 GIB = 1 << 30
 ZERO_STAGES = (0, 1, 2, 3)
 RESERVE_BYTES = 2 * GIB
-"""For the CUDA context, the buffers of NCCL and cuBLAS, and what the allocator cannot use for being in pieces."""
+"""A reserve for the CUDA context, buffers of NCCL and cuBLAS, and fragmentation."""
 
 _FP32_BYTES = 4
 _BUFFER_ELEMENTS = 500_000_000
@@ -28,7 +28,7 @@ _INT64_BYTES = 8
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes on one GPU. The last two are needed in turn, all else is held all the time."""
+    """Bytes on one GPU. The last two are used in turn, all others all the time."""
 
     weights: int
     gradients: int
@@ -36,18 +36,18 @@ class GpuMemory:
     segment_memory: int
     reserve: int
     passes: int
-    """Forward and backward pass: activations, logits, temporaries, the buffer of gradients under way."""
+    """Forward and backward pass: activations, logits, temporaries, the buffer of gradients in transfer."""
     optimizer_step: int
 
     @property
     def total(self) -> int:
-        """The most that is needed at once."""
+        """The peak of the bytes in use."""
         held = self.weights + self.gradients + self.masters_and_moments + self.segment_memory + self.reserve
         return held + max(self.passes, self.optimizer_step)
 
 
 def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuMemory:
-    """Of each of `config.num_workers` GPUs. The ZeRO stage is the argument's; all else is the config's.
+    """Return the memory of each of `config.num_workers` GPUs for a ZeRO stage; all else is from the config.
 
     What is offloaded, where the stage can, lies in the host's memory. Gradients are counted here all the same.
     """
@@ -75,7 +75,7 @@ def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuM
 
 
 def passes_bytes(config: PretrainConfig, vocab_size: int) -> int:
-    """Peak of one micro-batch's forward and backward pass, on top of weights, gradients and memory."""
+    """Return the peak of one micro-batch's forward and backward pass, on top of weights, gradients and memory."""
     return _traced(
         config.model,
         vocab_size,
@@ -114,14 +114,14 @@ def _element_bytes(config: PretrainConfig) -> int:
 
 
 def _gathered(model: ModelConfig, vocab_size: int) -> int:
-    """Parameters of the embedding, the output and one layer."""
+    """Return the parameters of the embedding, the output and one layer."""
     whole = count_parameters(model, vocab_size).total
     without_a_layer = count_parameters(model.model_copy(update={"num_layers": 0}), vocab_size).total
     return without_a_layer + (whole - without_a_layer) // model.num_layers
 
 
 def _segment_memory(config: PretrainConfig) -> int:
-    """The memory that came into the step, and that of all micro-batches but the last, which `passes` has."""
+    """Return the segment memory before the step and of all micro-batches but the last, which the passes include."""
     model = config.model
     per_lane = model.memory_tokens * (
         model.num_layers * model.model_dim * _element_bytes(config) + 2 * _INT64_BYTES
@@ -131,24 +131,24 @@ def _segment_memory(config: PretrainConfig) -> int:
 
 
 _FAIR_SHARE = 4
-"""Micro-batches down to a fourth still fill a GPU; below that computing activations again is the better bargain."""
+"""The least share of a micro-batch that still fills a GPU; below it recomputing activations costs less."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Keys of the pretraining config with the values that make a run fit, and what it then needs."""
+    """Changes of the pretraining config with which a run fits, and the memory that it then needs."""
 
     values: dict[str, Any]
     needed_bytes: int
 
 
 def needed_bytes(config: PretrainConfig, vocab_size: int) -> int:
-    """What the run as configured needs on each GPU."""
+    """Return the bytes that the run needs on each GPU."""
     return gpu_memory(config, vocab_size, config.zero_stage).total
 
 
 def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: int) -> Change | None:
-    """The first that fits, from what costs nothing to what costs time; None where nothing helps on this GPU.
+    """Return the first change that fits, from free ones to those that cost time; None if none fits this GPU.
 
     Only changes that the config takes count: a deterministic run, say, does not take every micro batch.
     """
@@ -160,7 +160,7 @@ def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: in
 
 
 def _changed(config: PretrainConfig, values: dict[str, Any]) -> PretrainConfig | None:
-    """None where the config refuses the values."""
+    """Return the changed config; None if the values are invalid."""
     try:
         return PretrainConfig.model_validate({**config.model_dump(), **values})
     except ValidationError:

@@ -1,4 +1,4 @@
-"""How many parameters a model has, part by part, from its config alone."""
+"""The number of a model's parameters, part by part, from its config alone."""
 
 from dataclasses import dataclass, fields
 
@@ -7,7 +7,7 @@ from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig, ShawPos
 
 @dataclass(frozen=True)
 class Parameters:
-    """Numbers of parameters; the fields are all of them, each counted once."""
+    """Numbers of parameters by part, each parameter counted once."""
 
     token_embedding: int
     query_start: int
@@ -21,16 +21,16 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All parts together."""
+        """The sum of all parts."""
         return sum(self.by_part().values())
 
     def by_part(self) -> dict[str, int]:
-        """The parts with their names, in the order of the forward pass."""
+        """Return the parts with their names, in the order of the forward pass."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def count_parameters(config: ModelConfig, vocab_size: int) -> Parameters:
-    """The parameters of `TwoStreamTransformer(config, vocab_size)`."""
+    """Count the parameters of `TwoStreamTransformer(config, vocab_size)`."""
     model_dim, inner_dim, layers = config.model_dim, config.num_heads * config.head_dim, config.num_layers
     norm = 2 * model_dim
     return Parameters(
@@ -47,14 +47,14 @@ def count_parameters(config: ModelConfig, vocab_size: int) -> Parameters:
 
 
 def feed_forward_parameters(config: ModelConfig) -> int:
-    """Of one layer's feed-forward network."""
+    """Count the parameters of one layer's feed-forward network."""
     if config.activation == "swiglu":
         return 3 * config.model_dim * config.ffn_dim
     return 2 * config.model_dim * config.ffn_dim + config.ffn_dim + config.model_dim
 
 
 def _positions(config: ModelConfig) -> int:
-    """Of all layers and of the input together."""
+    """Count the position parameters of all layers and the input."""
     inner_dim = config.num_heads * config.head_dim
     match config.positions:
         case TransformerXLPositions():

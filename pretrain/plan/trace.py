@@ -1,4 +1,4 @@
-"""The memory that one forward and backward pass works in, found by running it without computing anything.
+"""The working memory of one forward and backward pass, measured by running it without computing.
 
 The model is built on PyTorch's meta device, whose tensors have shapes but no contents, and every allocation and
 release is counted while a micro-batch goes forward and back. Nothing of the model's code is repeated here, so the
@@ -24,17 +24,17 @@ from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 
 _NOISE = torch.ops.aten.bernoulli_.float
-"""Dropout's choices: GPUs keep them as bytes; without a device PyTorch makes them numbers of the input's type."""
+"""Operators of dropout, whose masks GPUs keep as bytes; without a device PyTorch makes them in the input's type."""
 
 
 @dataclass(frozen=True)
 class WorkingMemory:
-    """Bytes on top of weights, gradients and the memory that came in."""
+    """Bytes on top of weights, gradients and the segment memory before the pass."""
 
     kept_bytes: int
     """Alive between the forward and the backward pass: activations, logits, the new segment memory."""
     peak_bytes: int
-    """Most that is alive at once, temporaries included."""
+    """The most bytes that are alive at once, temporaries included."""
 
 
 class AllocationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ class AllocationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the operation and look at what it returned."""
+        """Run the operation and count the storages that it returned."""
         for storage in _storages((args, kwargs)):
             # What an operation is given and none has returned was there before.
             self._see(storage, num_bytes=0)
@@ -92,7 +92,7 @@ def working_memory(
     dtype: torch.dtype,
     activation_checkpointing: bool,
 ) -> WorkingMemory:
-    """Of a training pass over B lanes of L tokens, P of them predicted, with weights of `dtype`.
+    """Measure a training pass over B lanes of L tokens, P of them predicted, with weights of `dtype`.
 
     Positions are below `extent_tokens`: L, or more where an order leaves gaps.
     """

@@ -6,7 +6,7 @@ Shapes: X rows, D model.
 import torch
 from torch import Tensor
 
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 from pretrain.model.precision import at_least_float32
 
 _STEP = 16
@@ -17,7 +17,7 @@ def add_norm_fusable(rows: Tensor, update: Tensor) -> bool:
     if torch.compiler.is_compiling() or rows.device.type != "cpu" or rows.shape[-1] % _STEP:
         return False
     known = rows.dtype == torch.float32 and update.dtype in (torch.float32, torch.bfloat16)
-    return known and operators_are_there()
+    return known and try_load_operators()
 
 
 def add_norm(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pretrain.model.attend import Distances, Queries
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 from pretrain.model.layout import UNFILLED_GROUP, AttentionMask
 
 
@@ -54,7 +54,7 @@ def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
 
 @cache
 def _multiplies(dtype: torch.dtype) -> bool:
-    return operators_are_there() and bool(torch.ops.permcode_attention.multiplies(dtype))
+    return try_load_operators() and bool(torch.ops.permcode_attention.multiplies(dtype))
 
 
 def attend_fused(

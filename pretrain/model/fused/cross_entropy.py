@@ -6,14 +6,14 @@ Shapes: X rows, V vocabulary.
 import torch
 from torch import Tensor
 
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 
 
 def cross_entropy_fusable(logits_XV: Tensor) -> bool:
     """Whether `fused_cross_entropy` can be used: float32 or bfloat16 on a CPU with a compiler, not while compiling."""
     if torch.compiler.is_compiling() or logits_XV.device.type != "cpu":
         return False
-    return logits_XV.dtype in (torch.float32, torch.bfloat16) and operators_are_there()
+    return logits_XV.dtype in (torch.float32, torch.bfloat16) and try_load_operators()
 
 
 def fused_cross_entropy(logits_XV: Tensor, wanted_X: Tensor) -> Tensor:

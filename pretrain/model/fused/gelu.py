@@ -6,7 +6,7 @@ Shapes: X rows, F columns.
 import torch
 from torch import Tensor
 
-from pretrain.model.fused.operators import operators_are_there
+from pretrain.model.fused.operators import try_load_operators
 from pretrain.model.precision import at_least_float32
 
 _STEP = 16
@@ -17,7 +17,7 @@ def bias_gelu_fusable(dtype: torch.dtype, bias_F: Tensor) -> bool:
     compiling."""
     if torch.compiler.is_compiling() or bias_F.device.type != "cpu" or len(bias_F) % _STEP:
         return False
-    return dtype in (torch.float32, torch.bfloat16) and operators_are_there()
+    return dtype in (torch.float32, torch.bfloat16) and try_load_operators()
 
 
 def bias_gelu(x: Tensor, bias_F: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The compiled operators `torch.ops.permcode_attention`: built once per machine and kept.
+"""The compiled operators `torch.ops.permcode_attention`, built once per machine.
 
 torch's own builder marks a build under way by a file and waits for ever for one that a killed process left behind;
 here every build has a folder of its own and a lock that goes with the process.
@@ -43,8 +43,8 @@ def load_operators() -> str | None:
 
 
 @cache
-def operators_are_there() -> bool:
-    """Whether `load_operators` succeeds; says once on the log if it does not."""
+def try_load_operators() -> bool:
+    """Load the operators and return whether that succeeded; a failure is logged once."""
     reason = load_operators()
     if reason is not None:
         _log.warning("attention runs in plain PyTorch, which takes longer: %s", reason)
@@ -52,7 +52,7 @@ def operators_are_there() -> bool:
 
 
 def library_path() -> Path:
-    """Where the compiled operators are kept: the name tells their source, torch's version and the instructions."""
+    """Return the library's path; its name depends on the sources, torch's version and the processor's instructions."""
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
     sources = hashlib.sha256(torch.__version__.encode())
     for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
@@ -79,7 +79,7 @@ def _load(library: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The compiler's first complaint, which stands below the command it was called with; else the first line."""
+    """Return the compiler's first error, which is below its command line; else the first line."""
     complaints = [line.strip() for line in str(error).splitlines() if " error: " in line]
     return complaints[0] if complaints else first_line(error)
 

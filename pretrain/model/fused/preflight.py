@@ -1,4 +1,4 @@
-"""What `permcode doctor` says of the fused attention."""
+"""The check of the fused attention for `permcode doctor`."""
 
 from cluster.doctor import Check
 
@@ -6,7 +6,7 @@ _NAME = "attention"
 
 
 def attention_check(build: bool) -> Check:
-    """Whether the operators are compiled; `build` compiles them now (about a minute) if they are not."""
+    """Check whether the operators are compiled; `build` compiles them now (about a minute) if they are not."""
     from pretrain.model.fused.operators import library_path, load_operators
 
     library = library_path()
