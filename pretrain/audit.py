@@ -1,10 +1,9 @@
-"""The audit: was every token that training came past consumed exactly once?
+"""The audit: was every token before the cursor consumed exactly once?
 
-What a data step consumes is a pure function of the manifest, the seed and the step's number. So the books balance
-when the steps that made the model consumed data steps 0, 1, 2, ... once each, but for the windows that rewinds pass
-over, and when the slices that an epoch gives its lanes adjoin without overlapping. Both are checked on the numbers
-themselves. The digests that steps left in the journal are compared with the shards' own bytes where reading them is
-asked for.
+The data of a data step is a pure function of the manifest, the seed and the step's number. So every token was consumed
+once if the steps that made the model consumed data steps 0, 1, 2, ... once each, except those that rewinds skip, and if
+the slices of an epoch's lanes adjoin without overlapping. Both are checked by numbers alone. Optionally the digests of
+steps in the journal are compared with the shards' bytes.
 """
 
 import zlib

@@ -25,7 +25,7 @@ class OptimizerConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """How often checkpoints are written and which are kept: the newest, some milestones, the best."""
+    """The interval of checkpoints, and the ones that are kept: the newest, some milestones, the best."""
 
     every_steps: PositiveInt = 100
     keep: PositiveInt = 2

@@ -1,14 +1,13 @@
 """Goodput: where every second of a run's wall time went, from its journal and its heartbeat, over all restarts.
 
-The journal is read in the order it was written. A mark stands where accounting has come to; records move it to their
-own time, and what it passes over goes to the parts that the record tells. So no second is counted twice or left out,
-whatever was killed when.
+The journal is read in the order it was written. A mark is the time up to which all is accounted for; each record moves
+it to its own time and assigns the span between to parts. So no second is counted twice or left out at any kill.
 
-A step that was recorded before counts as it was first made; what making it again takes is lost work. A rewind makes
-the records behind the step that it goes back to lost work.
+A step counts as it was made first; the time to repeat it is lost work. A rewind turns the steps after its target into
+lost work.
 
-Clocks are set back, and attempts run on machines whose clocks differ: where a record is older than the mark, all later
-times are taken as so much later, so no span is negative.
+Clocks are set back, and attempts run on machines whose clocks differ: if a record is older than the mark, all later
+times are shifted by the difference, so no span is negative.
 """
 
 from collections.abc import Iterable

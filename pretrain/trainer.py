@@ -103,7 +103,7 @@ class TrainState:
 
 
 class Outcome(Enum):
-    """How `Trainer.train` ended."""
+    """The ways in which `Trainer.train` ends."""
 
     FINISHED = "all steps are done, and the last one is in a checkpoint"
     STOPPED = "a stop was requested; the last step is in a checkpoint"

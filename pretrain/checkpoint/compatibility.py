@@ -17,7 +17,7 @@ IDENTITY_NAME = "config.json"
 
 
 class Rule(Enum):
-    """What a run does when a setting was changed between two starts."""
+    """The effect of a setting that was changed between two starts."""
 
     FREE = "the result is the same"
     ACCEPTED = "the run is another one from there on: only with --accept KEY"

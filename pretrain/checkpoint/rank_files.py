@@ -1,4 +1,4 @@
-"""From the files of each rank to one checkpoint, without a collective.
+"""The files of each rank, and how rank 0 makes them one checkpoint without a collective.
 
 Every rank writes its files into a temporary folder, with `.part-RRRRR.json` as the last one. A rank that fails leaves
 `.failed-RRRRR` instead. Rank 0 waits for these, lists all files in COMMIT.json and renames the folder.

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, which is the best, and how one is removed."""
+"""Retention of checkpoints: the ones to keep, the best one, and removal."""
 
 import math
 import os

@@ -1,8 +1,8 @@
 """The deterministic sum of gradients: the same bits with 1, 2, 4 ... workers.
 
 Float addition is not associative, so the order is fixed: a binary tree over the step's micro-batches, which are a
-power of two. A worker has consecutive ones and sums its subtree; the workers go on by recursive halving: at distance
-1, 2, 4 ... each exchanges half of what it still sums with its partner. Each ends with one slice of the whole sum, at
+power of two. A worker has consecutive ones and sums its subtree; then the workers sum by recursive halving: at distance
+1, 2, 4 ... each exchanges half of its remaining range with its partner. Each ends with one slice of the whole sum, at
 the traffic of a reduce-scatter. The norm is summed in float64 by chunks that no number of workers cuts.
 
 Shapes: X all parameters' elements in a row with padding, S the slice of a worker.

@@ -1,6 +1,6 @@
 """Requests to stop a run after the step in progress: a signal to a worker, or a file in the run's folder.
 
-Ray's workers get no signal when somebody stops the command that started them; that command makes the file.
+Ray's workers get no signal when the command that started them is stopped; that command makes the file.
 """
 
 import signal

@@ -102,7 +102,7 @@ def import_from_hf(source: Path, out: Path, memory_tokens: int | None = None) ->
     """Write the model folder `out` with the weights of an XLNetLMHeadModel, which is not loaded with its library.
 
     `memory_tokens` replaces the checkpoint's `mem_len`. Raises UserError when the source cannot be read completely
-    or asks for what permcode's model does not compute, and when `out` is not empty.
+    or has settings that permcode's model does not support, and when `out` is not empty.
     """
     xlnet = read_xlnet_config(source)
     theirs, found_in = read_weights(source)

@@ -76,7 +76,7 @@ class XLNetConfig(BaseModel):
 def read_xlnet_config(folder: Path) -> XLNetConfig:
     """Read the config of a folder in Hugging Face's format.
 
-    Raises UserError when there is none, it is no XLNet's, or it asks for what permcode's model does not compute.
+    Raises UserError when there is none, it is no XLNet's, or it has settings that permcode's model does not support.
     """
     path = folder / "config.json"
     if not path.is_file():

@@ -135,8 +135,8 @@ class PermutationLM:
             end_sample = first_sample + num_samples
             for sample in range(first_sample, end_sample, samples_each):
                 samples = range(sample, min(sample + samples_each, end_sample))
-                told = _numbered(on_text, len(completions))
-                completions += self._streamed(batch, max_new_tokens, sampling, samples, stops, told)
+                on_new_text = _numbered(on_text, len(completions))
+                completions += self._streamed(batch, max_new_tokens, sampling, samples, stops, on_new_text)
         return completions
 
     def infill(
@@ -268,10 +268,11 @@ class PermutationLM:
         sampling: Sampling,
         samples: range,
         stop: Sequence[str | bytes],
-        told: OnText,
+        on_new_text: OnText,
     ) -> list[Completion]:
         streams = [
-            TextStream(self.tokenizer, stop, partial(told, lane)) for lane in range(len(batch) * len(samples))
+            TextStream(self.tokenizer, stop, partial(on_new_text, lane))
+            for lane in range(len(batch) * len(samples))
         ]
         generated = complete_tokens(
             self.decoder,

@@ -1,4 +1,4 @@
-"""Which tokens may be written, which end a text, and which would continue a loop."""
+"""Rules for new tokens: the ones that are not allowed, the one that ends a text, and those that continue a loop."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ class Change:
     is_repeated: bool = False
     """Whether an earlier attempt had already made the step."""
     void: tuple[MadeStep, ...] = ()
-    """Steps that count no longer."""
+    """Steps that do not count any more."""
     num_left_behind: int = 0
     """How many steps the run went back."""
 

@@ -20,7 +20,7 @@ class Distances:
     values_RH: Tensor | None
 
     def to(self, dtype: torch.dtype) -> "Distances":
-        """The same in another type."""
+        """Return it in another type."""
         keys_NRH, values_RH = self.keys_NRH, self.values_RH
         return Distances(
             None if keys_NRH is None else keys_NRH.to(dtype),
@@ -43,7 +43,7 @@ class Queries:
     document_NBQ2: Tensor | None
 
     def to(self, dtype: torch.dtype) -> "Queries":
-        """The same in another type."""
+        """Return it in another type."""
         others = (self.content_bias_NH, self.distance_bias_NH, self.document_NBQ2)
         content_bias_NH, distance_bias_NH, document_NBQ2 = (
             None if other is None else other.to(dtype) for other in others

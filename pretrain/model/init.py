@@ -24,7 +24,7 @@ def initialise(model: nn.Module, model_dim: int) -> None:
     | LayerNorm                                    | weight 1, bias 0                          |
 
     XLNet uses 0.02 everywhere, which suits its D of 768 and 1024 and long training. All queries start alike, so
-    the query stream learns nothing until its attention tells positions apart; position biases of size 1 give
+    the query stream learns nothing until its attention separates positions; position biases of size 1 give
     every head a distance profile from the first step and shorten that plateau.
     """
     deviation = model_dim**-0.5

@@ -102,7 +102,7 @@ class DistanceSpan:
 
 
 class AttentionMask:
-    """Which keys each row attends to, and their relative distances; computed once and used by every layer.
+    """The keys that each row attends to, and their relative distances; computed once and used by every layer.
 
     A row attends to the keys of its own group whose rank is below its `bound`: a content row to its own rank and all
     before it, a predicted row only to the ranks before its own. Attention of a row without any visible key is zero,

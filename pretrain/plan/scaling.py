@@ -1,4 +1,4 @@
-"""What a step costs on many GPUs: computing, bytes on the wire, and how much of the network's time shows.
+"""The time of a step on many GPUs: computing, traffic, and the part of the network's time that is not hidden.
 
 Weak scaling: every GPU keeps its lanes, so computing per GPU stays and the network's part grows. A ring of N sends
 (N - 1) / N of a tensor through every GPU's link for each reduce-scatter or all-gather, in N - 1 hops.
@@ -14,7 +14,7 @@ _BUCKETS = 4
 
 @dataclass(frozen=True)
 class Network:
-    """What one GPU has of it: `bytes_per_s` in each direction, `hop_s` until the next GPU has heard."""
+    """One GPU's link: `bytes_per_s` in each direction, `hop_s` the latency to the next GPU."""
 
     bytes_per_s: float
     hop_s: float
@@ -22,9 +22,9 @@ class Network:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rings over all parameters in one step: behind a backward pass, behind any pass, and behind nothing.
+    """Rings over all parameters in one step: hidden behind a backward pass, behind any pass, or not hidden.
 
-    ZeRO 0 and 1 reduce gradients after the last micro-batch, ZeRO 2 and 3 after each, since nobody keeps them whole;
+    ZeRO 0 and 1 reduce gradients after the last micro-batch, ZeRO 2 and 3 after each, as no GPU keeps them whole;
     ZeRO 1 and 2 gather the new weights, ZeRO 3 gathers them in both passes of every micro-batch (Rajbhandari et al.
     2020, section 7, and what DeepSpeed 0.19 does with several micro-batches).
     """
@@ -36,12 +36,12 @@ class Exchange:
 
     @property
     def rings(self) -> int:
-        """All of them."""
+        """The number of all rings."""
         return self.in_last_backward + self.in_all_backwards + self.in_all_passes + self.after
 
 
 def exchange(zero_stage: int, num_micro_batches: int) -> Exchange:
-    """Of one optimizer step."""
+    """Return the traffic of one optimizer step."""
     if zero_stage == 0:
         return Exchange(in_last_backward=2)
     if zero_stage == 1:
@@ -57,11 +57,11 @@ class ScaledStep:
 
     num_gpus: int
     wire_bytes: float
-    """Through every GPU's link, in each direction."""
+    """The bytes through every GPU's link, in each direction."""
     compute_s: float
     network_s: float
     shown_s: float
-    """Of `network_s`, what computing does not hide."""
+    """The part of `network_s` that computing does not hide."""
 
     @property
     def efficiency(self) -> float:

@@ -1,7 +1,7 @@
 """The compiled operators `torch.ops.permcode_attention`, built once per machine.
 
-torch's own builder marks a build under way by a file and waits for ever for one that a killed process left behind;
-here every build has a folder of its own and a lock that goes with the process.
+torch's builder marks a build in progress by a file, and waits without end for the file of a killed process; here every
+build has its own folder and a lock that ends with the process.
 """
 
 import fcntl
