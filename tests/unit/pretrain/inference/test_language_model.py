@@ -168,7 +168,7 @@ def test_bad_requests_are_told(lm: PermutationLM) -> None:
         lm.infill("a", "b", length=2, num_samples=10**6)
     with pytest.raises(UserError, match="a beam of 2 cannot give 3"):
         lm.complete("a", beam=2, num_samples=3)
-    with pytest.raises(UserError, match="needs a hole of known length"):
+    with pytest.raises(UserError, match="needs a known length"):
         lm.infill("a", "b", order="most_certain")
     with pytest.raises(UserError, match="order must be one of most_certain, left_to_right, got 'surest'"):
         lm.infill("a", "b", length=2, order="surest")  # type: ignore[arg-type]
