@@ -1,4 +1,4 @@
-"""One rank that is told what the first one finds, in a process that the fork server started."""
+"""One rank that gets the results of the first one, in a process that the fork server started."""
 
 import json
 import time

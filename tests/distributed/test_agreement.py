@@ -1,4 +1,4 @@
-"""What the first worker finds or refuses, all workers are told."""
+"""All workers get the result or the error of the first one."""
 
 import json
 from pathlib import Path

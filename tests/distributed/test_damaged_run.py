@@ -203,7 +203,7 @@ def test_the_audit_refuses_a_cut_below_the_newest_checkpoint_of_an_unfinished_ru
 
 
 def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_checkpoint(run: Path) -> None:
-    """Training goes on from the one before it, and makes the steps behind that again."""
+    """Training resumes from the one before it, and repeats the steps after that."""
     for name in ("STAGE.json", "result.json"):
         (stage(run) / name).unlink()
     path = stage(run) / JOURNAL_NAME
@@ -215,7 +215,7 @@ def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_checkpoint(run: Pat
     assert audit_run(run, read=False).problems == []
 
 
-def test_a_journal_moved_away_lets_training_go_on(run: Path, prep_folder: Path) -> None:
+def test_a_journal_moved_away_lets_training_continue(run: Path, prep_folder: Path) -> None:
     """As the line about a damaged one says."""
     for name in ("STAGE.json", "result.json"):
         (stage(run) / name).unlink()

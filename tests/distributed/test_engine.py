@@ -158,7 +158,7 @@ def test_all_worlds_and_stages_make_the_same_bits(tmp_path: Path) -> None:
     assert {precision: len(found) for precision, found in ends.items()} == {"bf16": 1, "fp32": 1}
 
 
-def test_a_case_is_told_apart(few: list[Seen]) -> None:
+def test_cases_differ(few: list[Seen]) -> None:
     """The hashes would show a difference: another precision, another rate of the lower layers."""
     assert len({seen.end for seen in few}) == len(few)
     assert replace(FEW[3], layer_decay=1.0).config(2) != FEW[3].config(2)

@@ -1,4 +1,4 @@
-"""Steps that go wrong in real training processes: skipped, gone back behind, stopped, hung."""
+"""Faults in real training processes: skipped steps, rewinds, stops and hangs."""
 
 import json
 import re
@@ -109,7 +109,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {number: made.loss for number, made in steps.items()}
 
 
-def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path, tmp_path: Path) -> None:
+def test_a_spike_is_rewound_and_its_data_skipped(prep_folder: Path, tmp_path: Path) -> None:
     """Data steps 17 and 18 make the loss jump; the run ends 2 data steps later, as one that never saw them would."""
     health = {"spikes": "rewind", "spike_window_steps": 10, "spike_patience_steps": 2}
     config = small_config(num_steps=24, num_workers=1, health=health)
@@ -125,7 +125,7 @@ def test_a_spike_is_gone_back_behind_and_its_data_passed_over(prep_folder: Path,
     assert checkpoint.adam_steps == 24
 
 
-def test_sigterm_checkpoints_the_step_it_came_to_and_the_run_goes_on_with_the_same_bits(
+def test_sigterm_saves_the_last_step_and_the_run_resumes_with_the_same_bits(
     prep_folder: Path, tmp_path: Path
 ) -> None:
     config = small_config(num_steps=100, checkpoint={"every_steps": 1000})

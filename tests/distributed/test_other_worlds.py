@@ -1,4 +1,4 @@
-"""A run that goes on at other numbers of workers and other ZeRO stages, killed in between."""
+"""A run that resumes with other numbers of workers and other ZeRO stages, killed in between."""
 
 from pathlib import Path
 

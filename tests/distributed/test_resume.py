@@ -1,4 +1,4 @@
-"""kill -9 and go on: the same bits as the run nobody touched (dropout on, memory carried)."""
+"""kill -9 and resume: the same bits as an untouched run (with dropout and memory)."""
 
 import json
 import subprocess
@@ -97,7 +97,9 @@ def test_one_worker_sees_the_same_data_and_nearly_the_same_losses(
     assert losses[1] == pytest.approx(losses[0], rel=2e-3)
 
 
-def test_the_model_folder_holds_the_model_whose_result_is_told(untouched: Path, prep_folder: Path) -> None:
+def test_the_model_folder_holds_the_model_whose_result_is_reported(
+    untouched: Path, prep_folder: Path
+) -> None:
     config, corpus = small_config(), open_prepared(prep_folder)
     evaluator = Evaluator(
         config.validation, corpus, config.lanes, config.segment_tokens, config.lanes, torch.device("cpu")

@@ -39,7 +39,7 @@ def kill_when(arguments: list[str], reached: Callable[[], bool], log: Path) -> N
 
 
 @pytest.mark.slow
-def test_killed_in_every_stage_it_ends_like_a_run_nobody_touched(corpus: Path, tmp_path: Path) -> None:
+def test_killed_in_every_stage_it_ends_like_an_untouched_run(corpus: Path, tmp_path: Path) -> None:
     untouched, out, log = tmp_path / "untouched", tmp_path / "killed", tmp_path / "log"
     run(command("pretrain", untouched, corpus, _MORE_STEPS))
     arguments = command("run", out, corpus, _MORE_STEPS)

@@ -1,4 +1,4 @@
-"""The command is asked to stop, and goes on with other workers: one run, one set of books."""
+"""The command is stopped, and resumes with other workers: one run, with every token consumed once."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ def steps_done(out: Path) -> int:
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_another_number_of_workers_under_another_stage_goes_on(tmp_path: Path) -> None:
+def test_sigterm_saves_and_another_number_of_workers_and_zero_stage_resumes(tmp_path: Path) -> None:
     corpus, out = copy_corpus(tmp_path / "corpus"), tmp_path / "out"
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -206,7 +206,7 @@ def test_any_order_tells_the_likelihood_of_its_order(positions: PositionsConfig,
 
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_lanes_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> None:
+def test_lanes_that_continue_alone_do_not_change(positions: PositionsConfig) -> None:
     """Through the end of a segment where positions allow it."""
     num_new = 5 if positions in ABSOLUTE else 20
     decoder = Decoder(small_model(positions, memory_tokens=0 if positions in ABSOLUTE else 4), SEGMENT)
@@ -224,7 +224,7 @@ def test_lanes_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> N
 
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_places_that_go_on_alone_go_on_as_before(positions: PositionsConfig) -> None:
+def test_places_that_continue_alone_do_not_change(positions: PositionsConfig) -> None:
     sides = Sides(random_tokens(60, 2), random_tokens(61, 3))
     tokens_BT = torch.tensor(np.stack([random_tokens(62 + lane, 5) for lane in range(3)]))
     together, alone = (

@@ -33,7 +33,7 @@ from tests.small_models import ABSOLUTE, RELATIVE, VOCAB, small_model
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
 @pytest.mark.parametrize("lengths", [(0,), (0, 3)])
-def test_completions_are_as_likely_as_they_score_when_documents_are_told_apart(
+def test_completions_are_as_likely_as_they_score_with_segment_encodings(
     positions: PositionsConfig, lengths: tuple[int, ...]
 ) -> None:
     model = small_model(positions, segment_encodings=True)
@@ -50,7 +50,7 @@ def test_completions_are_as_likely_as_they_score_when_documents_are_told_apart(
 
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_fillings_are_as_likely_as_they_score_when_documents_are_told_apart(
+def test_fillings_are_as_likely_as_they_score_with_segment_encodings(
     positions: PositionsConfig,
 ) -> None:
     model = small_model(positions, segment_encodings=True)
@@ -82,7 +82,7 @@ def with_documents(
 
 
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
-def test_the_eod_behind_a_text_belongs_to_the_text(positions: PositionsConfig) -> None:
+def test_the_eod_after_a_text_belongs_to_the_text(positions: PositionsConfig) -> None:
     model = small_model(positions, segment_encodings=True)
     prefix, suffix, hole = behind_eod(random_tokens(33, 2)), np.array([5, EOD]), random_tokens(34, 4)
     text = Holes(Decoder(model, SEGMENT), [Hole(Sides(prefix, suffix), [4])])

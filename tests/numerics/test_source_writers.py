@@ -94,7 +94,7 @@ def test_cached_scores_are_the_trained_ones(writers: dict[str, SourceWriter], na
 
 @every_system
 @torch.no_grad()
-def test_lanes_that_go_on_alone_go_on_as_before(writers: dict[str, SourceWriter], name: str) -> None:
+def test_lanes_that_continue_alone_do_not_change(writers: dict[str, SourceWriter], name: str) -> None:
     network, batch = writers[name].network, writers[name].learner.batch([0, 5, 11, 3], draw=0)
 
     def texts() -> IncrementalDecoder:

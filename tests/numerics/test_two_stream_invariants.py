@@ -1,4 +1,4 @@
-"""What must hold for every order: nobody sees what he must not, and memory is what it says."""
+"""Invariants of every order: no row sees masked keys, and memory holds what it should."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The history of runs that were killed, resized and gone back with, and of history that were cooked."""
+"""The audit of runs that were killed, resized and rewound, and of tampered journals."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -129,8 +129,8 @@ def test_whatever_happens_to_a_run_its_books_balance(
     assert sorted({*read, *(c for c in passed if c < read[-1])}) == list(range(read[-1] + 1))
 
 
-def cooked(reader: LaneReader) -> Iterator[tuple[str, DataHistory]]:
-    """DataHistory that do not balance, and what the audit must say of them."""
+def tampered(reader: LaneReader) -> Iterator[tuple[str, DataHistory]]:
+    """Yield tampered histories with the problem that the audit must report."""
 
     def honest() -> DataHistory:
         training = Training(reader, every_steps=5)
@@ -166,7 +166,7 @@ def at_cursor(made: MadeStep, cursor: int) -> MadeStep:
 
 
 def test_what_was_tampered_with_is_reported(reader: LaneReader) -> None:
-    for said, history in cooked(reader):
+    for said, history in tampered(reader):
         problems = audit(history, reader).problems
         assert any(said in problem for problem in problems), (said, problems)
 

@@ -116,7 +116,7 @@ def test_a_live_run_that_makes_a_step_again_is_at_lost_work() -> None:
     }
 
 
-def test_what_the_measurements_leave_out_is_told() -> None:
+def test_what_the_measurements_leave_out_is_reported() -> None:
     assert goodput(BEGINNING, 20.0, 20.0).unexplained_s == pytest.approx(0.5)
     overlong = step(2, 22.0, began_s=20.0, data_s=1.0, compute_s=3.0)
     found = goodput([*BEGINNING, overlong], 22.0, 22.0)

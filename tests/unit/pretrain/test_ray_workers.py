@@ -113,7 +113,7 @@ def test_what_has_a_reason_is_not_tried_again(
 def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the command would go on with the next stage. What is finished stays, what was asked does not."""
+    """Otherwise the command would continue with the next stage. The result stays, the stop request does not."""
     workers.folder.mkdir()
     with pytest.raises(KeyboardInterrupt):
         run(workers, Finishing(workers.folder), monkeypatch)

@@ -151,7 +151,7 @@ def test_a_run_cannot_end_before_the_step_it_has_come_to(tmp_path: Path) -> None
     check_newest(tmp_path / "nothing", changed(num_steps=101).config, IDENTITY.seed, accepted)
 
 
-def test_all_refused_keys_are_told_at_once() -> None:
+def test_all_refused_keys_are_reported_at_once() -> None:
     now = changed(num_steps=5000, optimizer__beta2=0.95, schedule__warmup_steps=10)
     with pytest.raises(UserError) as refused:
         check_resumable(IDENTITY, now, frozenset({"optimizer"}))
@@ -173,7 +173,7 @@ def test_a_setting_without_a_rule_never_changes() -> None:
         ({"seed": "none"}, "has settings that this permcode does not know"),
     ],
 )
-def test_a_config_of_another_version_is_told(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
+def test_a_config_of_another_version_is_refused(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
     folder = write_checkpoint(tmp_path, 1)
     write_document(folder / "config.json", read_document(folder / "config.json") | damage)
     with pytest.raises(UserError, match=told):

@@ -49,7 +49,7 @@ def test_only_the_files_with_those_lanes_are_needed(tmp_path: Path) -> None:
         read_memory(paths, range(8))
 
 
-def test_a_lane_that_nobody_wrote_is_named(tmp_path: Path) -> None:
+def test_a_missing_lane_is_named(tmp_path: Path) -> None:
     paths = written(tmp_path, 0, 2, 4)
     with pytest.raises(UserError, match="memory of lane 4 is missing"):
         read_memory(paths, range(3, 6))

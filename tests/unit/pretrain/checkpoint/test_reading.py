@@ -22,7 +22,7 @@ def test_the_digest_does_not_depend_on_who_wrote_the_checkpoint(tmp_path: Path) 
         for world_size in (1, 2, 3, 4)
     }
     assert len(digests) == 1
-    # What is no part of the state that training goes on from does not count.
+    # Values that are no part of the training state do not count.
     assert state_digest(write_checkpoint(tmp_path / "noted", 5, state={"note": "other"})) in digests
 
 

@@ -112,7 +112,7 @@ def test_pieces_that_do_not_cover_a_tensor_once_are_refused(
         stored(tmp_path, *pieces)
 
 
-def test_a_file_that_holds_something_else_is_told(tmp_path: Path) -> None:
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"nothing of the kind")
     with pytest.raises(UserError, match="file is damaged"):
         StoredTensors([tmp_path / "file"])

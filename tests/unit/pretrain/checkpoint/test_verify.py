@@ -1,4 +1,4 @@
-"""The newest valid checkpoint is used; damage is named and passed over, never taken for a fresh start."""
+"""The newest valid checkpoint is used; damage is reported and skipped, never taken for a fresh start."""
 
 import shutil
 from pathlib import Path

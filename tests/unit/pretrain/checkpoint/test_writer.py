@@ -88,7 +88,7 @@ def test_the_state_comes_back_whole_whoever_wrote_it(tmp_path: Path, world_size:
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_a_checkpoint_is_told_once_it_is_there(tmp_path: Path) -> None:
+def test_a_checkpoint_is_reported_once_it_is_complete(tmp_path: Path) -> None:
     events = Events()
     (writer,) = writers_of(tmp_path, 1, events)
     assert writer.begin(snapshot_of(5), TOKEN, None, "stop", copy_s=2.5) < 30.0
@@ -103,7 +103,7 @@ def test_a_checkpoint_is_told_once_it_is_there(tmp_path: Path) -> None:
     assert 0.0 < facts["write_s"] < 60.0
 
 
-def test_the_caller_goes_on_while_other_ranks_still_write(tmp_path: Path) -> None:
+def test_the_caller_continues_while_other_ranks_still_write(tmp_path: Path) -> None:
     events = Events()
     first, second = writers_of(tmp_path, 2, events)
     begin_one(first, 1, 0, 2)

@@ -124,7 +124,7 @@ def test_a_tar_that_changes_under_a_running_reader_is_noticed(folder: Path) -> N
         reader.batch(1, range(LANES))
 
 
-def test_forgetting_under_a_running_reader_is_told_from_damage(folder: Path) -> None:
+def test_forgetting_under_a_running_reader_is_distinguished_from_damage(folder: Path) -> None:
     reader = reader_of(folder)
     block = reader.block_ranges(0, 0)[0].block
     write_manifest(folder, read_manifest(folder).model_copy(update={"revision": 2}))

@@ -1,4 +1,4 @@
-"""Lanes: every token once an epoch, in an order nobody's rank decides."""
+"""Lanes: every token once an epoch, in an order that does not depend on the rank."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_groups_are_repositories_and_change_with_the_epoch(corpus: PreparedCorpu
     assert not np.isin(next_epoch, groups).any(), "memory of one epoch must not reach into the next"
 
 
-def test_documents_are_told_apart_inside_their_groups(tmp_path: Path) -> None:
+def test_documents_are_distinguished_inside_their_groups(tmp_path: Path) -> None:
     package = {"package": {f"{name}.py": f"{name} = 1\n" * 30 for name in ("a", "b", "c")}}
     corpus = write_corpus(tmp_path, dict.fromkeys(("train", "validation", "test"), package))
     reader = LaneReader(corpus, "train", 1, SEGMENT, seed=0)

@@ -1,4 +1,4 @@
-"""What DeepSpeed is told about a run."""
+"""The DeepSpeed configuration of a run."""
 
 import torch
 
@@ -54,7 +54,7 @@ def test_buffers_fit_the_model_and_zero_3_shares_out_every_matrix() -> None:
     assert zero["stage3_param_persistence_threshold"] == 9
 
 
-def test_offload_is_told_as_asked() -> None:
+def test_offload_is_configured() -> None:
     asked = config(zero_stage=3, offload_optimizer=True, offload_parameters=True)
     zero = deepspeed_config(asked, 2, PARAMETERS, on_gpu=True)["zero_optimization"]
     assert zero["offload_optimizer"] == zero["offload_param"] == {"device": "cpu", "pin_memory": True}

@@ -52,7 +52,7 @@ def test_losses_rise_from_the_first_high_one_directly_before_the_streak(
     assert first_high_loss_step(steps, first, HEALTH) == rising
 
 
-def test_a_streak_begins_behind_the_last_step_that_was_applied() -> None:
+def test_skipped_steps_begin_after_the_last_step_that_was_applied() -> None:
     """Though attempts that went on inside it saw its end only."""
     assert first_skipped_step(steps_of([9.0, None, 8.0, None, None, None]), 6) == 4
     assert first_skipped_step(steps_of([9.0, 8.0]), 2) == 3
@@ -67,7 +67,7 @@ def test_a_checkpoint_is_gone_back_to_whose_weights_gave_a_normal_loss(tmp_path:
     assert last_good_step(tmp_path, 10) == 4
 
 
-def test_the_losses_told_begin_with_the_last_normal_one() -> None:
+def test_the_losses_shown_begin_with_the_last_normal_one() -> None:
     steps = steps_of([9.0, 8.5, 30.0, 400.0, 9e5, None])
     assert losses_text(steps, 6, 3) == "8.5 in step 2, 30 in step 3, 9e+05 in step 5"
     assert losses_text(steps_of([None]), 1, 1) == ""
@@ -84,9 +84,7 @@ def test_only_the_end_of_the_last_attempt_asks_for_a_return() -> None:
 
 
 @pytest.mark.parametrize(("peak", "told"), [(1e4, "0.001"), (3e-3, "0.0003"), (2e-5, "2e-06")])
-def test_the_rate_that_is_told_is_a_tenth_and_at_most_the_default(
-    peak: float, told: str, tmp_path: Path
-) -> None:
+def test_the_proposed_rate_is_a_tenth_and_at_most_the_default(peak: float, told: str, tmp_path: Path) -> None:
     config = PretrainConfig.model_validate({"num_steps": 1000, "schedule": {"peak_learning_rate": peak}})
     text = resume_command(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_checkpoints=2)
     assert f" pretrain.schedule.peak_learning_rate={told} --accept schedule.peak_learning_rate`" in text

@@ -1,4 +1,4 @@
-"""Which data is passed over and which checkpoints are void."""
+"""The data that rewinds skip and the checkpoints that they make void."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_the_next_data_step_is_the_first_later_one_in_no_window(
     assert rewinds.next_cursor(cursor) == next(c for c in range(cursor + 1, 200) if c not in skipped)
 
 
-def test_a_checkpoint_behind_the_target_of_a_rewind_it_has_not_seen_is_void() -> None:
+def test_a_checkpoint_after_the_target_of_a_rewind_it_has_not_seen_is_void() -> None:
     rewinds = Rewinds((rewind(10, 12, 15), rewind(30, 40, 41)))
     assert not rewinds.is_void(10, 0)
     assert rewinds.is_void(11, 0)

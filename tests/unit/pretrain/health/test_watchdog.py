@@ -120,7 +120,7 @@ def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
     assert json.loads((tmp_path / "progress" / f"rank-{rank:05d}.json").read_text())["rank"] == rank
 
 
-def test_of_two_in_the_same_micro_batch_the_one_in_its_forward_pass_is_behind() -> None:
+def test_of_two_in_the_same_micro_batch_the_one_in_its_forward_pass_is_further_behind() -> None:
     def place(step: int, phase: str, micro_batch: int) -> tuple[int, int, int, int]:
         return Progress(0, step, phase, micro_batch, "host", 1, 0.0).sort_key()
 

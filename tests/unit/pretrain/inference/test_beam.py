@@ -64,7 +64,7 @@ def test_a_text_is_done_when_nothing_that_lives_is_better() -> None:
     assert text.num_steps < 10
 
 
-def test_without_it_the_likeliest_per_token_wins() -> None:
+def test_without_it_the_most_likely_per_token_wins() -> None:
     text = Looping(2)
     (found,) = beam_search(text, [50], 2, TokenRules(end=END))
     assert not found[0].ended
@@ -86,7 +86,7 @@ class NeverEnding(Looping):
         return torch.tensor([end, 0.6 - end, 0.4]).log().expand(len(self._last_B), -1)
 
 
-def test_where_no_end_is_among_the_likeliest_the_text_ends_where_it_is_likeliest() -> None:
+def test_where_no_end_is_among_the_most_likely_tokens_the_text_ends_where_it_is_most_likely() -> None:
     rules = TokenRules(end=END, may_be_empty=False)
     (found,) = beam_search(NeverEnding(2), [50], 2, rules, ended_first=True)
     assert (found[0].tokens, found[0].ended) == ((LOOP,) * 3, True)

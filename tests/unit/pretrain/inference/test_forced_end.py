@@ -1,4 +1,4 @@
-"""An end that is written because a place is full is told from one that the model chose."""
+"""An end that is forced because a place is full is distinguished from one that the model chose."""
 
 import numpy as np
 import pytest
@@ -47,13 +47,13 @@ def test_an_end_at_the_limit_that_the_model_chose_is_its_own() -> None:
         assert drawn.forced == best.forced == forced
 
 
-def test_a_lane_stays_forced_while_others_go_on() -> None:
+def test_a_lane_stays_forced_while_others_continue() -> None:
     found = generate(TwoTokens(3), [1, 2, 2], GREEDY, TokenRules(end=0), must_end=True)
     assert [one.forced for one in found] == [True, False, False]
 
 
 @pytest.mark.parametrize("beam", [None, 3])
-def test_a_filling_that_would_go_on_is_forced_to_end(beam: int | None) -> None:
+def test_a_filling_that_would_continue_is_forced_to_end(beam: int | None) -> None:
     model, sides = small_model(), Sides(np.array([1, 2, 3]), np.array([7, 8]))
     for bias, length, forced in ((-50.0, 5, True), (50.0, 0, False)):
         with torch.no_grad():

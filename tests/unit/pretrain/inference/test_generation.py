@@ -1,4 +1,4 @@
-"""Lanes are written until they end; a beam finds the likeliest text; samples follow the model."""
+"""Lanes are written until they end; a beam finds the most likely text; samples follow the model."""
 
 import itertools
 import math
@@ -97,7 +97,7 @@ def find_loop(tokens: tuple[int, ...]) -> bool:
     )
 
 
-def test_a_lane_ends_where_it_writes_the_end_and_others_go_on() -> None:
+def test_a_lane_ends_where_it_writes_the_end_and_others_continue() -> None:
     model, prompts = small_model(), [array(1, 2, 3), array(4), array(5, 6)]
     decoder = Decoder(model, SEGMENT)
     free = complete_tokens(decoder, prompts, 8, GREEDY, ANYTHING)
@@ -252,7 +252,7 @@ def test_a_long_hole_has_no_loops() -> None:
         assert not find_loop(found.tokens)
 
 
-def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
+def test_the_kept_filling_is_the_most_likely_per_token_of_all_places() -> None:
     decoder, sides = Decoder(small_model(seed=4), 32), Sides(array(1, 2, 3), array(7, 8))
     rules = TokenRules(end=4)
     whole = fill_unknown_length(decoder, [HoleRequest(sides, 12)], GREEDY, rules)[0][0]
@@ -261,7 +261,7 @@ def test_the_kept_filling_is_the_likeliest_per_token_of_all_places() -> None:
     assert mean[0] >= mean[1] - 1e-9
 
 
-def test_of_a_filling_found_in_several_places_the_likeliest_is_kept() -> None:
+def test_of_a_filling_found_in_several_places_the_most_likely_is_kept() -> None:
     decoder, sides = Decoder(small_model(vocab_size=3, seed=2), 32), Sides(array(1, 2, 0), array(0, 1))
     rules = TokenRules(end=2)
     whole, few = (

@@ -154,7 +154,7 @@ def test_several_holes_are_filled_one_after_the_other(lm: PermutationLM) -> None
     assert len(found) == 2
 
 
-def test_bad_requests_are_told(lm: PermutationLM) -> None:
+def test_bad_requests_are_refused(lm: PermutationLM) -> None:
     for prompts in ("", [], ["a", ""]):
         with pytest.raises(UserError, match="prompt is empty"):
             lm.complete(prompts)

@@ -1,4 +1,4 @@
-"""A model is found in any folder that holds one, and what does not fit itself is told."""
+"""A model is found in any folder that holds one, and files that do not fit are refused."""
 
 import os
 import shutil
@@ -79,7 +79,7 @@ def test_a_run_in_training_gives_its_newest_valid_checkpoint(
         PermutationLM.from_run(second)
 
 
-def test_damaged_checkpoints_passed_over_are_told_whoever_asks(
+def test_skipped_damaged_checkpoints_are_reported_by_every_lookup(
     tmp_path: Path, lm: PermutationLM, text_corpus: PreparedCorpus
 ) -> None:
     stage = tmp_path / "run" / "pretrain-0123"
@@ -109,7 +109,7 @@ def test_a_checkpoint_is_hashed_once(
         assert len(hashed) == len(set(hashed)) > 0
 
 
-def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
+def test_a_stage_without_a_usable_checkpoint_is_skipped_for_an_older_one(
     tmp_path: Path, lm: PermutationLM, text_corpus: PreparedCorpus
 ) -> None:
     old, newer, newest = (tmp_path / "run" / f"pretrain-{number}" for number in range(3))
@@ -127,7 +127,7 @@ def test_a_stage_without_a_usable_checkpoint_gives_way_to_an_older_one(
         find_model_folder(tmp_path / "run")
 
 
-def test_folders_without_a_model_are_told(tmp_path: Path) -> None:
+def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no folder"):
         PermutationLM.from_run(tmp_path / "nothing")
     with pytest.raises(UserError, match="holds no model"):
@@ -198,7 +198,7 @@ def _cut_config(model: Path) -> None:
         (_cut_config, "is damaged"),
     ],
 )
-def test_a_folder_that_does_not_fit_itself_is_told_in_one_line(
+def test_a_folder_with_files_that_do_not_fit_is_refused_in_one_line(
     run: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     damage(run / "pretrain-0123" / "model")

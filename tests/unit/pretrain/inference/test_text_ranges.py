@@ -66,7 +66,7 @@ def test_a_cursor_outside_is_refused(line: int, column: int, message: str) -> No
         byte_at("äbc\nd\n".encode(), line, column, "x.py")
 
 
-def test_a_text_without_last_newline_has_no_line_behind_it() -> None:
+def test_a_text_without_last_newline_has_no_line_after_it() -> None:
     assert byte_at(b"a\nbc", 2, 3, "x") == 4
     with pytest.raises(UserError, match="its lines are 1 to 2"):
         byte_at(b"a\nbc", 3, 1, "x")

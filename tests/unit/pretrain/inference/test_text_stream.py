@@ -28,7 +28,7 @@ def streamed(data: bytes, stop: Sequence[str | bytes]) -> tuple[TextStream, list
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("abé\n", max_size=30), st.lists(st.text("abé\n", min_size=1, max_size=4), max_size=2))
-def test_what_is_told_is_the_text_before_the_first_stop_string(text: str, stop: list[str]) -> None:
+def test_what_is_emitted_is_the_text_before_the_first_stop_string(text: str, stop: list[str]) -> None:
     stream, told = streamed(text.encode(), stop)
     # The stop string that is complete first ends the text, where it begins.
     ends = [(text.find(one) + len(one), text.find(one)) for one in stop if one in text]
@@ -38,7 +38,7 @@ def test_what_is_told_is_the_text_before_the_first_stop_string(text: str, stop: 
     assert stream.data == wanted.encode()
 
 
-def test_a_character_is_told_when_it_is_whole() -> None:
+def test_a_character_is_emitted_when_it_is_whole() -> None:
     told: list[str] = []
     stream = TextStream(ByteTokenizer(), on_text=told.append)  # type: ignore[arg-type]
     for byte in "é€".encode():

@@ -27,14 +27,14 @@ few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=30).map(tuple)
     st.integers(0, 30),
     st.integers(2, 5),
 )
-def test_what_goes_on_with_a_loop_is_found(
+def test_tokens_that_continue_a_loop_are_found(
     before: list[int], run: tuple[int, ...], times: int, more: int, max_repeats: int
 ) -> None:
     text = (*before, *run * times, *run[:more])
     assert set(continuing_a_loop(text, max_repeats)) == plainly(text, max_repeats)
 
 
-def test_a_loop_goes_on_with_the_runs_next_token() -> None:
+def test_a_loop_continues_with_the_next_token_of_the_run() -> None:
     run = tuple(range(10))
     assert list(continuing_a_loop((99, *run, *run), 2)) == [0]
     assert list(continuing_a_loop((99, *run, *run, 0, 1), 2)) == [2]

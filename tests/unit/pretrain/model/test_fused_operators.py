@@ -48,7 +48,7 @@ def test_without_a_compiler_the_plain_attention_is_used_and_that_is_said_once(
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_a_compiler_that_does_not_run_is_told_like_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_does_not_run_is_reported_like_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **options: object) -> None:
         raise subprocess.CalledProcessError(1, ["c++", "--version"])
 
@@ -57,7 +57,7 @@ def test_a_compiler_that_does_not_run_is_told_like_a_missing_one(monkeypatch: py
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_what_the_compiler_found_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compilers_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not the command that it was called with, which is all that the first line has."""
 
     def fail(*arguments: object, **options: object) -> None:

@@ -25,7 +25,7 @@ def begins(tokenizer: CodeTokenizer, ids: np.ndarray) -> np.ndarray:
     return pieces.begins_word(torch.from_numpy(ids.astype(np.int64))[None])[0].numpy()
 
 
-def test_a_token_goes_on_with_a_word_exactly_where_a_word_goes_on_in_the_text(
+def test_a_token_continues_a_word_exactly_where_a_word_continues_in_the_text(
     tokenizer: CodeTokenizer,
 ) -> None:
     text = (
