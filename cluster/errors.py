@@ -21,7 +21,14 @@ class RetryableError(Exception):
     """
 
 
+_AUTOFLUSH = "(raised as a result of Query-invoked autoflush"
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of `error`, or the name of its type if the message is empty."""
-    text = str(error).strip()
-    return text.splitlines()[0].strip() if text else type(error).__name__
+    """Return the first line of the message of `error`, or the name of its type if the message is empty.
+
+    SQLAlchemy's remark on autoflush, which comes before the error itself, is left out.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_AUTOFLUSH)]
+    return lines[0] if lines else type(error).__name__

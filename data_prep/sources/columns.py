@@ -81,7 +81,7 @@ def no_content_message(wanted: Iterable[str], names: Collection[str]) -> str:
     usual = next((name for name in _USUAL_CONTENTS if name in names), "NAME")
     return (
         f"no column {' or '.join(sorted(wanted))} among {_format_names(names)}: name the column of the code with "
-        f"`columns: {{content: {usual}}}` (columns.content={usual}), or give the dataset's `preset`"
+        f"`columns: {{content: {usual}}}` (prep.source.columns.content={usual}), or give the dataset's `preset`"
     )
 
 

@@ -1,6 +1,7 @@
 """`permcode leaderboard`: a table of all finished experiments by task, also as an HTML page."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import write_bytes
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.folder.layout import StageFiles
 from pipeline.folder.stage_record import StageRecord, read_record
 from pipeline.folder.user_files import check_output
 from pipeline.report.page import page
@@ -52,7 +54,7 @@ def entries_in(folders: Sequence[Path]) -> list[Entry]:
             raise UserError(
                 f"{folder} is not a folder: give folders of `permcode finetune --from`, or one above them"
             )
-        paths |= {path.resolve(): path for path in sorted(folder.glob("**/STAGE.json"))}
+        paths |= {path.resolve(): path for path in sorted(_records_below(folder))}
     found: list[Entry] = []
     for path in paths.values():
         record = read_record(path.parent)
@@ -63,6 +65,19 @@ def entries_in(folders: Sequence[Path]) -> list[Entry]:
             f"no finished experiment in {', '.join(map(str, folders))}: run `permcode finetune --from ...` first"
         )
     return sorted(found, key=lambda one: (one.task, one.data, -one.value))
+
+
+def _records_below(folder: Path) -> Iterator[Path]:
+    """Yield the records in and below `folder`, also behind symbolic links; each folder is visited once."""
+    visited: set[Path] = set()
+    for place, names, files in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        if real in visited:
+            names.clear()
+            continue
+        visited.add(real)
+        if StageFiles.RECORD in files:
+            yield Path(place, StageFiles.RECORD)
 
 
 def _entry(record: StageRecord, name: str, folder: Path) -> Entry:

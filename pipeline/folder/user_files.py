@@ -59,13 +59,26 @@ def check_place(path: Path, option: str = "--out") -> None:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise UserError(f"{option} {path} cannot be written ({error.strerror}): give another name") from None
+    # `exists` takes a loop for a missing file; `resolve` fails at it later.
+    if any(place.is_symlink() and not place.exists() and _is_loop(place) for place in (path, *places)):
+        raise UserError(f"{option} {path} is a symbolic link that leads back to itself: give another name")
+
+
+def _is_loop(path: Path) -> bool:
+    try:
+        path.resolve()
+    except (RuntimeError, OSError):  # Python before 3.13 raises RuntimeError
+        return True
+    return False
 
 
 def refuse_url(path: Path, option: str = "--out") -> None:
     """Raise UserError for a URL, which `Path` would turn into a folder with a colon in its name."""
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):
+    if found := re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):/", str(path)):
+        # `Path` has made one slash of two.
+        url = f"{found[1]}://{str(path)[found.end() :]}"
         raise UserError(
-            f"{option} {path} is a URL: outputs are written to a file system, local or shared by all nodes; give a path"
+            f"{option} {url} is a URL: outputs are written to a file system, local or shared by all nodes; give a path"
         )
 
 

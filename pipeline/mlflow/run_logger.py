@@ -104,6 +104,8 @@ class MlflowLogger:
                 self._report(None)
                 pause_s = _INTERVAL_S
             except Exception as error:  # every store fails in its own way; none may stop a run
+                if self._parent.has_no_folder:  # the store went with it
+                    return
                 self._report(error)
                 self._has_failed_to_end = outcome is not None
                 pause_s = 1.0 if self._outcome else min(2 * pause_s, _MAX_INTERVAL_S)

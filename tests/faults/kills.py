@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.journal import read_journal
 from data_prep.finished.prepared import open_prepared
-from pretrain.audit import audit, books_of, check_digests
+from pretrain.audit import audit, check_digests, read_history
 from pretrain.config import PretrainConfig
 from pretrain.data.lanes import LaneReader
 from tests.distributed.workers import Workers, small_config
@@ -71,7 +71,7 @@ class Run:
         reader = LaneReader(
             open_prepared(self.prep_folder), "train", self.config.lanes, self.config.segment_tokens, seed=3
         )
-        books = books_of(read_journal(self.folder / "journal.jsonl"))
+        books = read_history(read_journal(self.folder / "journal.jsonl"))
         found = audit(books, reader)
         if found.num_steps != self.config.num_steps:
             found.problems.append(f"{found.num_steps} steps in the books")

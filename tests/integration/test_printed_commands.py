@@ -76,8 +76,10 @@ _WORDS = {
 _WITH_DRY_RUN = {
     "permcode submit --recipe demo --out /shared/runs/demo --address http://HEAD:8265": "a cluster; given to one in "
     "test_submit.py",
-    "permcode pretrain --recipe base --out runs/mine pretrain.num_workers=4 pretrain.zero_stage=3": "days",
-    "permcode pretrain --recipe base --out runs/mine pretrain.num_steps=200000 --accept num_steps": "days",
+    "permcode pretrain --recipe base --out runs/mine prep.source.path=/path/to/code pretrain.num_workers=4 "
+    "pretrain.zero_stage=3": "days",
+    "permcode pretrain --recipe base --out runs/mine prep.source.path=/path/to/code pretrain.num_steps=200000 "
+    "--accept num_steps": "days",
     "permcode pretrain --recipe java_cs --out runs/java_cs prep.source.urls=[corpus.jsonl]": "an hour",
 }
 _ONLY_READ = {

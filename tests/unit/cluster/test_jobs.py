@@ -41,6 +41,8 @@ def test_no_token_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_first_line_of_an_error() -> None:
     assert first_line(ValueError("\n one \n two")) == "one"
     assert first_line(ValueError()) == "ValueError"
+    raised = "(raised as a result of Query-invoked autoflush; consider a no_autoflush block)\n(sqlite3.Error) no table"
+    assert first_line(ValueError(raised)) == "(sqlite3.Error) no table"
 
 
 class Head:

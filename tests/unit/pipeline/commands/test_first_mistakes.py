@@ -90,6 +90,14 @@ def test_a_key_given_twice_is_refused() -> None:
     assert (
         refused("seed=1", "pretrain.num_steps=3", "seed=2") == "seed is given twice (1 and 2): give it once"
     )
+    assert (
+        refused("pretrain={num_steps: 30}", "pretrain.num_steps=40")
+        == "pretrain.num_steps is given twice (30 and 40): give it once"
+    )
+    assert (
+        refused("pretrain.schedule={kind: cosine, warmup_steps: 2}", "pretrain={schedule: {warmup_steps: 3}}")
+        == "pretrain.schedule.warmup_steps is given twice (2 and 3): give it once"
+    )
 
 
 def test_the_sections_checked_first_have_the_keys_of_the_whole_config() -> None:
@@ -148,7 +156,7 @@ def test_an_output_folder_that_cannot_be_is_refused_dry_or_not(
     recipe = ("--recipe", "smoke", f"prep.source.path={corpus}", *dry)
     url = permcode(command, "--out", "s3://bucket/runs/x", *recipe)
     assert (url.exit_code, url.stdout) == (2, "")
-    assert "--out s3:/bucket/runs/x is a URL" in url.stderr
+    assert "--out s3://bucket/runs/x is a URL" in url.stderr
     (tmp_path / "file").write_text("text")
     below = permcode(command, "--out", str(tmp_path / "file" / "runs" / "x"), *recipe)
     assert (below.exit_code, below.stdout) == (2, "")

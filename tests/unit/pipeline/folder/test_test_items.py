@@ -80,6 +80,11 @@ def test_the_leaderboard_tells_which_rows_can_be_compared(tmp_path: Path) -> Non
         record = StageRecord("translation", "k", 1, config, {}, f"model {number}", {}, summary, 1.0)
         write_record(folder, record)
     found = [(one.data, one.value) for one in entries_in([tmp_path, tmp_path / "run-1"])]
+    linked = tmp_path.with_name("linked")
+    linked.mkdir()
+    (linked / "runs").symlink_to(tmp_path)
+    (tmp_path / "itself").symlink_to(tmp_path)
+    assert [(one.data, one.value) for one in entries_in([linked])] == found
     assert found == [
         ("java to cs pairs aaaaaa", 0.7),
         ("java to cs pairs aaaaaa", 0.5),

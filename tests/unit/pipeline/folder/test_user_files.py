@@ -28,3 +28,15 @@ def test_an_existing_folder_may_lie_below_one_that_is_not_writable(
     check_place(out / "new" / "run")
     with pytest.raises(UserError, match=r"home/other cannot be written \(Permission denied\)"):
         check_place(out.parent / "other")
+
+
+@pytest.mark.parametrize("name", ["loop", "loop/run"])
+def test_a_symbolic_link_to_itself_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="leads back to itself|cannot be written"):
+        check_place(tmp_path / name)
+
+
+def test_a_symbolic_link_to_a_missing_folder_is_a_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    check_place(tmp_path / "link")

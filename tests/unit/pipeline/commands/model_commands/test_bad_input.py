@@ -84,7 +84,7 @@ INFILL, SCORE, EMBED = ((verb, "{model}", "{file}") for verb in ("infill", "scor
         ((*EMBED, "{vectors}", "--out", "{vectors}"), "vectors.jsonl is the file that is read"),
         ((*EMBED, "--out", "/proc/x.npz"), "/proc/x.npz cannot be written"),
         ((*EMBED, "--out", "no/such/x.npz"), "there is no folder no/such: create it"),
-        ((*EMBED, "--out", "s3://bucket/x.npz"), "--out s3:/bucket/x.npz is a URL"),
+        ((*EMBED, "--out", "s3://bucket/x.npz"), "--out s3://bucket/x.npz is a URL"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_on_standard_output(
