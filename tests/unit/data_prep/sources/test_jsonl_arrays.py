@@ -140,7 +140,7 @@ def test_ranges_of_valid_lines_do_not_read_the_beginning(
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 2000)
     (tmp_path / "a.jsonl").write_bytes(_records(200))
     units = plan_units(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
-    monkeypatch.setattr(jsonl_module, "_is_array", lambda file: pytest.fail("asked"))
+    monkeypatch.setattr(jsonl_module, "_is_array_file", lambda file: pytest.fail("asked"))
     assert sum(len(list(unit.reader.read(ReadLimits()))) for unit in units) == 200
 
 
