@@ -1,4 +1,4 @@
-"""The command line. A command's module is imported when that command is called."""
+"""The command line `permcode`. The module of a command is imported when the command is called."""
 
 import platform
 from importlib import import_module, metadata
@@ -31,10 +31,10 @@ permcode doctor
 
 
 class Entry(NamedTuple):
-    """A command in the list of `permcode --help`."""
+    """A command and its summary in `permcode --help`."""
 
     function: str
-    """Its module in `pipeline.commands`, and the function there."""
+    """The module in `pipeline.commands` and its function, MODULE.FUNCTION."""
     summary: str
 
 
@@ -73,21 +73,21 @@ COMMANDS = {
         "doctor": Entry("doctor.doctor", "Check what a run needs on this machine."),
     },
 }
-"""By group. A new command or option is a decision: tests/unit/pipeline/test_commands.py lists all of them."""
+"""All commands by group. A new command or option is a decision: tests/unit/pipeline/test_commands.py lists them."""
 _ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SHOWN_PACKAGES = ("torch", "deepspeed", "ray", "mlflow", "tokenizers", "sentencepiece", "webdataset")
 
 
 class _Commands(TyperGroup):
-    """The commands by group, each imported when it is needed.
+    """A group that lists its commands in sections and imports a command when it is called.
 
-    Typer has its own copy of Click, which is private: hence the arguments without a type.
+    Typer has a private copy of Click, hence the arguments without a type.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = dict.fromkeys(_ENTRIES, TyperCommand(None))
-        """Typer takes the names for its suggestions from here."""
+        """Typer reads the names for its suggestions from here."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_ENTRIES)
@@ -116,8 +116,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(is_asked: bool) -> None:
-    if not is_asked:
+def _print_version(is_requested: bool) -> None:
+    if not is_requested:
         return
     print(f"permcode {metadata.version('permcode')}")
     print(f"Python {platform.python_version()}, {platform.platform()}")
@@ -134,11 +134,11 @@ def options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the versions of permcode and of what it runs on.",
+            help="Print the versions of permcode, Python and the main packages.",
         ),
     ] = False,
 ) -> None:
-    """Options of the program itself; `app` has the help text."""
+    """Define the options of the program itself; its help text is that of `app`."""
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pipeline.commands.exit_codes import exit_codes
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.stage_record import StageRecord, read_record
 from pipeline.folder.user_files import check_output
-from pipeline.report.page import page
+from pipeline.report.page import render_page
 
 _TABLE_WIDTH_CHARS = 120
 _SHOWN_CHARS = 6
@@ -122,7 +122,7 @@ def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Repor
     for line in text.getvalue().rstrip().splitlines():
         reporter.line(line.rstrip())
     if html is not None:
-        write_bytes(html, page("leaderboard.html.j2", rows=[_cells(one) for one in entries]).encode())
+        write_bytes(html, render_page("leaderboard.html.j2", rows=[_cells(one) for one in entries]).encode())
         reporter.line(f"page: {html}")
 
 

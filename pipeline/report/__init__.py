@@ -1,1 +1,1 @@
-"""The report of a run and of an experiment, and the tables on the terminal."""
+"""The reports of runs and experiments, and the tables on the terminal."""

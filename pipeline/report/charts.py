@@ -1,16 +1,16 @@
-"""The pictures of the report but those of the corpus, each from numbers to one inline SVG."""
+"""The report's charts of pretraining and time, as inline SVG."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cluster.reporter import count_text, duration_text
-from pipeline.report.curves import Curve, smoothed
+from pipeline.report.curves import Curve, smooth
 from pipeline.report.svg import draw
 from pretrain.figures import VALIDATION_IN_TRAINING, Figure
 from pretrain.goodput import LABELS, Goodput
 
-# Readable on white and on near-black; told apart also without colour vision.
+# Readable on white and on near-black, and distinguishable without colour vision.
 BLUE, ORANGE, GREEN, GREY, RED = "#3b82c4", "#e08a1e", "#2f9e6e", "#8a8f98", "#d1495b"
 WIDE_INCHES, HALF_INCHES, CURVE_INCHES = 9.2, 4.5, 2.7
 ROW_INCHES = 0.23
@@ -19,7 +19,7 @@ _NO_CURVE = Curve([], [])
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn picture. `is_wide` gives it the whole width of the page."""
+    """A chart as SVG with its title and note. `is_wide` gives it the whole width of the page."""
 
     title: str
     note: str
@@ -28,7 +28,7 @@ class Chart:
 
 
 def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) -> Chart:
-    """Validation bits per byte against the counted models."""
+    """Return a chart of the validation bits per byte, compared with the unigram and bigram models."""
     curve = curves.get("validation_bits_per_byte", _NO_CURVE)
 
     def paint(axes: Any) -> None:
@@ -40,27 +40,27 @@ def bits_per_byte(curves: Mapping[str, Curve], unigram: float, bigram: float) ->
         token_axis(axes, "bits per byte")
 
     note = (
-        f"{VALIDATION_IN_TRAINING.capitalize()}, left to right, on a sample of packages the model never saw. Lower is "
-        "better."
+        f"{VALIDATION_IN_TRAINING.capitalize()}, left to right, on a sample of packages that are not in the training "
+        "split. Lower is better."
     )
     return Chart("Validation bits per byte", note, draw(HALF_INCHES, CURVE_INCHES, paint, "bpb"))
 
 
 def loss(curves: Mapping[str, Curve]) -> Chart:
-    """Training loss, raw and smoothed."""
+    """Return a chart of the training loss, raw and smoothed."""
     curve = curves.get("loss", _NO_CURVE)
 
     def paint(axes: Any) -> None:
         axes.plot(curve.tokens, curve.values, color=BLUE, alpha=0.3, linewidth=0.8)
-        axes.plot(curve.tokens, smoothed(curve.values), color=BLUE)
+        axes.plot(curve.tokens, smooth(curve.values), color=BLUE)
         token_axis(axes, "nats per predicted token")
 
-    note = "Any-order prediction: not comparable with the validation figure. Thick: smoothed."
+    note = "Any-order prediction, not comparable with validation bits per byte. The thick line is smoothed."
     return Chart("Training loss", note, draw(HALF_INCHES, CURVE_INCHES, paint, "loss"))
 
 
 def speed(curves: Mapping[str, Curve], of_steps: Figure) -> Chart:
-    """Tokens per second over the run, and their median."""
+    """Return a chart of the tokens per second over the run, with their median in the note."""
     curve = curves.get("tokens_per_s", _NO_CURVE)
 
     def paint(axes: Any) -> None:
@@ -68,12 +68,12 @@ def speed(curves: Mapping[str, Curve], of_steps: Figure) -> Chart:
         axes.set_ylim(bottom=0)
         token_axis(axes, "tokens per second", count_axis="both")
 
-    note = f"Of each step. {of_steps.label.capitalize()}: {of_steps.value}, {of_steps.detail}."
+    note = f"One point per step. {of_steps.label.capitalize()}: {of_steps.value}, {of_steps.detail}."
     return Chart("Tokens per second", note, draw(HALF_INCHES, CURVE_INCHES, paint, "speed"))
 
 
 def learning_rate(curves: Mapping[str, Curve]) -> Chart:
-    """The schedule as it was run."""
+    """Return a chart of the learning rate over the run."""
     curve = curves.get("learning_rate", _NO_CURVE)
 
     def paint(axes: Any) -> None:
@@ -81,27 +81,27 @@ def learning_rate(curves: Mapping[str, Curve]) -> Chart:
         axes.set_ylim(bottom=0)
         token_axis(axes, "learning rate")
 
-    return Chart("Learning rate", "As it was used.", draw(HALF_INCHES, CURVE_INCHES, paint, "rate"))
+    return Chart("Learning rate", "As it was applied.", draw(HALF_INCHES, CURVE_INCHES, paint, "rate"))
 
 
 def stage_times(wall_s: Mapping[str, float]) -> Chart:
-    """Seconds per stage."""
+    """Return a chart of the seconds per stage."""
     names, times = list(wall_s), list(wall_s.values())
     labels = [f"{name} ({duration_text(seconds)})" for name, seconds in wall_s.items()]
     svg = bars("times", labels, times, [BLUE] * len(names), "seconds", "{:.0f}")
-    return Chart("Time per stage", "Of the command that finished the stage.", svg, is_wide=True)
+    return Chart("Time per stage", "The time of the command that finished the stage.", svg, is_wide=True)
 
 
 def goodput(account: Goodput) -> Chart:
-    """Seconds of pretraining by what they were spent on."""
+    """Return a chart of the wall time of pretraining by category."""
     seconds, shares = account.parts.by_name(), account.shares()
     labels = [f"{LABELS[name]} ({shares[name]:.1%})" for name in seconds]
     colours = [GREEN if name == "compute_s" else GREY for name in seconds]
     svg = bars("goodput", labels, list(seconds.values()), colours, "seconds", "{:.1f}")
     attempts = "one attempt" if account.num_attempts == 1 else f"{account.num_attempts} attempts"
     note = (
-        f"Goodput {account.share:.1%} of {duration_text(account.wall_s)}, {attempts}: every second since the first "
-        "process began."
+        f"Goodput {account.share:.1%} of {duration_text(account.wall_s)}, {attempts}: all time since the first "
+        "process started."
     )
     return Chart("Where the time of pretraining went", note, svg, is_wide=True)
 
@@ -115,12 +115,12 @@ def bars(
     value_format: str = "{:,.0f}",
     legend: Mapping[str, str] | None = None,
 ) -> str:
-    """Horizontal bars, first on top, each with its value at its end."""
+    """Return an SVG of horizontal bars, the first on top, each with its value at its end."""
 
     def paint(axes: Any) -> None:
         bars = axes.barh(range(len(values)), values, color=colours, height=0.72)
         axes.bar_label(bars, [value_format.format(value) for value in values], padding=4, fontsize=8)
-        axes.set_yticks(range(len(labels)), plain(labels))
+        axes.set_yticks(range(len(labels)), escape_labels(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(0, max([*values, 1e-9]) * 1.1)
         axes.grid(False)
@@ -135,13 +135,13 @@ def bars(
     return draw(WIDE_INCHES, 0.75 + ROW_INCHES * len(labels), paint, name)
 
 
-def plain(labels: Sequence[str]) -> list[str]:
-    """The labels so that matplotlib takes no part of a name for a formula."""
+def escape_labels(labels: Sequence[str]) -> list[str]:
+    """Escape labels so that matplotlib does not read a part of them as a formula."""
     return [label.replace("$", r"\$") for label in labels]
 
 
 def token_axis(axes: Any, label: str, count_axis: str = "x") -> None:
-    """Name the axes; the horizontal one counts the corpus tokens read."""
+    """Label the axes; the horizontal axis shows the corpus tokens read."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel("corpus tokens read")

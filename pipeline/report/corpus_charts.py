@@ -1,4 +1,4 @@
-"""The report's pictures of the corpus, from the summary of prep."""
+"""The report's charts of the corpus, from the summary of prep."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from pipeline.report.charts import (
     WIDE_INCHES,
     Chart,
     bars,
-    plain,
+    escape_labels,
 )
 from pipeline.report.svg import draw
 
@@ -29,7 +29,7 @@ _KB = 1024
 
 
 def corpus_charts(prep: Mapping[str, Any]) -> list[Chart]:
-    """All that the corpus has data for."""
+    """Return all charts that the summary has data for."""
     charts = [
         funnel(prep),
         shares("Languages", prep["languages_listed"], prep["languages"]),
@@ -42,7 +42,7 @@ def corpus_charts(prep: Mapping[str, Any]) -> list[Chart]:
 
 
 def funnel(prep: Mapping[str, Any]) -> Chart:
-    """Files listed, dropped by each rule, kept."""
+    """Return a chart of the files listed, dropped by each rule, and kept."""
     dropped = sorted(prep["dropped_by_rule"].items(), key=lambda item: (-item[1], item[0]))
     rows = [
         ("listed", prep["num_files_listed"], GREY),
@@ -61,7 +61,7 @@ def funnel(prep: Mapping[str, Any]) -> Chart:
 def shares(
     what: str, listed: Mapping[str, Mapping[str, int]], kept: Mapping[str, Mapping[str, int]]
 ) -> Chart:
-    """Shares of the bytes by language or licence, of all that was listed and of what is kept; the rare together."""
+    """Return a chart of the bytes by language or licence, of listed files and kept text; rare values are summed up."""
     before = {name: entry["num_bytes"] for name, entry in listed.items()}
     after = {name: entry["num_bytes"] for name, entry in kept.items()}
     names = sorted(before.keys() | after.keys(), key=lambda n: (-after.get(n, 0), -before.get(n, 0), n))
@@ -79,7 +79,7 @@ def shares(
 
 
 def document_lengths(histogram: Mapping[str, int]) -> Chart:
-    """Kept documents by size, in octaves."""
+    """Return a chart of the kept documents by size; each bar doubles the size."""
     counts = {int(size): count for size, count in histogram.items()}
     sizes = _octaves(min(counts), max(counts)) if counts else []
     values = [counts.get(size, 0) for size in sizes]
@@ -88,7 +88,7 @@ def document_lengths(histogram: Mapping[str, int]) -> Chart:
 
 
 def cluster_sizes(num_by_size: Mapping[str, int]) -> Chart:
-    """Near-duplicate clusters by number of files; of each, one file is kept."""
+    """Return a chart of the near-duplicate clusters by number of files; one file of each is kept."""
     counts = {int(size): count for size, count in num_by_size.items()}
     starts = [start for start in _CLUSTER_BINS if start <= max(counts)]
     ends = [*starts[1:], max(counts) + 1]
@@ -103,25 +103,23 @@ def cluster_sizes(num_by_size: Mapping[str, int]) -> Chart:
     svg = _columns("clusters", labels, values, "clusters", "files in the cluster", is_log=True)
     num_files = sum(size * count for size, count in counts.items())
     num_clusters = sum(counts.values())
-    note = f"{num_files:,} files in {num_clusters:,} clusters, the largest of {max(counts):,}; one of each stays."
+    note = f"{num_files:,} files in {num_clusters:,} clusters, the largest of {max(counts):,}; one of each is kept."
     return Chart("Near-duplicate clusters", note, svg)
 
 
 def bytes_per_token(by_language: Mapping[str, Mapping[str, int]]) -> Chart:
-    """How much text a token stands for, in the languages with most of it."""
+    """Return a chart of the bytes per token in the largest languages."""
     known = [(name, entry) for name, entry in by_language.items() if entry["num_tokens"]]
     rows = sorted(known, key=lambda row: (-row[1]["num_bytes"], row[0]))[:_MAX_LANGUAGES]
     labels = [f"{name} ({entry['num_bytes'] / 1e6:,.1f} MB)" for name, entry in rows]
     values = [entry["num_bytes"] / entry["num_tokens"] for _, entry in rows]
     svg = bars("compression", labels, values, [GREEN] * len(rows), "bytes per token", "{:.2f}")
-    note = (
-        f"The tokenizer's compression; more is shorter. The {len(rows)} languages of most text, all splits."
-    )
+    note = f"Higher means shorter sequences. The {len(rows)} languages with most text, all splits."
     return Chart("Bytes per token by language", note, svg, is_wide=True)
 
 
 def packages(prep: Mapping[str, Any]) -> Chart:
-    """The largest packages kept, coloured by split."""
+    """Return a chart of the largest packages, coloured by split."""
     ordered = sorted(prep["repositories"], key=lambda entry: (-entry["num_bytes"], entry["name"]))
     largest = ordered[:_MAX_PACKAGES]
     colours = [_SPLIT_COLOURS.get(entry["split"], GREY) for entry in largest]
@@ -141,14 +139,14 @@ def _percentages(groups: Iterable[Sequence[str]], sizes: Mapping[str, int]) -> l
 
 
 def _paired_bars(name: str, labels: Sequence[str], before: Sequence[float], after: Sequence[float]) -> str:
-    """Two horizontal bars per label, in per cent: listed above kept."""
+    """Return an SVG of two horizontal bars per label, in per cent: listed above kept."""
 
     def paint(axes: Any) -> None:
         for offset, values, colour, label in ((-0.2, before, GREY, "listed"), (0.2, after, BLUE, "kept")):
             places = [place + offset for place in range(len(labels))]
             drawn = axes.barh(places, values, color=colour, height=0.36, label=label)
             axes.bar_label(drawn, [f"{value:.1f} %" for value in values], padding=4, fontsize=7)
-        axes.set_yticks(range(len(labels)), plain(labels))
+        axes.set_yticks(range(len(labels)), escape_labels(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(0, max([*before, *after, 1e-9]) * 1.1)
         axes.grid(False)

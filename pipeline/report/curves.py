@@ -18,9 +18,9 @@ class Curve:
 
 
 def training_curves(records: Sequence[JournalRecord]) -> dict[str, Curve]:
-    """A curve per metric, by the metric's name, steps in order, thinned to what a picture can show.
+    """Return a curve for each metric by name, thinned to at most a few hundred points.
 
-    Of steps that a journal has several times, after a resume or a rewind, the record that counts is shown.
+    Of steps that a journal has several times, after a resume or a rewind, the record that counts is used.
     """
     points: dict[str, list[tuple[float, float]]] = {}
     tokens = 0.0
@@ -29,11 +29,11 @@ def training_curves(records: Sequence[JournalRecord]) -> dict[str, Curve]:
         tokens = metrics.get("tokens", tokens)
         for name, value in metrics.items():
             points.setdefault(name, []).append((tokens, value))
-    return {name: _thinned(found) for name, found in points.items()}
+    return {name: _thin(found) for name, found in points.items()}
 
 
-def smoothed(values: Sequence[float], weight: float = 0.8) -> list[float]:
-    """Exponential moving average, corrected for its start: the first value is the first of `values`."""
+def smooth(values: Sequence[float], weight: float = 0.8) -> list[float]:
+    """Return the exponential moving average with bias correction: its first value is the first of `values`."""
     result = []
     total = norm = 0.0
     for value in values:
@@ -43,7 +43,7 @@ def smoothed(values: Sequence[float], weight: float = 0.8) -> list[float]:
     return result
 
 
-def _thinned(points: list[tuple[float, float]]) -> Curve:
+def _thin(points: list[tuple[float, float]]) -> Curve:
     stride = -(-len(points) // _MAX_POINTS)
     last = len(points) - 1
     kept = [point for index, point in enumerate(points) if index % stride == 0 or index == last]

@@ -1,4 +1,4 @@
-"""The pictures of an experiment's report."""
+"""The charts of an experiment's report."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -22,7 +22,7 @@ _MAX_POINTS = 300
 
 
 def curve_chart(lines: Mapping[str, Sequence[tuple[int, float]]], title: str) -> str:
-    """An SVG of (step, value) points, a line per job."""
+    """Return an SVG of (step, value) points with a line per job."""
 
     def paint(axes: Any) -> None:
         for colour, (job, points) in zip(cycle(_COLOURS), lines.items(), strict=False):
@@ -36,18 +36,18 @@ def curve_chart(lines: Mapping[str, Sequence[tuple[int, float]]], title: str) ->
 
 
 def headline_chart(task: str, summary: Mapping[str, Any]) -> Chart:
-    """All systems of an experiment's result.json by its headline."""
+    """Return a chart of the headline metric of all systems in an experiment's result.json."""
     name = summary["headline"]
     metrics = {system: found["metrics"][name] for system, found in summary["systems"].items()}
     num_items = metrics[summary["baseline"]]["num_items"]
-    note = f"Over {num_items:,} items of the test split that nothing was learnt from, with intervals."
+    note = f"Over {num_items:,} items of the test split, with intervals."
     return Chart(f"{task}: {name}", note, comparison_chart(metrics, name, f"{task}-{name}"))
 
 
-def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str, drawing: str = "") -> str:
-    """An SVG of one metric: a bar per system with its interval, or its deviation over seeds. The best stands on top.
+def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str, svg_name: str = "") -> str:
+    """Return an SVG of one metric: a bar per system with its interval or its deviation over seeds, the best on top.
 
-    `drawing` names it in a page that has others of the same title.
+    `svg_name` makes its ids unique in a page that has other charts of the same title.
     """
     names = sorted(metrics, key=lambda name: metrics[name]["value"])
 
@@ -59,7 +59,7 @@ def comparison_chart(metrics: Mapping[str, Mapping[str, float]], title: str, dra
         axes.barh(names, values, color=BLUE, xerr=[below, above], ecolor=GREY)
         axes.set_xlabel(title)
 
-    return draw(HALF_INCHES, 0.7 + ROW_INCHES * len(names), paint, f"bars-{drawing or title}")
+    return draw(HALF_INCHES, 0.7 + ROW_INCHES * len(names), paint, f"bars-{svg_name or title}")
 
 
 def _span(found: Mapping[str, float]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""An experiment's report: one HTML file with its table, curves and samples."""
+"""The report of an experiment: one HTML file with its table, curves and sample predictions."""
 
 import json
 from base64 import b64encode
@@ -14,7 +14,7 @@ from finetune.experiment.stage import read_summary
 from pipeline.folder.graph import StageContext
 from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.report.experiment_table import RobustnessTable, SystemTable, rate_lines
-from pipeline.report.page import page
+from pipeline.report.page import render_page
 
 _TEMPLATE_NAME = "experiment.html.j2"
 _NUM_SAMPLES = 12
@@ -22,10 +22,10 @@ _MAX_SHOWN_CHARS = 600
 
 
 def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
-    """Write `report.html` into the stage's folder from the task's finished stage; returns the stage summary."""
+    """Write `report.html` of the finished stage `task` to the report's stage folder; return the stage summary."""
     folder = context.inputs[task]
     summary = read_summary(folder)
-    html = page(
+    html = render_page(
         _TEMPLATE_NAME,
         task=task,
         table=SystemTable.of(summary),
@@ -43,7 +43,7 @@ def write_experiment_report(task: str, context: StageContext) -> dict[str, Any]:
 
 
 def _bars(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A chart for every metric that all systems have."""
+    """Yield a chart for every metric that all systems have."""
     from pipeline.report.experiment_charts import comparison_chart
 
     systems = summary["systems"]
@@ -54,7 +54,7 @@ def _bars(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _curves(folder: Path) -> Iterator[tuple[str, str]]:
-    """An SVG per measure: every job's losses and validation metrics over its steps."""
+    """Yield an SVG of all jobs' training losses and one of their validation metrics, over the steps."""
     from pipeline.report.experiment_charts import curve_chart
 
     journals = {
@@ -66,20 +66,20 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
             job: [(r.step or 0, r.metrics[name]) for r in records if r.kind == "step" and name in r.metrics]
             for job, records in journals.items()
         }
-        drawn = {job: points for job, points in lines.items() if points}
-        if drawn:
-            yield title, curve_chart(drawn, title)
+        lines = {job: points for job, points in lines.items() if points}
+        if lines:
+            yield title, curve_chart(lines, title)
 
 
 def _samples(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """The first predictions of every system's first seed."""
+    """Yield the first predictions of every system's first seed."""
     for name, found in summary["systems"].items():
         rows = first_rows(_first_job(folder, name, found) / PREDICTIONS_NAME, _NUM_SAMPLES)
         yield name, [{key: _shown(value) for key, value in row.items()} for row in rows]
 
 
 def _pictures(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
-    """By system, of its first seed: an SVG by the item's key, as text that a page can hold."""
+    """Yield the alignment pictures of every system's first seed: base64 text of an SVG by the item's key."""
     for name, found in summary["systems"].items():
         paths = sorted((_first_job(folder, name, found) / PICTURES_NAME).glob("*.svg"))
         if paths:
@@ -87,7 +87,7 @@ def _pictures(folder: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, d
 
 
 def _first_job(folder: Path, name: str, found: Mapping[str, Any]) -> Path:
-    """The folder of a system's first seed."""
+    """Return the folder of a system's first seed."""
     return folder / name / f"seed-{found['seeds'][0]}"
 
 

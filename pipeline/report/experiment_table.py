@@ -1,4 +1,4 @@
-"""An experiment's systems as a table."""
+"""Tables of an experiment's systems, for reports and for the terminal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ _TABLE_WIDTH_CHARS = 120
 
 @dataclass(frozen=True)
 class SystemRow:
-    """A line of the table, as text."""
+    """A row of the table, as text."""
 
     name: str
     num_items: str
-    """Those of the headline; a metric of other ones tells so itself."""
+    """The number of items of the headline metric; a metric with another number has it in its text."""
     parameters: str
     steps: str
     metrics: list[str]
-    """In the order of the table's columns; "" where a system has none."""
+    """The metrics in the order of the table's columns; "" where a system lacks one."""
     against: str
 
 
@@ -42,11 +42,11 @@ class SystemTable:
     baseline: str
     headline: str
     overlap: str
-    """What of the test split stands in the pretraining corpus; "" where that was not looked for."""
+    """How much of the test split is in the pretraining corpus; "" if this was not searched."""
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "SystemTable":
-        """Of an experiment's result.json."""
+        """Make the table of an experiment's result.json."""
         systems, headline = summary["systems"], summary["headline"]
         columns = list(dict.fromkeys(name for found in systems.values() for name in found["metrics"]))
         order = sorted(systems, key=lambda name: -systems[name]["metrics"][headline]["value"])
@@ -58,7 +58,7 @@ def _overlap_of(summary: Mapping[str, Any]) -> str:
     if facts := summary.get("overlap"):
         return f"verbatim in the pretraining corpus: {overlap_text(facts)}"
     if unknown := summary.get("overlap_unknown"):
-        return f"verbatim in the pretraining corpus: cannot be told ({unknown})"
+        return f"verbatim in the pretraining corpus: unknown ({unknown})"
     return ""
 
 
@@ -80,7 +80,7 @@ def _metric_of(found: Mapping[str, float] | None, usual_items: int) -> str:
 
 
 def metric_text(found: Mapping[str, float]) -> str:
-    """Value, then the deviation over seeds or the 95% interval."""
+    """Return a metric's value with its deviation over seeds or its 95% interval."""
     if "deviation" in found:
         return f"{found['value']:.4g} ± {found['deviation']:.2g}"
     return f"{found['value']:.4g} ({found['low']:.4g} to {found['high']:.4g})"
@@ -96,16 +96,16 @@ def _against_text(found: Mapping[str, float] | None) -> str:
 
 @dataclass(frozen=True)
 class RobustnessTable:
-    """What every system loses by harmless changes of the test code, as text."""
+    """The effect of behaviour-preserving changes of the test code on every system, as text."""
 
     transforms: list[str]
-    """With the number of items each could change."""
+    """The kinds of changes, each with the number of items it could change."""
     rows: list[tuple[str, list[str]]]
-    """System, and by transform the metric before and after with the difference's interval."""
+    """System, and for each kind the metric before and after, with the interval of the difference."""
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "RobustnessTable | None":
-        """None where no change was tried."""
+        """Make the table of an experiment's result.json; None if robustness was not evaluated."""
         found = dict(robustness_rows(summary))
         kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
         if not kinds:
@@ -128,7 +128,7 @@ def _loss_text(found: Mapping[str, float] | None) -> str:
 
 
 def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
-    """The table and where to look next, for the terminal. `records`: the task's and the report's, by stage name."""
+    """Return the table and the paths of the results for the terminal. `records`: those of the task and the report."""
     (task,) = (name for name in records if name != "report")
     timed = "the last command" if records[task].resumed else "it"
     return [
@@ -141,7 +141,7 @@ def experiment_lines(records: Mapping[str, StageRecord], out: Path, store: str) 
 
 
 def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
-    """The table of an experiment's result.json with what else was counted, for the terminal."""
+    """Return the table of an experiment's result.json and further counts, for the terminal."""
     found = SystemTable.of(summary)
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column in ("system", "items", *found.columns, f"{found.headline} against {found.baseline}", "size"):
@@ -163,7 +163,7 @@ def summary_lines(summary: Mapping[str, Any], title: str) -> list[str]:
 
 
 def rate_lines(summary: Mapping[str, Any]) -> list[str]:
-    """A line per system whose learning rate was searched for: what was tried, what came of it, which one was kept."""
+    """Return a line per system with a search of the learning rate: the rates, their results, and the chosen rate."""
     return [
         f"learning rate of {name}, by {summary['headline']} on {found['num_valid_items']:,} items of the validation "
         f"split: {text}"
@@ -173,7 +173,7 @@ def rate_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _cut_lines(systems: Mapping[str, Any]) -> list[str]:
-    """What was longer than a system reads or writes, told once for all systems of which it is the same."""
+    """Return lines about texts that were too long and cut; systems with the same counts share a line."""
     names: dict[str, list[str]] = {}
     for name, found in systems.items():
         if texts := cut_texts(found["cut"]):
@@ -182,8 +182,8 @@ def _cut_lines(systems: Mapping[str, Any]) -> list[str]:
 
 
 def _robustness_lines(robustness: RobustnessTable) -> list[str]:
-    """A line per system and change: the table would be too wide for a terminal."""
-    return ["when the test code is changed harmlessly:"] + [
+    """Return a line per system and change, because the table would be too wide for a terminal."""
+    return ["when the test code is changed without changing its behaviour:"] + [
         f"  {name:<16} {kind:<24} {text}"
         for name, texts in robustness.rows
         for kind, text in zip(robustness.transforms, texts, strict=True)

@@ -1,10 +1,10 @@
-"""HTML pages from this package's templates: values are escaped, a missing one is an error."""
+"""Renders HTML pages from the templates of this package. Values are escaped; a missing value is an error."""
 
 from typing import Any
 
 
-def page(template: str, **values: Any) -> str:
-    """The template of this name, filled."""
+def render_page(template: str, **values: Any) -> str:
+    """Render the template of this name."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

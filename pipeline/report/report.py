@@ -1,4 +1,4 @@
-"""report.html: one file that says what a run did, with pictures and without anything to fetch."""
+"""The report of a run: one self-contained HTML file, report.html."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipeline.folder.stage_record import StageRecord, read_record
 from pipeline.report.charts import Chart
 from pipeline.report.curves import training_curves
 from pipeline.report.experiment_table import SystemTable
-from pipeline.report.page import page
+from pipeline.report.page import render_page
 from pipeline.report.summary import facts, tasks
 from pipeline.report.validation import ValidationTable, order_curves
 from pretrain.figures import speed_of_steps
@@ -26,20 +26,20 @@ _NUM_LANGUAGES = 12
 
 
 def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> dict[str, Any]:
-    """Write `folder`/report.html from the finished stages in `inputs` (stage name -> folder).
+    """Write `folder`/report.html from the finished stages in `inputs` (stage name -> folder); return the stage summary.
 
-    Returns the stage summary: the size of the file.
+    The summary holds the size of the file.
     """
-    records = {name: _finished(path) for name, path in inputs.items()}
+    records = {name: _read_finished(path) for name, path in inputs.items()}
     html = render_report(config, records, inputs["pretrain"] / PretrainFiles.JOURNAL).encode()
     write_bytes(folder / RunFiles.REPORT, html)
     return {"num_bytes": len(html)}
 
 
 def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord], journal: Path) -> str:
-    """The report as HTML; `journal` is the pretraining's."""
+    """Render the report as HTML; `journal` is the journal of pretraining."""
     prep = records["prep"].summary
-    return page(
+    return render_page(
         _TEMPLATE_NAME,
         facts=facts(records),
         sections=_sections(records, journal),
@@ -84,22 +84,22 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
         ("Tasks", compared),
         ("Time", times),
     ]
-    return [(title, drawn) for title, drawn in sections if drawn]
+    return [(title, shown) for title, shown in sections if shown]
 
 
 def _goodput(journal: Path) -> Goodput:
-    """Of a finished run: its time ends with its journal."""
+    """Return the goodput of a finished run, whose time ends with its journal."""
     records = read_journal(journal)
     return goodput(records, None, records[-1].time_s if records else 0.0)
 
 
 def _largest(languages: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
-    """The languages of most text."""
+    """Return the languages with most text."""
     names = sorted(languages, key=lambda name: (-languages[name]["num_bytes"], name))
     return {name: languages[name] for name in names[:_NUM_LANGUAGES]}
 
 
-def _finished(folder: Path) -> StageRecord:
+def _read_finished(folder: Path) -> StageRecord:
     record = read_record(folder)
     if record is None:
         raise UserError(f"{folder} is not finished: `permcode run` with the same arguments finishes it")

@@ -1,4 +1,4 @@
-"""What came out of a run, in a few plain statements and a table for the terminal."""
+"""The headline numbers of a run, for its report and as a table for the terminal."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ _TABLE_WIDTH_CHARS = 100
 
 @dataclass(frozen=True)
 class Fact:
-    """One headline number. `is_good` is None where nothing was promised."""
+    """One headline number. `is_good` is None where there is no goal."""
 
     label: str
     value: str
@@ -39,24 +39,24 @@ class Fact:
 
     @property
     def verdict(self) -> str:
-        """The value, behind a plain yes or no where the label asks."""
+        """The value, after "yes" or "NO" where there is a goal."""
         return self.value if self.is_good is None else f"{'yes' if self.is_good else 'NO'}: {self.value}"
 
 
 def facts(records: Mapping[str, StageRecord]) -> list[Fact]:
-    """The headline numbers of the finished stages among `records` (by stage name), in the order they ran."""
+    """Return the headline numbers of the finished stages in `records` (by stage name), in the order of the run."""
     makers = {"prep": _prep, "pretrain": _pretrain}
     found = [fact for name, make in makers.items() if name in records for fact in make(records[name].summary)]
     return found + [fact for name, record in tasks(records).items() for fact in _task(name, record.summary)]
 
 
 def tasks(records: Mapping[str, StageRecord]) -> dict[str, StageRecord]:
-    """Those of finetuning."""
+    """Return the records of tasks."""
     return {name: record for name, record in records.items() if "systems" in record.summary}
 
 
 def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> list[str]:
-    """The table of facts and where to look next, as lines for the terminal."""
+    """Return the table of headline numbers and the paths of the results, as lines for the terminal."""
     table = Table(title=f"permcode: {out}", title_justify="left", show_edge=False, pad_edge=False)
     for column in ("what", "result", "how to read it"):
         table.add_column(column)
@@ -73,7 +73,7 @@ def summary_lines(records: Mapping[str, StageRecord], out: Path, store: str) -> 
 
 
 def mlflow_command(store: str) -> str:
-    """The command line that shows the run in a browser."""
+    """Return the command line that starts MLflow's user interface for the store."""
     program = Path(sys.executable).parent / "mlflow"
     shown = os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
     return f"{shown if program.exists() else 'mlflow'} ui --backend-store-uri {store}"
@@ -107,7 +107,7 @@ def _prep(summary: Mapping[str, Any]) -> list[Fact]:
 
 
 def _evaluation_sets(summary: Mapping[str, Any]) -> list[Fact]:
-    """None where no set is configured, or an older permcode prepared the corpus."""
+    """Return the evaluation sets of the decontamination; [] if an older permcode prepared the corpus."""
     if "evaluation_sets" not in summary:
         return []
     kept_out, missing = (summary["evaluation_sets"][key] for key in ("kept_out", "missing"))
@@ -127,7 +127,7 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
             f"{count_text(summary['tokens_seen'])} tokens in {summary['num_steps']:,} steps on "
             f"{summary['world_size']} workers ({summary['backend']}, ZeRO-{summary['zero_stage']})",
         ),
-        _of(final_validation(validation)),
+        _fact_of(final_validation(validation)),
         *_other_orders(validation),
         Fact(
             f"beats the unigram by {UNIGRAM_GOAL:.0%}?",
@@ -145,12 +145,12 @@ def _pretrain(summary: Mapping[str, Any]) -> list[Fact]:
     ]
 
 
-def _of(figure: Figure) -> Fact:
+def _fact_of(figure: Figure) -> Fact:
     return Fact(figure.label, figure.value, figure.detail)
 
 
 def _in_training(summary: Mapping[str, Any]) -> list[Fact]:
-    """Figures of the way there; records of older versions lack some."""
+    """Return figures of the training; records of older versions lack some."""
     found = [speed_of_steps(summary["tokens_per_s_median"], summary["num_steps"])]
     account, last = summary.get("goodput"), summary.get("validation_in_training")
     if last:
@@ -160,11 +160,11 @@ def _in_training(summary: Mapping[str, Any]) -> list[Fact]:
         found.append(overall_speed(overall, round(overall * account["wall_s"]), account["wall_s"]))
     if account:
         found.append(goodput_figure(account))
-    return [_of(figure) for figure in found]
+    return [_fact_of(figure) for figure in found]
 
 
 def _other_orders(validation: Mapping[str, Any]) -> list[Fact]:
-    """Of a validation that scored them."""
+    """Return the results in other orders, if the validation scored them."""
     found = validation["by_condition"]
     if "any_order" not in found:
         return []
@@ -184,7 +184,7 @@ def _lower_by(share: float) -> str:
 
 
 def _task(name: str, summary: Mapping[str, Any]) -> list[Fact]:
-    """The pretrained system's headline, or else the best learned one's, beside the others'."""
+    """Return the headline of the system `pretrained`, else of the best trained system, with those of the others."""
     values = {system: found["headline"] for system, found in summary["systems"].items()}
     learned = [system for system, found in summary["systems"].items() if found["steps"]] or list(values)
     shown = "pretrained" if "pretrained" in values else max(learned, key=lambda system: values[system])
@@ -199,5 +199,5 @@ def _task(name: str, summary: Mapping[str, Any]) -> list[Fact]:
 
 
 def _gain(name: str, gain: float) -> Fact:
-    detail = "more than the same training without the pretrained weights gives"
+    detail = "difference to the same training without the pretrained weights"
     return Fact(f"pretraining helps {name}?", f"{gain:+.4g}", detail, gain > 0)

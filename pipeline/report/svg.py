@@ -1,4 +1,4 @@
-"""Matplotlib figures as SVG that sits inside a page: its text and lines take the page's colour and font."""
+"""Draws matplotlib figures as inline SVG whose text and lines have the page's colour and font."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Stands for "the colour of the page's text" while matplotlib draws; no series may use it.
+# A placeholder for the colour of the page's text while matplotlib draws; no series may use it.
 _INK = "#010203"
 _STYLE = {
     "axes.edgecolor": _INK,
@@ -41,9 +41,9 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def draw(width_inches: float, height_inches: float, paint: Callable[[Any], None], name: str) -> str:
-    """Let `paint(axes)` draw on one pair of axes and return the SVG element; equal drawings are equal texts.
+    """Call `paint(axes)` on one pair of axes and return the SVG element; equal charts give equal texts.
 
-    `name` keeps the ids of different pictures in one page apart.
+    `name` is a prefix of the ids, so that they are unique among the charts of a page.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def _inline(figure: "Figure", name: str) -> str:
     svg = svg.replace(_INK, "currentColor")
     # The page sets the font; matplotlib only needs the size.
     svg = re.sub(r"font: (?:[\w ]*?)([\d.]+px) [^;\"]+", r"font-size: \1; font-family: inherit", svg)
-    # Ids are only unique inside one drawing.
+    # Ids are only unique inside one chart.
     svg = re.sub(r'id="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt" ', "", svg, count=1)

@@ -1,4 +1,4 @@
-"""Validation by order and by language, as a table and a picture of the report."""
+"""The report's table and chart of validation by order and by language."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _NUM_LANGUAGES = 12
 
 @dataclass(frozen=True)
 class ValidationTable:
-    """Bits per byte as texts: a column for every condition, a row for all languages and for each of most text."""
+    """Bits per byte as texts: a column per condition, a row for all languages and one for each of the largest."""
 
     columns: list[str]
     rows: list[tuple[str, list[str]]]
 
     @classmethod
     def of(cls, table: Sequence[Mapping[str, Any]]) -> "ValidationTable":
-        """From the rows of `Evaluation.to_json`, which begin with the headline's."""
+        """Make the table from the rows of `Evaluation.to_json`, which begin with those of the headline."""
         figures = {(_condition(row), row["language"]): row for row in table}
         columns = list(dict.fromkeys(_condition(row) for row in table))
         texts = [row for row in table if _condition(row) == columns[0] and row["language"] is not None]
@@ -41,7 +41,7 @@ class ValidationTable:
 
 
 def order_curves(curves: Mapping[str, Curve]) -> list[Chart]:
-    """Bits per byte over the training in every order; no picture where one order only was scored."""
+    """Return a chart of the bits per byte in every order over the training; [] if only one order was scored."""
     found = [(curves[name], label, colour, line) for name, label, colour, line in _CURVES if name in curves]
     if len(found) < 2:
         return []
@@ -53,7 +53,7 @@ def order_curves(curves: Mapping[str, Curve]) -> list[Chart]:
         axes.legend(loc="lower left", fontsize=8)
         token_axis(axes, "bits per byte")
 
-    note = "Of samples of different size, so orders are better compared in the table. Lower is better."
+    note = "The samples have different sizes: compare orders in the table. Lower is better."
     return [Chart("Validation by order", note, draw(HALF_INCHES, CURVE_INCHES, paint, "orders"))]
 
 

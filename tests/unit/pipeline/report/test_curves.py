@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
-from pipeline.report.curves import smoothed, training_curves
+from pipeline.report.curves import smooth, training_curves
 from tests.unit.pipeline.example_run import write_pretrain_journal
 
 
@@ -38,6 +38,6 @@ def test_a_journal_with_a_resume_gives_rising_tokens(tmp_path: Path) -> None:
 
 
 def test_smoothing_keeps_a_constant_and_starts_at_the_first_value() -> None:
-    assert smoothed([2.0, 2.0, 2.0]) == pytest.approx([2.0, 2.0, 2.0])
-    assert smoothed([5.0, 1.0])[0] == pytest.approx(5.0)
-    assert smoothed([]) == []
+    assert smooth([2.0, 2.0, 2.0]) == pytest.approx([2.0, 2.0, 2.0])
+    assert smooth([5.0, 1.0])[0] == pytest.approx(5.0)
+    assert smooth([]) == []
