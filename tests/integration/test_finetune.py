@@ -48,7 +48,7 @@ def permcode(*arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretrained model as far as anybody can tell: random weights and a tokenizer."""
+    """A pretrained model with random weights and a tokenizer."""
     folder = tmp_path_factory.mktemp("base")
     corpus = write_corpus(folder / "prep", {"train": stdlib_packages(["string"])})
     torch.manual_seed(0)
@@ -132,15 +132,17 @@ def test_the_learning_rate_that_did_best_on_the_validation_split_is_kept(experim
     }
     assert tried == valid
     assert valid[found["rnn"]["learning_rate"]] == max(valid.values())
-    told = f"learning rate of rnn, by bleu on 8 items of the validation split: 0.001 {tried[0.001]:.4g}"
-    assert told in (experiment / "report.html").read_text()
+    expected = f"learning rate of rnn, by bleu on 8 items of the validation split: 0.001 {tried[0.001]:.4g}"
+    assert expected in (experiment / "report.html").read_text()
 
 
 def test_the_report_shows_what_the_recurrent_network_looked_at(experiment: Path) -> None:
-    drawn = sorted(path.stem for path in (stage(experiment) / "rnn" / "seed-0" / "alignments").glob("*.svg"))
-    assert drawn == [f"{number}-test-{number}" for number in range(1, 9)]
+    pictures = sorted(
+        path.stem for path in (stage(experiment) / "rnn" / "seed-0" / "alignments").glob("*.svg")
+    )
+    assert pictures == [f"{number}-test-{number}" for number in range(1, 9)]
     page = (experiment / "report.html").read_text()
-    assert [f"alignment of {key}" in page for key in drawn] == [True] * 8
+    assert [f"alignment of {key}" in page for key in pictures] == [True] * 8
     assert not list(stage(experiment).glob("pretrained/seed-0/alignments"))
 
 
@@ -184,7 +186,7 @@ def test_other_systems_and_more_seeds_cost_only_themselves(
 
 
 @pytest.mark.slow
-def test_workers_that_are_killed_go_on_and_end_with_the_same_weights_and_predictions(
+def test_workers_that_are_killed_resume_and_end_with_the_same_weights_and_predictions(
     model: Path, data: Path, experiment: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"

@@ -125,7 +125,7 @@ def test_running_job_is_followed_not_doubled(head: RayHead, folder: Path, tmp_pa
     assert marker.read_text() == "started\n"
 
 
-def test_interrupt_ends_the_following_and_the_job_goes_on(
+def test_an_interrupt_ends_the_command_and_the_job_continues(
     head: RayHead, folder: Path, tmp_path: Path
 ) -> None:
     marker, released = tmp_path / "finished", tmp_path / "released"

@@ -165,7 +165,7 @@ def test_figures_of_one_label_agree_wherever_they_are_shown(finished: tuple[Path
         assert len(values[label]) == num_places, (label, values[label])
 
 
-def test_its_books_balance_and_its_status_is_told(finished: tuple[Path, str]) -> None:
+def test_its_books_balance_and_its_status_is_shown(finished: tuple[Path, str]) -> None:
     out, _ = finished
     permcode = [sys.executable, "-m", "pipeline.cli"]
     books = run([*permcode, "audit", str(out), "--read"]).stdout
@@ -175,7 +175,7 @@ def test_its_books_balance_and_its_status_is_told(finished: tuple[Path, str]) ->
     assert status["state"] == "finished"
 
 
-def test_a_task_s_systems_are_judged_again_and_used_as_an_experiment_s(
+def test_a_task_s_systems_are_evaluated_again_and_used_as_an_experiment_s(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
     out, _ = finished
@@ -188,8 +188,8 @@ def test_a_task_s_systems_are_judged_again_and_used_as_an_experiment_s(
     rows.write_text('{"text": "x = 1"}\n')
     run([*permcode, "predict", str(only(out, "completion-*")), "-i", str(rows), "-o", str(answers)])
     assert json.loads(answers.read_text())["tokens"] == ["x", "=", "1"]
-    told = run([*permcode, "evaluate", str(out)], expect=2).stderr
-    assert "holds several tasks: give --task with one of completion, search" in told
+    error = run([*permcode, "evaluate", str(out)], expect=2).stderr
+    assert "holds several tasks: give --task with one of completion, search" in error
 
 
 def test_again_nothing_is_computed(finished: tuple[Path, str], corpus: Path) -> None:
@@ -221,7 +221,7 @@ def test_damage_since_it_was_written_is_named(finished: tuple[Path, str], corpus
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         (["prep.source.path=/nowhere/at/all"], "/nowhere/at/all"),
         (["prep.filters.min_file_bytes=900000"], "file_size"),
@@ -231,24 +231,24 @@ def test_damage_since_it_was_written_is_named(finished: tuple[Path, str], corpus
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
-    corpus: Path, tmp_path: Path, overrides: list[str], told: str
+    corpus: Path, tmp_path: Path, overrides: list[str], expected: str
 ) -> None:
     out = tmp_path / "run"
     error = run(command("prep", out, corpus, *overrides), expect=2).stderr
-    assert told in error
+    assert expected in error
     assert error.count("\n") == 1
     assert "Traceback" not in error
     assert not out.exists()
 
 
-def test_a_task_s_best_system_is_registered_once_when_asked_for(
+def test_a_task_s_best_system_is_registered_once_if_configured(
     finished: tuple[Path, str], corpus: Path
 ) -> None:
     out, printed = finished
     assert "registry:" not in printed
-    asked = command("run", out, corpus, "tracking.register_models=true")
-    first = run(asked).stdout
+    registering = command("run", out, corpus, "tracking.register_models=true")
+    first = run(registering).stdout
     assert first.count("skipped") == 5
     for task in ("token_completion", "text_search"):
         assert f"version 1 of permcode-{task}, now its champion" in first
-    assert "registry:" not in run(asked).stdout
+    assert "registry:" not in run(registering).stdout

@@ -1,4 +1,4 @@
-"""A reporter that keeps what it was told."""
+"""A reporter that records its lines and warnings."""
 
 from pathlib import Path
 

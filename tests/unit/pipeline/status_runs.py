@@ -35,7 +35,7 @@ class RunOnDisk:
             self.one_step()
 
     def one_step(self, **measured: float) -> None:
-        """A second of work, a commit now and then; metrics come out as `measured`."""
+        """A second of work, a checkpoint now and then; metrics come out as `measured`."""
         facts = {"began_s": self.clock_s, "data_s": 0.1, "compute_s": 0.9, "save_s": 0.0, "evaluation_s": 0.0}
         self.clock_s += 1
         self.step += 1
@@ -48,7 +48,7 @@ class RunOnDisk:
             self.event("commit", step=self.step, reason="cadence", stall_s=0.0)
 
     def killed(self, back_to: int) -> None:
-        """The next attempt goes on from there."""
+        """The next attempt resumes from there."""
         self.beat()
         self.step = back_to
 

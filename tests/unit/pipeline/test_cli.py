@@ -117,7 +117,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert heavy_modules("--help") == []
 
 
-def test_a_command_that_only_looks_imports_no_more_than_a_recipe_s_tasks_need(
+def test_a_command_that_runs_nothing_imports_no_more_than_a_recipe_s_tasks_need(
     corpus: Path, tmp_path: Path
 ) -> None:
     out = str(tmp_path / "out")

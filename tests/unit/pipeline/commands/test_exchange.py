@@ -36,7 +36,7 @@ def test_a_run_goes_out_and_comes_back(run: Path, tmp_path: Path) -> None:
     assert all(a.equal(b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_a_foreign_tokenizer_is_told(run: Path, tmp_path: Path) -> None:
+def test_a_foreign_tokenizer_is_reported(run: Path, tmp_path: Path) -> None:
     permcode("export", run, "--to", "hf", tmp_path / "hf")
     (tmp_path / "hf" / "tokenizer.json").unlink()
     result = permcode(
@@ -47,7 +47,7 @@ def test_a_foreign_tokenizer_is_told(run: Path, tmp_path: Path) -> None:
     assert "its tokenizer is not permcode's" in result.stdout
 
 
-def test_a_damaged_checkpoint_passed_over_is_told_on_stderr(run: Path, tmp_path: Path) -> None:
+def test_a_skipped_damaged_checkpoint_is_reported_on_stderr(run: Path, tmp_path: Path) -> None:
     model = run / "pretrain-0" / "model"
     network = load_pretrained(model)
     description = ModelDescription.of(network, 16)

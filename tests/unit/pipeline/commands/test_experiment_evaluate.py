@@ -74,7 +74,7 @@ def permcode(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
-def test_a_system_is_judged_on_the_items_of_its_experiment(
+def test_a_system_is_evaluated_on_the_items_of_its_experiment(
     out: Path, corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
     done = permcode("evaluate", out, "--output", tmp_path / "rows.jsonl")
@@ -102,7 +102,7 @@ def test_another_corpus_can_be_named(out: Path, corpus: PreparedCorpus, tmp_path
     assert "3 items" in done.output
 
 
-def test_all_systems_are_judged_beside_each_other(out: Path, corpus: PreparedCorpus, tmp_path: Path) -> None:
+def test_all_systems_are_evaluated_together(out: Path, corpus: PreparedCorpus, tmp_path: Path) -> None:
     done = permcode("evaluate", out, "--all", "max_test=9", "--output", tmp_path / "rows.jsonl")
 
     assert done.exit_code == 0, done.output
@@ -131,8 +131,8 @@ def test_a_system_that_counts_needs_its_training_data_again(out: Path, tmp_path:
     config = yaml.safe_load((moved / "config.yaml").read_text())
     (moved / "config.yaml").write_text(yaml.safe_dump(config | {"prep": str(tmp_path / "gone")}))
 
-    for asked in ((moved, "--all"), (moved / "text_search-0" / "bm25" / f"seed-{_SEED}",)):
-        done = permcode("evaluate", *asked)
+    for arguments in ((moved, "--all"), (moved / "text_search-0" / "bm25" / f"seed-{_SEED}",)):
+        done = permcode("evaluate", *arguments)
         assert done.exit_code == 2, done.output
         (line,) = done.stderr.splitlines()
         assert "prep" in line
@@ -152,18 +152,18 @@ def test_a_system_that_counts_predicts(out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "expected"),
     [("nowhere", "holds no finished experiment"), ("text_search-0/own", "holds no finished experiment")],
 )
-def test_all_wants_an_experiment(out: Path, place: str, told: str) -> None:
+def test_all_wants_an_experiment(out: Path, place: str, expected: str) -> None:
     done = permcode("evaluate", out / place, "--all")
     assert done.exit_code == 2, done.output
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.parametrize("of_all", [[], ["--all"]])
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         (["max_test=0"], "max_test"),
         (["kind=humaneval"], "the system was finetuned for text_search"),
@@ -173,18 +173,18 @@ def test_all_wants_an_experiment(out: Path, place: str, told: str) -> None:
         (["decoding.beam=2"], "decod"),
     ],
 )
-def test_data_that_cannot_be_used_is_told_in_one_line(
-    out: Path, tmp_path: Path, given: list[str], told: str, of_all: list[str]
+def test_unusable_data_is_reported_in_one_line(
+    out: Path, tmp_path: Path, given: list[str], expected: str, of_all: list[str]
 ) -> None:
     output = tmp_path / "rows.jsonl"
     done = permcode("evaluate", out, *of_all, *given, "--output", output)
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
-    assert told in line
+    assert expected in line
     assert not output.exists()
 
 
-def test_a_damaged_config_of_the_experiment_is_told_in_one_line(out: Path, tmp_path: Path) -> None:
+def test_a_damaged_config_of_the_experiment_is_reported_in_one_line(out: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(out, damaged)
     (damaged / "config.yaml").write_text("task: [")
@@ -194,7 +194,7 @@ def test_a_damaged_config_of_the_experiment_is_told_in_one_line(out: Path, tmp_p
     assert "config.yaml is damaged" in line
 
 
-def test_an_output_that_cannot_be_is_told_before_anything_is_computed(out: Path, tmp_path: Path) -> None:
+def test_an_unusable_output_is_reported_before_anything_is_computed(out: Path, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     given.write_text(json.dumps({"query": "a", "candidate": "b"}) + "\n")
     output = given / "below" / "a_file.jsonl"
@@ -206,17 +206,19 @@ def test_an_output_that_cannot_be_is_told_before_anything_is_computed(out: Path,
 
 
 @pytest.mark.parametrize("of_all", [[], ["--all"]])
-def test_the_file_that_is_judged_is_not_written_over(out: Path, tmp_path: Path, of_all: list[str]) -> None:
-    judged = tmp_path / "test.jsonl"
-    judged.write_text(json.dumps({"query": "adds two numbers", "code": "def add(a, b): return a + b"}) + "\n")
-    before = judged.read_bytes()
-    done = permcode("evaluate", out, *of_all, f"folder={tmp_path}", "test=test.jsonl", "--output", judged)
+def test_the_test_file_is_not_overwritten(out: Path, tmp_path: Path, of_all: list[str]) -> None:
+    test_file = tmp_path / "test.jsonl"
+    test_file.write_text(
+        json.dumps({"query": "adds two numbers", "code": "def add(a, b): return a + b"}) + "\n"
+    )
+    before = test_file.read_bytes()
+    done = permcode("evaluate", out, *of_all, f"folder={tmp_path}", "test=test.jsonl", "--output", test_file)
     assert done.exit_code == 2, done.output
-    assert f"--output {judged} is the file that is read" in done.stderr
-    assert judged.read_bytes() == before
+    assert f"--output {test_file} is the file that is read" in done.stderr
+    assert test_file.read_bytes() == before
 
 
-def test_another_folder_needs_no_files_to_learn_or_choose_by(tmp_path: Path) -> None:
+def test_another_folder_needs_no_training_or_validation_files(tmp_path: Path) -> None:
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.txt").write_text("x = 1\n")
     others = tmp_path / "others"
@@ -247,7 +249,7 @@ def test_rows_get_predictions(out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "empty"),
         ('{"query": "a"}\n', "'candidate'"),
@@ -256,14 +258,14 @@ def test_rows_get_predictions(out: Path, tmp_path: Path) -> None:
         ("\x00\xff", "not UTF-8"),
     ],
 )
-def test_rows_that_cannot_be_read_are_told_in_one_line(
-    out: Path, tmp_path: Path, text: str, told: str
+def test_unreadable_rows_are_reported_in_one_line(
+    out: Path, tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(text.encode("latin-1"))
     done = permcode("predict", out, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
-    assert told in line
+    assert expected in line
     assert not (tmp_path / "out.jsonl").exists()
 
 

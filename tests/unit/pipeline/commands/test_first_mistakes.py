@@ -75,11 +75,13 @@ def test_a_key_of_another_kind_of_source_says_which_kinds_have_it() -> None:
         (("pretrain.model.norm=middle",), "pretrain.model.norm = 'middle': must be 'post' or 'pre'"),
     ],
 )
-def test_unions_and_lists_are_told_without_pydantic_s_words(overrides: tuple[str, ...], message: str) -> None:
-    told = refused(*overrides)
-    assert message in told
+def test_unions_and_lists_are_reported_without_pydantic_s_words(
+    overrides: tuple[str, ...], message: str
+) -> None:
+    line = refused(*overrides)
+    assert message in line
     for word in ("input tag", "discriminator", "instance of", "dictionary", "tuple", "input should"):
-        assert word not in told
+        assert word not in line
 
 
 def test_one_wrong_seed_is_one_problem() -> None:
@@ -118,7 +120,9 @@ def test_the_sections_checked_first_have_the_keys_of_the_whole_config() -> None:
         ("plan", "--recipe", "demo", "pretrain.num_step=1"),
     ],
 )
-def test_a_typo_is_told_before_anything_heavy_is_imported(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_typo_is_reported_before_anything_heavy_is_imported(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     """PyTorch's import is seconds; without it a typo costs 0.3 s of a processor."""
     program = (
         "import sys\n"
@@ -183,7 +187,7 @@ def test_submit_and_an_experiment_refuse_a_url_too(tmp_path: Path) -> None:
         ("{here}", "is a folder: give the name of a file"),
     ],
 )
-def test_a_leaderboard_s_page_that_cannot_be_written_is_told_before_the_table(
+def test_a_leaderboard_s_page_that_cannot_be_written_is_reported_before_the_table(
     page: str, message: str, tmp_path: Path
 ) -> None:
     result = permcode("leaderboard", str(tmp_path), "--html", page.format(here=tmp_path))
@@ -199,7 +203,7 @@ def test_a_model_is_not_exported_to_where_nothing_can_be(tmp_path: Path) -> None
         assert message in result.stderr
 
 
-def test_serve_tells_its_address_only_when_it_answers(capfd: pytest.CaptureFixture[str]) -> None:
+def test_serve_prints_its_address_only_when_it_answers(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"http://127.0.0.1:{port}"

@@ -271,15 +271,15 @@ def test_a_dry_run_says_the_same_and_changes_nothing(run: Path) -> None:
     assert {path: sha256_file(path) for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_split_of_which_nothing_is_left_is_told(run: Path) -> None:
+def test_an_emptied_split_is_reported(run: Path) -> None:
     again = (
         "left of validation: to train or evaluate with validation again, use a new --out and a source without"
     )
-    for more, told in (("--dry-run",), "would be"), ((), "is"), ((), "is"), (("--dry-run",), "is"):
+    for more, verb in (("--dry-run",), "would be"), ((), "is"), ((), "is"), (("--dry-run",), "is"):
         result = permcode("forget", run, "--repo", "delta", *more)
         assert result.exit_code == 0, result.stderr
         (line,) = [line for line in result.stdout.splitlines() if "left of" in line]
-        assert f"{prep_of(run).name}: nothing {told} {again}" in line
+        assert f"{prep_of(run).name}: nothing {verb} {again}" in line
     assert_bad_input(permcode("trace", run, "--split", "validation", "--token", 0), "'validation' is empty")
 
 
@@ -317,7 +317,7 @@ def test_killed_at_any_write_the_same_command_finishes_and_no_run_takes_it_for_d
         assert hash_outputs(prep_of(folder)) == hash_outputs(prep_of(wanted))
         assert read_record(prep_of(folder)) == read_record(prep_of(wanted))
         num_kills += 1
-    # The record put aside, the request, tar, index, ledger, manifest, the old ones' removal (3), the record (2).
+    # The record renamed, the request, tar, index, ledger, manifest, the old ones' removal (3), the record (2).
     assert num_kills == 11
 
 

@@ -51,7 +51,7 @@ def test_a_live_run(run: RunOnDisk) -> None:
     assert "step 10, 6s old, 2 steps since" in text
 
 
-def test_a_killed_run_is_dead_since_its_last_beat_and_its_time_goes_on_as_down(run: RunOnDisk) -> None:
+def test_a_killed_run_is_dead_since_its_last_beat_and_the_time_since_counts_as_down(run: RunOnDisk) -> None:
     run.attempt(12)
     run.beat()
     facts = facts_after(run, 500)
@@ -60,7 +60,7 @@ def test_a_killed_run_is_dead_since_its_last_beat_and_its_time_goes_on_as_down(r
     assert "DEAD since" in shown(run, 500)
 
 
-def test_a_resumed_run_says_what_it_makes_again(run: RunOnDisk) -> None:
+def test_a_resumed_run_reports_the_steps_it_repeats(run: RunOnDisk) -> None:
     run.attempt(12)
     killed_s = run.clock_s
     run.killed(back_to=10)
@@ -94,9 +94,9 @@ def test_a_run_that_ended_in_order(run: RunOnDisk, name: str, state: str) -> Non
 def test_a_run_that_said_why_it_failed(run: RunOnDisk) -> None:
     run.attempt(2)
     run.beat()
-    (run.folder / "error.json").write_text(json.dumps({"message": "the shard is damaged: mend it"}))
+    (run.folder / "error.json").write_text(json.dumps({"message": "the shard is damaged: fix it"}))
     facts = facts_after(run, 60)
-    assert (facts.state, facts.problem) == ("failed", "the shard is damaged: mend it")
+    assert (facts.state, facts.problem) == ("failed", "the shard is damaged: fix it")
     assert "the shard is damaged" in shown(run, 60)
 
 
@@ -125,7 +125,7 @@ def test_health_is_counted_once_however_often_steps_are_made_again(run: RunOnDis
     assert "1 skipped steps, 1 rewinds, 1 damaged checkpoints, 4 warnings" in shown(run, 1)
 
 
-def test_a_commit_behind_a_rewind_is_not_the_last(run: RunOnDisk) -> None:
+def test_a_checkpoint_voided_by_a_rewind_is_not_the_last(run: RunOnDisk) -> None:
     run.attempt(12)
     run.event("rewind", to_step=5)
     facts = facts_after(run, 1)
@@ -133,7 +133,7 @@ def test_a_commit_behind_a_rewind_is_not_the_last(run: RunOnDisk) -> None:
     assert facts.commit.step == 5
 
 
-def test_mfu_is_told_where_a_data_sheet_tells_the_peak(run: RunOnDisk) -> None:
+def test_mfu_is_reported_where_the_peak_is_known(run: RunOnDisk) -> None:
     run.attempt(3, gpu="NVIDIA H100 80GB HBM3")
     facts = facts_after(run, 1)
     shape = read_shape(find_status_folder(run.out))
@@ -203,18 +203,20 @@ def test_before_pretraining_the_command_says_what_is_finished(run: RunOnDisk) ->
     assert "pretraining has not begun; finished: prep" in result.stdout
 
 
-def test_a_bare_pretraining_folder_is_described_by_its_newest_commit(run: RunOnDisk, tmp_path: Path) -> None:
+def test_a_bare_pretraining_folder_is_described_by_its_newest_checkpoint(
+    run: RunOnDisk, tmp_path: Path
+) -> None:
     from pipeline.folder.recipe import load_run_config
 
     run.attempt(5)
     (run.out / "config.yaml").unlink()
     found = find_status_folder(run.folder)
     assert read_shape(found) is None
-    commit = run.folder / "checkpoints" / "step-00000005"
-    commit.mkdir(parents=True)
+    checkpoint = run.folder / "checkpoints" / "step-00000005"
+    checkpoint.mkdir(parents=True)
     config = load_run_config("smoke").pretrain
-    (commit / "config.json").write_text(json.dumps({"pretrain": config.model_dump(mode="json")}))
-    (commit / "model.json").write_text(json.dumps({"vocab_size": 300}))
+    (checkpoint / "config.json").write_text(json.dumps({"pretrain": config.model_dump(mode="json")}))
+    (checkpoint / "model.json").write_text(json.dumps({"vocab_size": 300}))
     shape = read_shape(found)
     assert shape is not None
     assert (shape.config, shape.vocab_size) == (config, 300)

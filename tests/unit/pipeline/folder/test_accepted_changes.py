@@ -64,7 +64,7 @@ def test_what_need_not_or_cannot_be_accepted_is_refused(key: str, said: str) -> 
         accepted_keys([key])
 
 
-def test_a_folder_of_other_settings_says_how_to_go_on(tmp_path: Path) -> None:
+def test_a_folder_of_other_settings_says_how_to_resume(tmp_path: Path) -> None:
     out, before = tmp_path / "out", config(tmp_path / "corpus")
     now = config(tmp_path / "corpus", f"pretrain.{RATE}=0.5")
     with working_folder(out, before.model_dump(mode="json")):
@@ -87,7 +87,7 @@ def test_workers_and_zero_stage_leave_the_folder_where_it_is(tmp_path: Path) -> 
     assert old["search"] == new["search"]
 
 
-def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_unfinished(
+def test_an_accepted_change_keeps_the_training_and_makes_a_finished_one_unfinished(
     tmp_path: Path,
 ) -> None:
     out, before = tmp_path / "out", config(tmp_path / "corpus")
@@ -115,15 +115,15 @@ def test_an_accepted_change_takes_the_training_along_and_makes_a_finished_one_un
 def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: Path) -> None:
     """A corpus that was changed gives pretraining another folder: the old one must not be forgotten."""
     out, settings = tmp_path / "out", config(tmp_path / "corpus")
-    commit = stage_folders(build_stages(settings), out)["pretrain"] / "checkpoints" / "step-00000010"
-    commit.mkdir(parents=True)
+    checkpoint = stage_folders(build_stages(settings), out)["pretrain"] / "checkpoints" / "step-00000010"
+    checkpoint.mkdir(parents=True)
     refuse_to_restart_training(plan(build_stages(settings), out))
     (tmp_path / "corpus" / "b.py").write_text("y = 2\n")
     with pytest.raises(
         UserError, match=r"has reached step-00000010, but the corpus it reads, or permcode itself"
     ):
         refuse_to_restart_training(plan(build_stages(settings), out))
-    (commit.parents[1] / "STAGE.json").write_text("{}")
+    (checkpoint.parents[1] / "STAGE.json").write_text("{}")
     refuse_to_restart_training(plan(build_stages(settings), out))
 
 
@@ -180,9 +180,9 @@ def test_sets_that_need_not_be_there_give_no_folder_another_name(
     for place in ("with", "without"):
         monkeypatch.chdir(tmp_path / place)
         names.append(stage_folders(build_stages(settings), out))
-        told = [line for line in dry_run_lines(settings, out, ["prep"]) if "continuing without" in line]
+        lines = [line for line in dry_run_lines(settings, out, ["prep"]) if "continuing without" in line]
         expected = f"{'':<11} continuing without evaluation set mine: no file at {path}: correct its path"
-        assert told == ([expected] if place == "without" else [])
+        assert lines == ([expected] if place == "without" else [])
     assert names[0] == names[1]
 
 

@@ -50,7 +50,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         (["systems.find={kind: bi_encoder}"], "systems.find: bi_encoder is asked to rank"),
         (["systems.own.kind=rnn"], "systems.own"),
@@ -82,11 +82,11 @@ def refused(*arguments: str) -> str:
     ],
 )
 def test_a_wrong_setting_is_named_and_nothing_is_left(
-    model: Path, recipe: Path, tmp_path: Path, overrides: list[str], told: str
+    model: Path, recipe: Path, tmp_path: Path, overrides: list[str], expected: str
 ) -> None:
     out = tmp_path / "out"
     line = refused("finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *overrides)
-    assert told in line
+    assert expected in line
     assert not out.exists()
 
 

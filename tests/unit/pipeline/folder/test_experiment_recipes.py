@@ -100,7 +100,7 @@ _WITH_WRITERS = [
 
 
 @pytest.mark.parametrize("name", _WITH_WRITERS)
-def test_writers_have_the_sizes_that_the_page_tells_and_its_keys_change_them(name: str) -> None:
+def test_writers_have_the_documented_sizes_and_the_documented_keys_change_them(name: str) -> None:
     def count(*overrides: str) -> tuple[str, str]:
         found = load_experiment_config(name, [_MODEL, *overrides]).systems
         transformer, aligned_rnn = found["transformer"], found["aligned_rnn"]
@@ -150,7 +150,7 @@ _NOT_TO_BE_KEPT_OUT = {"repair_java", "clones_problems"}
 
 
 @pytest.mark.parametrize("name", experiment_recipe_names())
-def test_pretraining_recipes_keep_out_what_a_recipe_judges_by_where_it_looks_for_it(name: str) -> None:
+def test_pretraining_recipes_leave_out_the_test_sets_of_other_recipes(name: str) -> None:
     config = load_experiment_config(name, [_MODEL])
     bases = ["java_cs"] if name.endswith("java_cs") else ["tiny", "small", "base", "large"]
     sets = [load_run_config(base).prep.decontamination.sets for base in bases]

@@ -91,7 +91,7 @@ def test_a_removed_folder_is_made_again(graph: ToyGraph, tmp_path: Path) -> None
         (lambda path: path.write_bytes(b"c" + b"b" * 99), "is damaged .its SHA-256 changed"),
     ],
 )
-def test_damage_is_named_with_its_mend(graph: ToyGraph, tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_damage_is_reported_with_its_fix(graph: ToyGraph, tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
     graph.finish(tmp_path)
     folder = steps(graph, tmp_path)["b"].folder
     damage(folder / "sub" / "data.bin")
@@ -126,7 +126,7 @@ def test_files_with_a_leading_dot_are_no_outputs(graph: ToyGraph, tmp_path: Path
     assert set(record.files) == {"sub/data.bin"}
 
 
-def test_another_format_of_prep_makes_everything_anew(
+def test_another_format_of_prep_runs_everything_again(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_run_config("smoke", [f"prep.source.path={corpus}"])

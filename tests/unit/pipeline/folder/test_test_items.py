@@ -1,4 +1,4 @@
-"""Results are compared where the same items were judged, whatever base model they are from."""
+"""Results are compared where the test items are equal, whatever base model they are from."""
 
 import json
 from pathlib import Path
@@ -23,21 +23,21 @@ _ROWS: list[dict[str, Any]] = [
 ]
 
 
-def judged(folder: Path, task: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+def item_fingerprint(folder: Path, task: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     path = folder / "predictions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config: Any = TypeAdapter(TaskConfig).validate_python(task)
     return fingerprint_test_items(config.test_settings(), path)
 
 
-def test_what_a_system_wrote_and_learnt_from_plays_no_part(tmp_path: Path) -> None:
-    one = judged(tmp_path, _TASK, _ROWS)
+def test_answers_and_training_data_do_not_change_the_fingerprint(tmp_path: Path) -> None:
+    one = item_fingerprint(tmp_path, _TASK, _ROWS)
     others = [row | {"written": "other"} for row in _ROWS]
-    assert judged(tmp_path, _TASK | {"folder": "/elsewhere", "max_train": 10}, others) == one
+    assert item_fingerprint(tmp_path, _TASK | {"folder": "/elsewhere", "max_train": 10}, others) == one
 
 
 @pytest.mark.parametrize("config", get_args(get_args(TaskConfig)[0]))
-def test_no_task_compares_where_its_files_are_or_how_much_is_learnt(config: Any) -> None:
+def test_paths_and_sizes_of_training_data_do_not_change_the_fingerprint(config: Any) -> None:
     about_training = {"folder", "train", "valid", "max_train", "max_valid", "train_splits", "bugs"}
     assert about_training & config.model_fields.keys() <= config.not_of_the_test
     own = config.not_of_the_test - TaskConfigBase.not_of_the_test
@@ -58,15 +58,17 @@ def test_no_task_compares_where_its_files_are_or_how_much_is_learnt(config: Any)
 )
 def test_other_items_are_others(tmp_path: Path, change: dict[str, Any]) -> None:
     changed = [_ROWS[0] | change, _ROWS[1]]
-    assert judged(tmp_path, _TASK, changed) != judged(tmp_path, _TASK, _ROWS)
-    assert judged(tmp_path, _TASK, _ROWS[:1]) != judged(tmp_path, _TASK, _ROWS)
+    assert item_fingerprint(tmp_path, _TASK, changed) != item_fingerprint(tmp_path, _TASK, _ROWS)
+    assert item_fingerprint(tmp_path, _TASK, _ROWS[:1]) != item_fingerprint(tmp_path, _TASK, _ROWS)
 
 
 def test_other_settings_of_the_task_are_others(tmp_path: Path) -> None:
-    assert judged(tmp_path, _TASK | {"language": "java"}, _ROWS) != judged(tmp_path, _TASK, _ROWS)
+    assert item_fingerprint(tmp_path, _TASK | {"language": "java"}, _ROWS) != item_fingerprint(
+        tmp_path, _TASK, _ROWS
+    )
 
 
-def test_the_leaderboard_tells_which_rows_can_be_compared(tmp_path: Path) -> None:
+def test_the_leaderboard_shows_which_rows_can_be_compared(tmp_path: Path) -> None:
     for number, (fingerprint, value) in enumerate([("aaaaaaaa", 0.5), ("bbbbbbbb", 0.9), ("aaaaaaaa", 0.7)]):
         metric = {"value": value, "low": 0.1, "high": 0.95, "num_items": 2}
         folder = tmp_path / f"run-{number}" / "translation-0"

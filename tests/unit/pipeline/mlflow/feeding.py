@@ -1,4 +1,4 @@
-"""A process that feeds a journal to MLflow until somebody kills it."""
+"""A process that feeds a journal to MLflow until it is killed."""
 
 import os
 from multiprocessing.connection import Connection

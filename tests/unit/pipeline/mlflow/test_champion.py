@@ -18,7 +18,7 @@ from pipeline.mlflow.tracking import Tracking
 @pytest.mark.filterwarnings(
     "ignore:For backward compatibility, 'str' dtypes"
 )  # MLflow's tables with pandas 3
-def test_data_and_answers_are_handed_in_where_nothing_was_trained(tmp_path: Path) -> None:
+def test_data_and_answers_are_logged_where_nothing_was_trained(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
     prep, folder = tmp_path / "prep-1", tmp_path / "text_search-1"
     for path in (prep / MANIFEST_NAME, folder / "tfidf" / "seed-0" / "predictions.jsonl"):

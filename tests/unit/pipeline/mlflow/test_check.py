@@ -131,7 +131,7 @@ def test_the_same_command_makes_a_damaged_store_again_from_the_journals(
     assert toy.warned == []
 
 
-def test_killed_while_a_damaged_store_is_put_aside_the_next_command_makes_it_again(
+def test_after_a_kill_while_a_damaged_store_is_renamed_the_next_command_recreates_it(
     toy: ToyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy.command()

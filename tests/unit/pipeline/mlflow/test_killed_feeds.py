@@ -20,11 +20,11 @@ _COMMIT_EVERY = 8
 
 
 class Training:
-    """Writes a journal as a training would that is killed, resumed and, if asked for, rewound."""
+    """Writes a journal like that of a training that is killed, resumed and, if configured, rewound."""
 
     def __init__(self, path: Path, draw: random.Random, rewinds: bool) -> None:
         self.journal, self.draw, self.rewinds = Journal(path), draw, rewinds
-        self.step = self.commit = 0
+        self.step = self.checkpoint = 0
         patience_steps = _PATIENCE_STEPS if rewinds else None
         self.journal.event("it starts", name="start", step=0, rewind_patience_steps=patience_steps)
 
@@ -35,13 +35,15 @@ class Training:
             self.journal.step(self.step, {"loss": loss, "rate": self.step / 7})
             if self.step % _COMMIT_EVERY == 0:
                 self.journal.step(self.step, {"validation": self.draw.random()})
-                self.commit = self.step
+                self.checkpoint = self.step
                 self.journal.event("a commit", name="commit", step=self.step, reason="cadence")
-            elif self.rewinds and self.draw.random() < 0.05 and self.step - self.commit >= _PATIENCE_STEPS:
-                self.journal.event("back", name="rewind", from_step=self.step, to_step=self.commit)
-                self.step = self.commit
+            elif (
+                self.rewinds and self.draw.random() < 0.05 and self.step - self.checkpoint >= _PATIENCE_STEPS
+            ):
+                self.journal.event("back", name="rewind", from_step=self.step, to_step=self.checkpoint)
+                self.step = self.checkpoint
             elif self.draw.random() < 0.05:
-                self.step = self.commit  # killed and resumed
+                self.step = self.checkpoint  # killed and resumed
 
     def end(self) -> None:
         self.journal.event("the end", name="end", step=self.step)
@@ -78,7 +80,7 @@ def wait_for_rows(database: Path, run_id: str, num_rows: int) -> None:
 @pytest.mark.parametrize(
     ("rewinds", "num_kills"), [(False, 4), (True, 4), pytest.param(True, 40, marks=pytest.mark.slow)]
 )
-def test_after_any_kills_each_metric_of_each_step_stands_once_as_the_journal_tells_it(
+def test_after_any_kills_each_metric_of_each_step_is_stored_once_as_in_the_journal(
     tmp_path: Path, new_store: Callable[[Path], str], rewinds: bool, num_kills: int
 ) -> None:
     draw = random.Random(17)

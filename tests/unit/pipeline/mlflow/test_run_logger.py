@@ -1,4 +1,4 @@
-"""MLflow is told what happened by a thread of its own: stores that are away, processes that died."""
+"""A thread of its own logs to MLflow: stores that are away, processes that died."""
 
 import socket
 import time
@@ -62,7 +62,7 @@ def _runs(out: Path) -> Any:
     return client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
 
 
-def test_what_a_dead_process_left_running_is_ended_when_somebody_looks(out: Path) -> None:
+def test_runs_that_a_dead_process_left_running_are_ended_by_status(out: Path) -> None:
     parent = ParentInMlflow(NO_SERVER, {}, out)
     step = toy_step(out, "first")
     parent.sync([StageInMlflow(step)], None)
@@ -74,7 +74,7 @@ def test_what_a_dead_process_left_running_is_ended_when_somebody_looks(out: Path
     assert end_dead_runs(out) == 0
 
 
-def test_what_a_dead_process_left_running_is_ended_by_the_next_start(out: Path) -> None:
+def test_runs_that_a_dead_process_left_running_are_ended_by_the_next_start(out: Path) -> None:
     ParentInMlflow(NO_SERVER, {}, out).sync([StageInMlflow(toy_step(out, "of-another-key"))], None)
     again = ParentInMlflow(NO_SERVER, {"a": "changed key"}, out)
     again.connect()
@@ -84,7 +84,7 @@ def test_what_a_dead_process_left_running_is_ended_by_the_next_start(out: Path) 
     assert end_dead_runs(out) == 0
 
 
-@pytest.mark.parametrize("by", ["somebody who looks", "the next start"])
+@pytest.mark.parametrize("by", ["status", "the next start"])
 def test_a_run_whose_process_died_before_it_could_note_it_is_ended(
     out: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_run_whose_process_died_before_it_could_note_it_is_ended(
     assert end_dead_runs(out) == 0
 
 
-def test_one_stage_that_the_store_refuses_keeps_no_other_back(
+def test_a_stage_that_the_store_refuses_does_not_stop_others(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = ParentInMlflow(NO_SERVER, {}, out)
@@ -139,7 +139,7 @@ def test_one_stage_that_the_store_refuses_keeps_no_other_back(
     assert {statuses(out)[name] for name in ("refused", "taken", out.name)} == {"FINISHED"}
 
 
-def test_steps_that_a_rewind_may_take_back_are_not_told_before_a_commit_is_behind_them(out: Path) -> None:
+def test_steps_that_a_rewind_may_void_are_not_sent_before_a_later_checkpoint(out: Path) -> None:
     parent = ParentInMlflow(NO_SERVER, {}, out)
     stage = StageInMlflow(toy_step(out, "rewinding", patience_steps=1))
     parent.sync([stage], None)
@@ -151,7 +151,7 @@ def test_steps_that_a_rewind_may_take_back_are_not_told_before_a_commit_is_behin
     parent.sync([], "KILLED")
 
 
-def test_a_stage_whose_folder_got_another_key_goes_on_in_its_run(out: Path) -> None:
+def test_a_stage_whose_folder_got_another_key_continues_its_run(out: Path) -> None:
     parent = ParentInMlflow(NO_SERVER, {}, out)
     step = toy_step(out, "accepted")
     parent.sync([StageInMlflow(step)], None)
@@ -204,7 +204,7 @@ def test_a_server_that_is_down_delays_no_stage_and_loses_nothing(out: Path) -> N
     assert is_logged(out, [step], store_uri(out, None))
 
 
-def test_a_store_that_comes_back_is_told_all(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_logged_to_a_store_that_comes_back(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.mlflow.run_logger._INTERVAL_S", 0.05)
     parent, reporter = ParentInMlflow(NO_SERVER, {}, out), RecordingReporter()
     step, tracking = toy_step(out, "through-trouble"), parent.connect()

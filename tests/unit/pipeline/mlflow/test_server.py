@@ -107,8 +107,8 @@ def test_a_server_that_is_killed_and_comes_back_delays_no_step_and_has_each_once
             rows = list(
                 store.execute("select step, value from metrics where key = ? order by step", (metric,))
             )
-            told = [(one, 1.0 / one if metric == "loss" else float(one)) for one in range(1, number + 1)]
-            assert rows == told
+            sent = [(one, 1.0 / one if metric == "loss" else float(one)) for one in range(1, number + 1)]
+            assert rows == sent
         assert {status for (status,) in store.execute("select status from runs")} == {"FINISHED"}
         assert list(store.execute("select count(*) from runs")) == [(2,)]
         assert list(store.execute("select key, value from params")) == [("seed", "1")]

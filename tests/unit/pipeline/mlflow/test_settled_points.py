@@ -74,7 +74,7 @@ def test_a_finished_run_that_is_extended_settles_nothing_early() -> None:
     assert [point.step for point in points.settled()] == [2]
 
 
-def test_steps_that_a_rewind_may_take_back_count_as_far_as_the_records_go() -> None:
+def test_steps_that_a_rewind_may_void_count_as_far_as_the_records_go() -> None:
     records = [event("start", step=0, rewind_patience_steps=2), step(1, loss=1.0), step(2, loss=2.0)]
     assert counting_steps(records) == {1: {"loss": 1.0}, 2: {"loss": 2.0}}
 
@@ -104,7 +104,7 @@ def test_changes_whose_attempt_died_before_it_started_change_nothing() -> None:
     assert losses([*died, *again]) == {number: float(number) for number in range(1, 6)}
 
 
-def test_changes_that_are_taken_back_before_a_commit_make_their_steps_void() -> None:
+def test_changes_that_are_undone_before_a_checkpoint_make_their_steps_void() -> None:
     back = [step(3, loss=30.0), event("attempt"), event("start", step=2), step(3, loss=31.0)]
     assert losses([*CHANGED, *back]) == {1: 1.0, 2: 2.0, 3: 31.0}
 
@@ -115,17 +115,17 @@ def test_changes_that_are_taken_back_before_a_commit_make_their_steps_void() -> 
     commit_every=st.integers(1, 6),
     rewinds=st.booleans(),
 )
-def test_what_was_handed_out_is_what_counts_in_the_end(
+def test_the_returned_points_are_those_that_count_in_the_end(
     seed: int, patience_steps: int, commit_every: int, rewinds: bool
 ) -> None:
-    """Random kills, spikes and steps not applied: points handed out early are exactly those of the whole journal, each
+    """Random kills, spikes and steps not applied: points returned early are exactly those of the whole journal, each
     once."""
     draw = random.Random(seed)
     starting = {"rewind_patience_steps": patience_steps if rewinds else None}
     records: list[JournalRecord] = [event("start", step=0, **starting)]
     handed_out = []
     points = SettledPoints()
-    at, commits, seen = 0, [0], 0
+    at, checkpoints, seen = 0, [0], 0
     high: list[int] = []
     while at < 25:
         at += 1
@@ -134,15 +134,15 @@ def test_what_was_handed_out_is_what_counts_in_the_end(
         if applied:
             high = [*high, at] if rewinds and draw.random() < 0.5 else []
         if len(high) == patience_steps:
-            # To the newest commit before the spike, and no longer.
-            at = max(one for one in commits if one < high[0])
-            commits, high = [one for one in commits if one <= at], []
+            # To the newest checkpoint before the spike, and not further.
+            at = max(one for one in checkpoints if one < high[0])
+            checkpoints, high = [one for one in checkpoints if one <= at], []
             records.append(event("rewind", to_step=at))
         elif at % commit_every == 0:
-            commits.append(at)
+            checkpoints.append(at)
             records.append(event("commit", step=at))
         if not rewinds and draw.random() < 0.1:
-            at = commits[-1]
+            at = checkpoints[-1]
             records.append(event("start", step=at, **starting))
         if draw.random() < 0.5:
             points.take(records[seen:])

@@ -143,7 +143,7 @@ def test_runs_of_a_dead_process_are_ended_with_all_below_them(tracking: Tracking
     assert tracking.end_dead("0" * 32) == 0
 
 
-def test_a_run_that_is_known_goes_on_although_its_config_was_changed(tracking: Tracking) -> None:
+def test_a_known_run_continues_although_its_config_was_changed(tracking: Tracking) -> None:
     first = tracking.parent_run("demo", "key-before", {"rate": 0.1, "seed": 1})
     again = tracking.parent_run("demo", "key-after", {"rate": 0.2, "seed": 1, "new": 3}, first)
     assert again == first
@@ -154,7 +154,9 @@ def test_a_run_that_is_known_goes_on_although_its_config_was_changed(tracking: T
     assert tracking.parent_run("demo", "key-after", {}, "0" * 32) != first
 
 
-def test_a_name_that_the_store_refuses_keeps_nothing_back(tracking: Tracking, tmp_path: Path) -> None:
+def test_a_name_that_the_store_refuses_does_not_stop_other_metrics(
+    tracking: Tracking, tmp_path: Path
+) -> None:
     run_id = tracking.parent_run("demo", "key-names", {})
     journal = Journal(tmp_path / "journal.jsonl")
     journal.step(1, {"bits of C++": 1.0, "loss": 2.0})
@@ -192,7 +194,7 @@ def test_parameters_are_flattened_and_cut() -> None:
     assert flat == {"a.b.c": "1", "list": '[1, "x"]', "text": "y" * 6000, "none": "null"}
 
 
-def test_unusable_store_is_the_users_to_mend(tmp_path: Path) -> None:
+def test_an_unusable_store_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("this is no database" * 100)
     with pytest.raises(UserError, match=r"MLflow store sqlite:.*mlflow\.db cannot be used"):
         Tracking(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlartifacts")

@@ -33,7 +33,7 @@ SYSTEMS = {
 }
 
 
-def test_systems_stand_the_best_first_and_what_was_cut_is_told_once() -> None:
+def test_systems_are_sorted_best_first_and_cut_texts_are_reported_once() -> None:
     shown = lines(SYSTEMS, resumed=False)
     order = [line.split()[0] for line in shown if line.split() and line.split()[0] in SYSTEMS]
     assert order == ["small", "other", "third", "copy"]
@@ -54,7 +54,7 @@ def test_every_system_s_number_of_parameters_stands_in_table_and_report() -> Non
     assert shown == {"small": "4.47M", "other": "4.47M", "third": "", "copy": ""}
 
 
-def test_the_rates_that_were_tried_are_told_with_what_chose_one() -> None:
+def test_tried_rates_are_reported_with_the_metric_that_chose_one() -> None:
     searched = system(18.0, {}) | {
         "num_valid_items": 50,
         "learning_rate": 0.002,
@@ -78,33 +78,33 @@ def test_every_result_carries_its_number_of_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resumed", "told"), [(False, "; it took 32s"), (True, "; the last command took 32s")]
+    ("resumed", "expected"), [(False, "; it took 32s"), (True, "; the last command took 32s")]
 )
-def test_the_time_is_that_of_the_last_command(resumed: bool, told: str) -> None:
-    assert any(line.endswith(told) for line in lines(SYSTEMS, resumed))
+def test_the_time_is_that_of_the_last_command(resumed: bool, expected: str) -> None:
+    assert any(line.endswith(expected) for line in lines(SYSTEMS, resumed))
 
 
-def test_what_stands_in_the_pretraining_corpus_is_told() -> None:
+def test_overlap_with_the_pretraining_corpus_is_reported() -> None:
     counts = {"texts": 6267, "too_short": 0, "verbatim": 37, "half": 55}
     answers = {"texts": 472, "too_short": 0, "verbatim": 2, "half": 3}
     facts = {"texts": {"candidates": counts, "answers": answers}, "searched_share": 1.0, "items": 500}
     summary = {"systems": SYSTEMS, "headline": "bleu", "baseline": "copy", "facts": {}, "overlap": facts}
-    told = "verbatim in the pretraining corpus: 37 of 6,267 candidates, 2 of 472 answers"
-    assert told in summary_lines(summary, "t")
+    expected = "verbatim in the pretraining corpus: 37 of 6,267 candidates, 2 of 472 answers"
+    assert expected in summary_lines(summary, "t")
     answers["too_short"] = 8
-    assert f"{told} (8 too short to tell)" in summary_lines(summary, "t")
+    assert f"{expected} (8 too short to tell)" in summary_lines(summary, "t")
     answers["too_short"] = 0
     facts["searched_share"] = 0.25
-    assert f"{told}, in the 25.0% of the corpus that were searched" in summary_lines(summary, "t")
+    assert f"{expected}, in the 25.0% of the corpus that were searched" in summary_lines(summary, "t")
     assert not any("verbatim" in line for line in summary_lines(summary | {"overlap": None}, "t"))
 
 
-def test_what_cannot_be_told_of_the_pretraining_corpus_is_said() -> None:
+def test_an_unknown_overlap_with_the_pretraining_corpus_is_reported() -> None:
     counts = {"texts": 9, "too_short": 1, "rewritten": 5, "verbatim": 0, "half": 0}
     facts = {"texts": {"sources": counts}, "searched_share": 1.0, "items": 9}
     summary = {"systems": SYSTEMS, "headline": "bleu", "baseline": "copy", "facts": {}, "overlap": facts}
-    told = "verbatim in the pretraining corpus: "
+    expected = "verbatim in the pretraining corpus: "
     counted = "0 of 9 sources (1 too short to tell, 5 rewritten before publication)"
-    assert told + counted in summary_lines(summary, "t")
+    assert expected + counted in summary_lines(summary, "t")
     unknown = summary | {"overlap": None, "overlap_unknown": "names were replaced"}
-    assert f"{told}unknown (names were replaced)" in summary_lines(unknown, "t")
+    assert f"{expected}unknown (names were replaced)" in summary_lines(unknown, "t")

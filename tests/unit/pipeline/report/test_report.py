@@ -94,7 +94,7 @@ def test_pictures_do_not_share_ids(html: str) -> None:
     assert {reference[1:] for reference in resources.references} <= set(resources.ids)
 
 
-def test_pictures_take_the_pages_ink(html: str) -> None:
+def test_charts_have_the_text_colour_of_the_page(html: str) -> None:
     assert "currentColor" in html
     assert "#010203" not in html
     assert "#000000" not in html
@@ -146,14 +146,14 @@ def test_the_stage_reads_the_records_of_its_inputs(tmp_path: Path) -> None:
     assert summary["num_bytes"] == (folder / "report.html").stat().st_size
 
 
-def test_the_terminal_summary_says_plainly_what_was_beaten(tmp_path: Path) -> None:
+def test_the_terminal_summary_reports_which_baselines_were_beaten(tmp_path: Path) -> None:
     text = "\n".join(summary_lines(example_run.records(), tmp_path, "sqlite:////x/mlflow.db"))
     assert re.search(r"beats the unigram by 25%\?\s+│ yes: 37.9% lower", text)
     assert re.search(r"beats the bigram\?\s+│ yes: 8.2% lower", text)
     assert text.endswith("ui --backend-store-uri sqlite:////x/mlflow.db")
 
 
-def test_a_model_that_beats_nothing_is_said_to_beat_nothing(tmp_path: Path) -> None:
+def test_a_model_that_beats_no_baseline_is_reported_so(tmp_path: Path) -> None:
     records = example_run.records()
     records["pretrain"].summary.update(beats_unigram_by=0.1, beats_bigram=False)
     records["pretrain"].summary["validation"]["model_bits_per_byte"] = 3.06

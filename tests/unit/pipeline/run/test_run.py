@@ -83,7 +83,7 @@ def test_a_failed_stage_is_resumed_in_the_same_mlflow_run(
     assert {found.info.status for found in after.values()} == {"FINISHED"}
 
 
-def test_what_mlflow_missed_is_handed_in_by_the_next_command(
+def test_what_mlflow_missed_is_logged_by_the_next_command(
     toy: ToyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipeline.mlflow.tracking import Tracking
@@ -101,7 +101,7 @@ def test_what_mlflow_missed_is_handed_in_by_the_next_command(
     assert toy.ran == ["first", "second"]
 
 
-def test_part_of_a_finished_run_has_nothing_to_hand_in(toy: ToyRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_a_finished_run_has_nothing_to_log(toy: ToyRun, monkeypatch: pytest.MonkeyPatch) -> None:
     toy.command()
     mark = (toy.out / ".tracked.json").read_text()
 
@@ -114,7 +114,7 @@ def test_part_of_a_finished_run_has_nothing_to_hand_in(toy: ToyRun, monkeypatch:
     assert (toy.out / ".tracked.json").read_text() == mark
 
 
-def test_the_rest_of_a_run_is_handed_in_beside_its_first_part(toy: ToyRun) -> None:
+def test_the_rest_of_a_run_is_logged_beside_its_first_part(toy: ToyRun) -> None:
     toy.command("first")
     assert set(read_document(toy.out / ".tracked.json")["stages"]) == {"first"}
     toy.command()
@@ -123,7 +123,7 @@ def test_the_rest_of_a_run_is_handed_in_beside_its_first_part(toy: ToyRun) -> No
     assert set(read_document(toy.out / ".tracked.json")["stages"]) == {"first", "second"}
 
 
-def test_a_damaged_note_of_what_was_handed_in_costs_a_second_look_only(toy: ToyRun) -> None:
+def test_after_a_damaged_note_the_store_is_only_queried_again(toy: ToyRun) -> None:
     toy.command()
     note = toy.out / ".tracked.json"
     known = {**read_document(note), "seal": ""}

@@ -22,7 +22,7 @@ _CONFIG = ExperimentConfig.model_validate(
 )
 
 
-def test_systems_judged_before_owners_withdrew_are_judged_again(
+def test_systems_evaluated_before_documents_were_forgotten_are_evaluated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[str] = []
@@ -68,7 +68,7 @@ def test_a_run_s_tasks_know_all_corpora_that_it_pretrains_on(tmp_path: Path) -> 
     )
 
 
-def test_forgetting_names_the_folders_of_what_was_judged(tmp_path: Path) -> None:
+def test_forgetting_names_the_folders_of_predictions(tmp_path: Path) -> None:
     rows = tmp_path / "completion-1" / "ngram" / "seed-0" / "predictions.jsonl"
     rows.parent.mkdir(parents=True)
     rows.touch()
@@ -87,7 +87,7 @@ def prep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         ([], None),
         (["completion.task.language=Klingon"], r"^finetune\.completion: .* has no Klingon document"),
@@ -103,13 +103,13 @@ def prep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )  # fmt: skip
 def test_a_task_that_could_not_be_done_ends_a_run_before_pretraining(
-    prep: Path, overrides: list[str], told: str | None
+    prep: Path, overrides: list[str], expected: str | None
 ) -> None:
     absolute = ["pretrain.model.positions.kind=absolute_sinusoidal", "pretrain.model.memory_tokens=0"]
     wide = ["pretrain.segment_tokens=128"]
     config = load_run_config("smoke", [*absolute, *wide, *(f"finetune.{one}" for one in overrides)])
-    if told is None:
+    if expected is None:
         _check_tasks(config, prep)
         return
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=expected):
         _check_tasks(config, prep)

@@ -50,24 +50,24 @@ def test_several_texts_have_a_line_before_each(model: Path, tmp_path: Path) -> N
     assert "\n==> 2 of 2 <==\n" in text
 
 
-def test_many_texts_are_written_while_others_are_still_to_be_drawn(
+def test_many_texts_are_written_while_others_are_still_to_be_sampled(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"def {name}")
     files = ("--file", tmp_path / "a", "--file", tmp_path / "b", "--max-tokens", 3)
-    drawn: list[int] = []
+    sampled: list[int] = []
     complete = PermutationLM.complete
 
     def counted(self: PermutationLM, *prompts: list[bytes], **options: Any) -> list[Completion]:
-        drawn.append(options["num_samples"])
-        if len(drawn) > 4:
+        sampled.append(options["num_samples"])
+        if len(sampled) > 4:
             raise KeyboardInterrupt
         return complete(self, *prompts, **options)
 
     monkeypatch.setattr(PermutationLM, "complete", counted)
     cut = permcode("complete", model, *files, "--num", 1_000_000)
-    assert drawn == [16] * 5
+    assert sampled == [16] * 5
     assert cut.exit_code == 130
     assert cut.stdout.count("==> ") == 48
     assert f"==> {tmp_path / 'a'}, 48 of 1000000 <==" in cut.stdout
@@ -135,7 +135,7 @@ def test_infill_fills_the_hole_and_the_file_stays_as_it_is(model: Path, file: Pa
     assert (file.read_bytes(), marked.read_bytes()) == (prefix + suffix, prefix + b"<hole>" + suffix)
 
 
-def test_infill_takes_the_surest_places_first_several_at_once(model: Path, file: Path) -> None:
+def test_infill_chooses_the_most_certain_tokens_first_several_at_once(model: Path, file: Path) -> None:
     lm = PermutationLM.from_run(model)
     prefix, suffix = CODE.encode()[:4], CODE.encode()[4:]
     expected = lm.infill(prefix, suffix, length=6, order="most_certain", at_once=3)[0].data
@@ -146,12 +146,12 @@ def test_infill_takes_the_surest_places_first_several_at_once(model: Path, file:
 def test_infill_draws_and_searches_as_complete_does(model: Path, file: Path) -> None:
     lm = PermutationLM.from_run(model)
     prefix, suffix = CODE.encode()[:4], CODE.encode()[4:]
-    drawn = lm.infill(prefix, suffix, max_new_tokens=7, sampling=Sampling(1.0, 50, 0.9, 3), num_samples=2)
+    sampled = lm.infill(prefix, suffix, max_new_tokens=7, sampling=Sampling(1.0, 50, 0.9, 3), num_samples=2)
     options = ("--temperature", 1, "--top-k", 50, "--top-p", 0.9, "--seed", 3)
     written = permcode(
         "infill", model, file, "--at", "1:5", "--max-tokens", 7, "--num", 2, *options
     ).stdout_bytes
-    assert written.startswith(b"==> 1 of 2 <==\n" + drawn[0].data)
-    assert b"\n==> 2 of 2 <==\n" + drawn[1].data in written
+    assert written.startswith(b"==> 1 of 2 <==\n" + sampled[0].data)
+    assert b"\n==> 2 of 2 <==\n" + sampled[1].data in written
     beam = permcode("infill", model, file, "--at", "1:5", "--max-tokens", 7, "--beam", 3).stdout_bytes
     assert beam == lm.infill(prefix, suffix, max_new_tokens=7, beam=3)[0].data

@@ -47,7 +47,7 @@ AT = ("--at", "2:5")
         ("infill", "{model}", "{file}", *AT, "--length", "3", "--order", "most_certain", "--at-once", "2"),
     ],
 )
-def test_numbers_that_are_not_finite_are_told_in_one_line(
+def test_numbers_that_are_not_finite_are_reported_in_one_line(
     arguments: tuple[str, ...], enormous: Path, file: Path, tmp_path: Path
 ) -> None:
     given = [one.format(model=enormous, file=file, out=tmp_path / "vectors") for one in arguments]
@@ -56,10 +56,10 @@ def test_numbers_that_are_not_finite_are_told_in_one_line(
 
 
 def test_nothing_is_streamed_of_numbers_that_are_not_finite(enormous: Path) -> None:
-    lm, told = PermutationLM.from_run(enormous), list[str]()
+    lm, streamed = PermutationLM.from_run(enormous), list[str]()
     with pytest.raises(UserError, match="the scores of new tokens are not finite"):
-        lm.complete("def f(", on_text=lambda _, text: told.append(text))
-    assert told == []
+        lm.complete("def f(", on_text=lambda _, text: streamed.append(text))
+    assert streamed == []
     with pytest.raises(UserError, match="the numbers of text 1's vector are not finite"):
         lm.embed(["x", "y"])
     with pytest.raises(UserError, match="the log-probabilities of text 1 are not finite"):

@@ -39,7 +39,7 @@ def test_score_of_files_says_bits_per_byte_of_each_and_of_all(model: Path, file:
     assert lines[2].startswith(f"2 files in all: {total:.4f} bits per byte")
 
 
-def test_figures_too_large_for_a_number_are_told(model: Path, file: Path, tmp_path: Path) -> None:
+def test_figures_too_large_for_a_number_are_reported(model: Path, file: Path, tmp_path: Path) -> None:
     lm = PermutationLM.from_run(model)
     with torch.no_grad():
         lm.network.output_bias_V[0] = 1e30

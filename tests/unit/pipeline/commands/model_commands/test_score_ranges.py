@@ -71,7 +71,7 @@ def test_ranges_may_come_in_any_order_and_overlap(model: Path, file: Path) -> No
     assert len(json.loads(wanted)["ranges"]) == 2
 
 
-def test_ranges_that_only_touch_are_told_one_by_one(model: Path, file: Path) -> None:
+def test_adjacent_ranges_are_reported_one_by_one(model: Path, file: Path) -> None:
     apart = scored(model, file, "--lines", "1,2")
     whole = scored(model, file, "--lines", "1-2")
     assert [len(one["ranges"]) for one in (apart, whole)] == [2, 1]
