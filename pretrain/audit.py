@@ -207,7 +207,7 @@ def missing_steps(history: DataHistory, checkpoints: Sequence[Path]) -> Iterator
         try:
             cursor = int(read_document(checkpoint / STATE_NAME)["cursor"])
         except (OSError, UserError, KeyError, TypeError, ValueError):
-            continue  # damaged, or dropped
+            continue  # damaged, or removed since
         if history.checkpoints.get(step, cursor) != cursor:
             yield f"the checkpoint of step {step} continues at data step {cursor}, not {history.checkpoints[step]}"
         return

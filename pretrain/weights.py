@@ -142,7 +142,7 @@ def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransfo
     path = folder / WEIGHTS_NAME
     try:
         tensors = load_file(path)
-    except Exception as error:  # safetensors has an exception of its own for every kind of damage
+    except Exception as error:  # safetensors raises many types of exceptions for damage
         raise UserError(f"{path} is damaged (cannot be read): restore it or pretrain again") from error
     module = read_document(folder / CONFIG_NAME, _MODEL_ADVICE).get("module")
     if module:

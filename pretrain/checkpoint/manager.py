@@ -37,7 +37,7 @@ class CheckpointManager:
         self._folder, self._recorder, self._static = folder, recorder, static
         self._every_steps = config.every_steps
         self._saved_step, self._resumed_step = resumed_step or 0, resumed_step
-        # Names the temporary folders of this start's checkpoints: no process of an earlier one writes there.
+        # The token in the names of this start's temporary folders: no process of an earlier start writes there.
         self._token = agreed(lambda: secrets.token_hex(4))
         self._writer = CheckpointWriter(
             folder,
@@ -47,7 +47,7 @@ class CheckpointManager:
             recorder.event,
             resumed_step=resumed_step,
             steps_are_recorded=recorder.sync,
-            # The writer gives up by itself when a part does not come, so waiting for it is no hang.
+            # The writer has a timeout of its own, so waiting for it is no hang.
             on_wait=lambda: on_wait(self._saved_step),
         )
 

@@ -148,7 +148,7 @@ def publish(temporary: Path, final: Path, step: int, files: dict[str, FileEntry]
     os.rename(temporary, final)
     fault_point("checkpoint.renamed")
     fsync_folder(final.parent)
-    fsync_folder(final.parent.parent)  # the first checkpoint comes with its folder
+    fsync_folder(final.parent.parent)  # the first checkpoint creates its folder
     fault_point("checkpoint.published")
     return listing
 

@@ -72,6 +72,6 @@ def _segments(
 
 def _on_device(array_BL: NDArray[np.int64], device: torch.device) -> Tensor:
     tensor_BL = torch.from_numpy(array_BL)
-    if device.type == "cuda":  # a copy from ordinary memory would wait for all that the GPU has still to do
+    if device.type == "cuda":  # a copy from pageable memory would wait for all work of the GPU
         return tensor_BL.pin_memory().to(device, non_blocking=True)
     return tensor_BL.to(device)

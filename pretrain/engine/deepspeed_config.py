@@ -65,14 +65,14 @@ def deepspeed_config(
         "bf16": {"enabled": settings.precision == "bf16"},
         "gradient_clipping": settings.clip_norm if settings.deepspeed_clips else 0.0,
         "steps_per_print": _NEVER_PRINT_STEPS,
-        # torch's fused Adam serves for offloaded states too; DeepSpeed's own takes a minute to compile.
+        # torch's fused Adam works for offloaded states too; DeepSpeed's own takes a minute to compile.
         "zero_force_ds_cpu_optimizer": False,
     }
     if micro_batches > 1 and settings.precision == "bf16" and settings.zero_stage > 0:
         # Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed has no other.
         described["data_types"] = {"grad_accum_dtype": "fp32"}
     if settings.deterministic:
-        # One gradient is handed to the engine per step, summed and clipped already.
+        # The engine gets one gradient per step, which is already summed and clipped.
         described |= {
             "train_micro_batch_size_per_gpu": items // world_size,
             "gradient_accumulation_steps": 1,
@@ -86,13 +86,13 @@ def _zero(settings: EngineSettings, parameters: Sequence[Tensor], on_gpu: bool) 
     vectors = [parameter.numel() for parameter in parameters if parameter.dim() < 2]
     zero: dict[str, Any] = {
         "stage": settings.zero_stage,
-        # Buffers of this size are kept for every run; the default is for models of billions.
+        # Buffers of this size are allocated for the whole run; the default is for models of billions.
         "reduce_bucket_size": bucket,
         "overlap_comm": on_gpu,
-        # ZeRO 3 shares out matrices, of models of any size.
+        # ZeRO 3 partitions all matrices, whatever the model's size.
         "stage3_param_persistence_threshold": max(vectors, default=0),
-        # ZeRO 3 on GPUs saves no gathered weights for the backward pass; for that torch's linear is exchanged, in
-        # the whole process, for a slower one.
+        # On GPUs ZeRO 3 saves no gathered weights for the backward pass; this replaces torch's linear by a slower
+        # one in the whole process, so on CPUs it is off.
         "memory_efficient_linear": on_gpu,
     }
     if settings.offload_optimizer:

@@ -62,7 +62,7 @@ def _stage_3(optimizer: Any, parameters: dict[str, nn.Parameter]) -> Iterator[Fr
 def _linked(masters: list[Tensor], parameters: dict[str, nn.Parameter]) -> Iterator[Fragment]:
     for name, parameter in parameters.items():
         mapping = parameter._hp_mapping  # type: ignore[attr-defined]
-        if mapping is not None:  # else all of it lies with other workers
+        if mapping is not None:  # else other workers have all of it
             here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
             master = masters[mapping.param_group_index]
             yield Fragment(name, tuple(parameter.shape), here.start, here.numel, master, there.start)
@@ -119,7 +119,7 @@ def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: Stat
                 for kind in MOMENTS:
                     moment_X = source.moment_part(kind, name, start, stop)
                     _put(fragment, adam.state[fragment.master][kind], moment_X)
-            if parameter.numel() == whole_shape(parameter).numel():  # with ZeRO 3 that is so for few
+            if parameter.numel() == whole_shape(parameter).numel():  # with ZeRO 3 only a few
                 parameter.copy_(source.master(name))
     if engine.zero_optimization_stage() == 3:
         for group in range(len(engine.optimizer.fp16_groups)):

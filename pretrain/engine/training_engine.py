@@ -57,7 +57,7 @@ class TrainingEngine(ModuleEngine):
         if config.zero_stage == 3:
             mark_leaves(model)
         self._output = TupleOutput(model)
-        # On CPUs torch's fused Adam, four times as fast, rounds by an element's place in its tensor.
+        # On CPUs the rounding of torch's fused Adam, which is four times as fast, depends on an element's index.
         fused = model.device.type == "cuda" or not config.deterministic
         optimizer = adamw(model, config.optimizer, fused=fused)
         super().__init__(model, optimizer, EngineSettings.of_pretraining(config), world_size)

@@ -56,7 +56,7 @@ class BigramModel:
         pair_keys, pair_counts = _pair_counts(streams, vocab_size)
         previous, token = np.divmod(pair_keys, vocab_size)
         once, twice = int((pair_counts == 1).sum()), int((pair_counts == 2).sum())
-        # Add-one on the continuation counts: a token never seen after anything still gets probability.
+        # Add-one on the continuation counts: a token that never followed another one still gets probability.
         continuation = np.bincount(token, minlength=vocab_size) + 1.0
         return cls(
             vocab_size=vocab_size,
@@ -91,7 +91,7 @@ def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
     tables: list[PairTable] = []
     for stream in streams:
         table = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
-        # Only with tables that are no larger: a table that grows is not gone through again for every stream.
+        # Merge only tables of similar size, so that a growing table is not copied for every stream.
         while tables and len(tables[-1][0]) <= len(table[0]):
             table = _merged(tables.pop(), table)
         tables.append(table)
@@ -102,7 +102,7 @@ def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
 def _merged(one: PairTable, other: PairTable) -> PairTable:
     """The pairs of both tables, their counts added up."""
     keys = np.concatenate([one[0], other[0]])
-    in_order = np.argsort(keys, kind="stable")  # which finds that it has two sorted halves
+    in_order = np.argsort(keys, kind="stable")  # stable sort is fast on two sorted halves
     keys, counts = keys[in_order], np.concatenate([one[1], other[1]])[in_order]
     firsts = np.flatnonzero(np.diff(keys, prepend=-1))
     return keys[firsts], np.add.reduceat(counts, firsts)

@@ -75,7 +75,7 @@ class Scorer:
         costs = _RunningCosts([self.documents.lane(lane) for lane in lanes], self.text.token_bytes_V)
         memory = model.empty_memory(len(lanes)).to(self.device)
         if not condition.with_memory:
-            memory = memory.without_past()  # advancing keeps it without
+            memory = memory.without_past()  # it stays empty when it is advanced
         for segment in range(num_segments):
             plain = left_to_right_batch(
                 self.text.reader, segment, lanes, model.config.segment_encodings, self.device

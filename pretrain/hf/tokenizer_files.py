@@ -48,7 +48,7 @@ def sentencepiece_as_json(model: bytes, kind: str) -> bytes:
     spaces = decoders.Replace(META_SPACE, " ")
     tokenizer.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
-    # SentencePiece cuts these out before it looks at scores.
+    # SentencePiece splits at these before it uses scores.
     tabs = [piece for piece in scores if not piece.strip("\t")]
     tokenizer.add_tokens([AddedToken(tab, normalized=False) for tab in tabs])
     content: str = tokenizer.to_str()
@@ -76,7 +76,7 @@ OUR_FILE = "permcode_tokenizer.json"
 FOREIGN_FOLDER = "hf_tokenizer"
 """The subfolder of a model folder for the files of a tokenizer that permcode cannot use."""
 _FOREIGN_FILES = (
-    # Which tokens pad and end, by their ids.
+    # The ids of the padding and end tokens.
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -127,14 +127,14 @@ def take_tokenizer(source: Path, vocab_size: int, expected_sha256: str | None, f
         write_bytes(folder / THEIR_FILE, (source / OUR_FILE).read_bytes())
         return True
     if is_ours(source / THEIR_FILE):
-        # Not compared with the expected file: the library may have written it anew, with the same content.
+        # Not compared with the expected file: the library may have rewritten it with the same content.
         _check(source / THEIR_FILE, vocab_size, None)
         write_bytes(folder / THEIR_FILE, (source / THEIR_FILE).read_bytes())
         return True
     for name in _FOREIGN_FILES:
         if (source / name).is_file():
             write_bytes(folder / FOREIGN_FOLDER / name, (source / name).read_bytes())
-    # A tokenizer of no tokens: every reader of a model folder finds the file, and that it is not permcode's.
+    # A tokenizer without tokens: readers of a model folder find a file that is not permcode's.
     write_bytes(folder / THEIR_FILE, Tokenizer(models.BPE()).to_str().encode())
     return False
 

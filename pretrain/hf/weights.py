@@ -56,7 +56,7 @@ def _is_in(folder: Path, name: object) -> bool:
     """Whether `name` in an index, which is not trusted, is a file in its folder."""
     try:
         return isinstance(name, str) and (folder / name).parent == folder and (folder / name).is_file()
-    except OSError:  # a name longer than names can be
+    except OSError:  # the name is too long
         return False
 
 

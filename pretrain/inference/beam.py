@@ -160,11 +160,11 @@ def _choose(
     beam: _Beam, step: int, rules: TokenRules, candidates: list[tuple[float, int, int]]
 ) -> list[tuple[float, int, int]]:
     """Finish hypotheses and return, for each of the W lanes, the (score, source lane, token) that continues in it."""
-    living: list[tuple[float, int, int]] = []
+    active: list[tuple[float, int, int]] = []
     if beam.done:
-        return _in_place(living, beam.width)
+        return _assign_lanes(active, beam.width)
     for rank, (score, lane, token) in enumerate(candidates):
-        if score == -torch.inf or len(living) == beam.width:
+        if score == -torch.inf or len(active) == beam.width:
             break
         tokens = beam.tokens[lane]
         if token == rules.end:
@@ -172,25 +172,25 @@ def _choose(
                 forced = step == beam.limit and not beam.would_end[lane]
                 beam.finished.append(Generated(tokens, score, ended=True, forced=forced))
         else:
-            living.append((score, lane, token))
+            active.append((score, lane, token))
     if step + 1 == beam.limit and not beam.must_end:
         beam.finished += [
-            Generated((*beam.tokens[lane], token), score, ended=False) for score, lane, token in living
+            Generated((*beam.tokens[lane], token), score, ended=False) for score, lane, token in active
         ]
-        living = []
-    beam.done = not living or beam.cannot_improve(living[0][0], step + 1)
-    chosen = _in_place(living, beam.width)
+        active = []
+    beam.done = not active or beam.cannot_improve(active[0][0], step + 1)
+    chosen = _assign_lanes(active, beam.width)
     beam.tokens = [
         () if score == -torch.inf else (*beam.tokens[lane], token) for score, lane, token in chosen
     ]
     return chosen
 
 
-def _in_place(living: list[tuple[float, int, int]], width: int) -> list[tuple[float, int, int]]:
+def _assign_lanes(active: list[tuple[float, int, int]], width: int) -> list[tuple[float, int, int]]:
     """Assign hypotheses to lanes, which they keep if possible, to copy less. Empty lanes score minus infinity."""
     chosen = [(-torch.inf, lane, 0) for lane in range(width)]
     moving = []
-    for one in living:
+    for one in active:
         if chosen[one[1]][0] == -torch.inf:
             chosen[one[1]] = one
         else:

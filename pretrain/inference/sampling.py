@@ -48,7 +48,7 @@ class Sampling:
         logits_XV = at_least_float32(logits_XV)
         if self.greedy:
             return functional.one_hot(logits_XV.argmax(dim=-1), logits_XV.shape[-1]).to(logits_XV.dtype)
-        # Without the maximum and what rounds to zero or inf, extreme temperatures would make inf / inf or 0 / 0.
+        # Subtracting the maximum and clamping the temperature prevent inf / inf and 0 / 0 at extreme temperatures.
         below_best_XV = logits_XV - logits_XV.amax(dim=-1, keepdim=True)
         numbers = torch.finfo(logits_XV.dtype)
         scaled_XV = below_best_XV / min(max(self.temperature, numbers.tiny), numbers.max)
@@ -102,7 +102,7 @@ def uniforms_of_lanes(
 
 def _nucleus(probability_XV: Tensor, top_p: float) -> Tensor:
     sorted_XV, token_XV = probability_XV.sort(dim=-1, descending=True, stable=True)
-    # A token stays while those before it hold less than top_p, so that one always stays.
+    # A token is kept while the more likely ones hold less than top_p, so at least one is kept.
     before_XV = sorted_XV.cumsum(dim=-1) - sorted_XV
     kept_XV = torch.zeros_like(probability_XV).scatter_(-1, token_XV, sorted_XV * (before_XV < top_p))
     return kept_XV / kept_XV.sum(dim=-1, keepdim=True)

@@ -85,7 +85,7 @@ def check_room(decoder: Decoder, lanes: int, num_columns: int) -> None:
 def check_positions(decoder: Decoder, num_tokens: int) -> None:
     """Raise UserError when a text with its new tokens does not fit a model with absolute positions."""
     positions = decoder.model.config.positions
-    # A table may have more positions than training ever reached.
+    # A table may have more positions than were trained.
     limit = min(decoder.segment_tokens, getattr(positions, "max_positions", decoder.segment_tokens))
     if decoder.absolute and num_tokens > limit:
         raise UserError(
@@ -153,7 +153,7 @@ class DecodingSession:
         with torch.inference_mode():
             self.caches = [
                 LayerCache(
-                    # Zeros, because a weight of zero times what was never written must be zero.
+                    # Zeros, because a weight of zero times an unwritten value must be zero.
                     torch.zeros(shape, dtype=layer.attention_dtype, device=device),
                     torch.zeros(shape, dtype=layer.attention_dtype, device=device),
                     of_layer,

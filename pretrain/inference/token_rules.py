@@ -57,9 +57,8 @@ def continuing_a_loop(text: Sequence[int], max_repeats: int) -> Iterator[int]:
     `max_repeats` (at least 2) times and over at least 16 tokens."""
     for run in range(1, min(_LONGEST_RUN_TOKENS, len(text) // max_repeats) + 1):
         loop = max(run * max_repeats, _SHORTEST_LOOP_TOKENS)
-        if (
-            len(text) < loop or text[-1] != text[-1 - run]
-        ):  # the second test is for speed: it fails for most texts
+        # The second test is for speed: it rejects most texts.
+        if len(text) < loop or text[-1] != text[-1 - run]:
             continue
         if text[-loop:-run] == text[run - loop :]:
             yield text[-run]

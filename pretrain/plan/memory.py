@@ -59,7 +59,7 @@ def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuM
         updated = 0
     kept = 0 if config.offload_parameters else share
     weights = min(parameters, kept + _gathered(config.model, vocab_size)) if zero_stage == 3 else parameters
-    # Stage 1 reduces when all gradients are there, and then has its share of the sums beside them.
+    # Stage 1 reduces when all gradients are complete, and then holds its share of the sums besides them.
     gradients = {0: parameters, 1: parameters + share}.get(zero_stage, share)
     under_way = _BUFFER_ELEMENTS if zero_stage else min(_BUFFER_ELEMENTS, parameters)
     num_copies = 3 if zero_stage or element_bytes < _FP32_BYTES else 2

@@ -55,7 +55,7 @@ class AllocationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operation and count the storages that it returned."""
         for storage in _storages((args, kwargs)):
-            # What an operation is given and none has returned was there before.
+            # An input that no operation has returned existed before the pass.
             self._see(storage, num_bytes=0)
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):

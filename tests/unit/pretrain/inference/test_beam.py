@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pretrain.inference.beam import _in_place, beam_search
+from pretrain.inference.beam import _assign_lanes, beam_search
 from pretrain.inference.session import moved_lanes
 from pretrain.inference.token_rules import TokenRules
 
@@ -127,10 +127,10 @@ def test_a_beam_leaves_its_loops() -> None:
 )
 def test_who_can_stays_in_its_lane(case: tuple[int, list[int]]) -> None:
     width, lanes = case
-    living = [(-float(number), lane, 7) for number, lane in enumerate(lanes)]
-    chosen = _in_place(living, width)
+    active = [(-float(number), lane, 7) for number, lane in enumerate(lanes)]
+    chosen = _assign_lanes(active, width)
     assert len(chosen) == width
-    assert sorted(one for one in chosen if one[0] > -math.inf) == sorted(living)
+    assert sorted(one for one in chosen if one[0] > -math.inf) == sorted(active)
     for lane, (score, came_from, _) in enumerate(chosen):
         if lane in lanes or score == -math.inf:
             assert came_from == lane
