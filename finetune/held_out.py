@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import Block, PreparedCorpus
-from finetune.formats.languages import grammar_name
+from finetune.languages import grammar_name
 from pretrain.randomness import keyed_generator
 
 TRAIN_SPLIT = "validation"

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from tree_sitter import Node, Parser
 
-from finetune.formats.languages import grammar_name
+from finetune.languages import grammar_name
 
 _MAX_BYTES = 200_000
 _MAX_OPEN_BRACKETS = 200

@@ -13,10 +13,10 @@ from data_prep.finished.prepared import PreparedCorpus
 from finetune.bugs.abstraction import abstracted_pair
 from finetune.bugs.generator import make_bugs
 from finetune.bugs.nodes import FUNCTIONS
-from finetune.examples import Pair
-from finetune.formats.languages import grammar_name
 from finetune.formats.parallel import read_lines
 from finetune.held_out import held_out_documents
+from finetune.languages import grammar_name
+from finetune.modalities.writing import Pair
 from finetune.syntax import indent_of, parse
 from pretrain.randomness import key_seed
 

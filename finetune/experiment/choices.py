@@ -4,12 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from finetune.modalities.base import Modality
+from finetune.modalities.base import Asks, Modality
 from finetune.modalities.labelling import Labelling
 from finetune.modalities.predicting import Predicting
 from finetune.modalities.ranking import Ranking
 from finetune.modalities.writing import Writing
-from finetune.systems.base import Asks
 from finetune.systems.labellers import classifier, zero_shot_cloze
 from finetune.systems.labellers import lexical as lexical_labeller
 from finetune.systems.predictors import left_to_right, ngram

@@ -28,10 +28,9 @@ from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import BOOTSTRAP_SEED, graded
 from finetune.experiment.robustness import robustness_of
-from finetune.modalities.base import Answers, Evaluation
+from finetune.modalities.base import Answers, Evaluation, Source
 from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
-from finetune.tasks.base import Source
 from finetune.training.best import load_best
 from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed

@@ -11,8 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cluster.errors import UserError
 from finetune.decoding.config import DecodingConfig
 from finetune.experiment.choices import MODALITIES, SystemConfig, TaskConfig
-from finetune.modalities.base import Columns, Row, TrainedSystem
-from finetune.systems.base import Asks, OnProgress
+from finetune.modalities.base import Asks, Columns, OnProgress, Row, TrainedSystem
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 
 TrainingData = Callable[[Any], Any]

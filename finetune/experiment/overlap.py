@@ -13,12 +13,15 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, read_document, write_document
 from data_prep.finished.prepared import open_prepared
-from finetune.examples import Code, Labelled, Pair, Pool
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.results import overlap_text
-from finetune.formats.languages import grammar_name
+from finetune.languages import grammar_name
 from finetune.metrics.measured import Measured
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
+from finetune.modalities.labelling import Labelled
+from finetune.modalities.predicting import Code
+from finetune.modalities.ranking import Pool
+from finetune.modalities.writing import Pair
 from finetune.tasks.generation import GenerationConfig
 from finetune.tasks.humaneval import HumanEvalConfig
 from finetune.tasks.line_completion import LineCompletionConfig

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Pool
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace
 from finetune.experiment.results import cut_texts
-from finetune.systems.base import Base, cut_of
+from finetune.modalities.base import cut_of
+from finetune.modalities.ranking import Pool
+from finetune.systems.base import Base
 from finetune.systems.saved import count_parameters, module_of
 from pretrain.weights import ModelDescription
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tree_sitter import Node
 
-from finetune.formats.languages import grammar_name
+from finetune.languages import grammar_name
 from finetune.syntax import Edit, Parsed, parse, walk
 
 Names = Literal["kept", "own_masked", "all_masked"]

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cluster.errors import UserError
-from finetune.examples import Pair
 from finetune.formats.java_corpus import ENDS, java_corpus_cuts, java_corpus_tokens
-from finetune.formats.languages import grammar_name
 from finetune.formats.literals import Literals
 from finetune.formats.py150 import LINE_END, py150_cuts, py150_tokens
+from finetune.languages import grammar_name
+from finetune.modalities.writing import Pair
 
 
 @dataclass(frozen=True)

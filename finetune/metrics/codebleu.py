@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finetune.formats.languages import grammar_name
+from finetune.languages import grammar_name
 from finetune.metrics.dataflow import flow_items
 from finetune.metrics.dataflow_grammars import GRAMMARS
 from finetune.metrics.keywords import KEYWORDS

@@ -6,30 +6,45 @@ constant scorer ranks last. A score that is not a number is below all others.
 Shapes: Q queries, C candidates, R relevant candidates of one query.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from cluster.errors import UserError
-from finetune.examples import Pool
 from finetune.metrics.measured import Measured, mean_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def mrr(pool: Pool, score_QC: npt.NDArray[np.floating]) -> Measured:
+class SearchPool(Protocol):
+    """The attributes of `finetune.modalities.ranking.Pool` that the metrics read."""
+
+    @property
+    def query_keys(self) -> Sequence[str]: ...
+    @property
+    def queries(self) -> Sequence[str]: ...
+    @property
+    def candidates(self) -> Sequence[str]: ...
+    @property
+    def relevant(self) -> Sequence[tuple[int, ...]]: ...
+    @property
+    def excluded(self) -> Sequence[int | None] | None: ...
+
+
+def mrr(pool: SearchPool, score_QC: npt.NDArray[np.floating]) -> Measured:
     """Mean reciprocal rank of the first relevant candidate, over the whole candidate set."""
     return _mean_over_queries("mrr", pool, score_QC, lambda rank_R: 1.0 / float(rank_R[0]))
 
 
-def recall_at(pool: Pool, score_QC: npt.NDArray[np.floating], k: int) -> Measured:
+def recall_at(pool: SearchPool, score_QC: npt.NDArray[np.floating], k: int) -> Measured:
     """Mean share of a query's relevant candidates that are among the first k."""
     return _mean_over_queries(f"recall_at_{k}", pool, score_QC, lambda rank_R: float((rank_R <= k).mean()))
 
 
-def map_at_r(pool: Pool, score_QC: npt.NDArray[np.floating]) -> Measured:
+def map_at_r(pool: SearchPool, score_QC: npt.NDArray[np.floating]) -> Measured:
     """MAP@R (Musgrave et al. 2020, section 3.1; CodeXGLUE's POJ-104): with R relevant candidates, the sum of the
     precisions at the relevant ones among the first R, divided by R; mean over queries.
     """
@@ -42,7 +57,7 @@ def _average_precision_at_r(rank_R: IntArray) -> float:
 
 
 def _mean_over_queries(
-    name: str, pool: Pool, score_QC: npt.NDArray[np.floating], of_ranks: Callable[[IntArray], float]
+    name: str, pool: SearchPool, score_QC: npt.NDArray[np.floating], of_ranks: Callable[[IntArray], float]
 ) -> Measured:
     wanted_shape = (len(pool.queries), len(pool.candidates))
     if score_QC.shape != wanted_shape:
@@ -54,7 +69,7 @@ def _mean_over_queries(
     )
 
 
-def relevant_ranks(pool: Pool, score_C: npt.NDArray[np.floating], query: int) -> IntArray:
+def relevant_ranks(pool: SearchPool, score_C: npt.NDArray[np.floating], query: int) -> IntArray:
     """The ranks, from 1 and ascending, of what this query should find, by its scores of all candidates."""
     relevant = sorted(set(pool.relevant[query]))
     if not relevant:

@@ -2,16 +2,70 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from torch import nn
 
 from finetune.metrics.measured import Measured
-from finetune.systems.base import OnProgress
+
+Example = TypeVar("Example")
+Judged = TypeVar("Judged")
+
+
+Asks = Literal["write", "rank", "label", "predict"]
+"""What a task asks of a system: its modality, see `finetune.modalities`."""
+OnProgress = Callable[[int], None]
+"""Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
+
 
 Row = dict[str, Any]
 """One line of predictions.jsonl, or one answer."""
 WatchOf = Callable[[str, int], OnProgress]
 """Takes what is evaluated ("after rename") and of how many items; returns what is called after every item."""
+
+
+@dataclass(frozen=True)
+class TaskData(Generic[Example, Judged]):
+    """A task's data. `facts` are counts worth telling: what was left out, cut, or is in two splits."""
+
+    train: Sequence[Example]
+    valid: Judged
+    test: Judged
+    facts: dict[str, float] = field(default_factory=dict)
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
+    """As what texts of `test` stand in the task's files, of those that the task has changed: see `Published`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task that makes its data from a corpus finds it: a folder of `permcode prep`, or None."""
+
+    prep: Path | None
+    seed: int
+
+
+class Learner(Protocol):
+    """A network and how training examples become its loss; `finetune.training.finetuner` trains it."""
+
+    @property
+    def module(self) -> nn.Module:
+        """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
+        ...
+
+    @property
+    def lengths_tokens(self) -> Sequence[int]:
+        """Of every training example, source and target together: batches are made of like ones."""
+        ...
+
+    def batch(self, indices: Sequence[int], draw: int) -> Any:
+        """What `module` takes for these examples. Random choices are a function of `draw` alone."""
+        ...
+
+    def depth(self, name: str) -> int:
+        """How many layers a parameter lies below the head, for layer-wise learning rates."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -118,3 +172,8 @@ def spread(items: Sequence[Any], most: int) -> list[Any]:
 
 def no_progress(_: int) -> None:
     """For evaluations during training, whose progress is not shown."""
+
+
+def cut_of(system: Any) -> dict[str, int]:
+    """How many of the texts a system was given were longer than it reads or writes, by what they were."""
+    return dict(getattr(system, "cut", {}))

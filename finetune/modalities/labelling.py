@@ -4,33 +4,132 @@ Shapes: N items, C labels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from finetune.examples import Labelled, LabellingData
+from cluster.errors import UserError
+from finetune.metrics.classification import best_threshold
 from finetune.metrics.measured import Measured
 from finetune.modalities.base import (
     Answers,
     Columns,
     Evaluation,
+    Learner,
     Modality,
+    OnProgress,
     Perturbation,
     Row,
+    Source,
+    TaskData,
     TrainedSystem,
     WatchOf,
+    cut_of,
     no_progress,
     spread,
 )
-from finetune.systems.base import Labeller, OnProgress, cut_of
-from finetune.tasks.base import LabellingTask
-from finetune.tasks.labelling import chosen_threshold, given_labels
 from finetune.transforms.registry import transform
 
 _MAX_TUNED_ON = 2000
 """Items of the validation split by which a threshold is chosen."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One text, or two to be compared, with the number of its label."""
+
+    key: str
+    texts: tuple[str, ...]
+    label: int
+
+
+@dataclass(frozen=True)
+class LabellingData(TaskData[Labelled, Sequence[Labelled]]):
+    """Also says what it takes to build a system without any item: a saved one is loaded so."""
+
+    num_texts: int = 0
+    """Of an item, 1 or 2; 0 takes what the first item has."""
+    num_labels: int = 0
+    """At least; more are taken where items have more."""
+
+    def shape(self) -> tuple[int, int]:
+        """(texts of an item, labels), also by what the items show; (0, ...) where nothing tells."""
+        items = [*self.train, *self.valid, *self.test]
+        num_texts = self.num_texts or (len(items[0].texts) if items else 0)
+        return num_texts, max([self.num_labels, *(1 + item.label for item in items)])
+
+
+class LabellingTask(Protocol):
+    """Labels for texts: clones in pairs, defects, cloze."""
+
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+    labels: tuple[str, ...]
+    """Names of the labels by number."""
+    num_texts: int
+    """Of an item, 1 or 2."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
+    def load(self, source: Source) -> LabellingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(
+        self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
+    ) -> list[Measured]:
+        """The headline metric first; labels are given as `labelling.given_labels` says."""
+        ...
+
+    chooses_threshold: bool
+    """Whether a system's threshold is chosen on the validation split, by `labelling.chosen_threshold`."""
+
+
+class Labeller(Protocol):
+    """A system that gives labels."""
+
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
+
+    def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
+        """[number of items, number of labels]."""
+        ...
+
+
+def wanted_labels(items: Sequence[Labelled]) -> NDArray[np.int64]:
+    """Of every item. UserError when there is none."""
+    if not items:
+        raise UserError("there is no item to judge: the split is empty")
+    return np.array([item.label for item in items], dtype=np.int64)
+
+
+def given_labels(probability_NC: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+    """The likelier label of every item; with a threshold, the second of two labels from that probability on."""
+    if threshold is not None:
+        return np.asarray(probability_NC[:, 1] >= threshold, dtype=np.int64)
+    return np.asarray(probability_NC.argmax(axis=1), dtype=np.int64)
+
+
+def chosen_threshold(items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> float | None:
+    """The one of the highest F1 on these items; None where none of them has the second label."""
+    if not any(item.label == 1 for item in items):
+        return None
+    return best_threshold(wanted_labels(items), probability_NC[:, 1])
+
+
+def label_shares(items: Sequence[Labelled], labels: Sequence[str], split: str) -> dict[str, float]:
+    """The share of each label in a split, as facts."""
+    return {
+        f"{split}_share_{name}": sum(item.label == number for item in items) / max(1, len(items))
+        for number, name in enumerate(labels)
+    }
 
 
 class LabellingEvaluation(Evaluation):

@@ -3,31 +3,96 @@
 Shapes: D documents, T their tokens.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from finetune.examples import Code, PredictingData
+from finetune.lexing import Lexeme
 from finetune.metrics.measured import Measured
 from finetune.modalities.base import (
     Answers,
     Columns,
     Evaluation,
+    Learner,
     Modality,
+    OnProgress,
     Perturbation,
     Row,
+    Source,
+    TaskData,
     TrainedSystem,
     WatchOf,
+    cut_of,
     no_progress,
     spread,
 )
-from finetune.systems.base import OnProgress, Predictor, cut_of
-from finetune.tasks.base import PredictingTask
 from finetune.transforms.registry import transform
 
 _UNREADABLE: Row = {"prediction": None, "tokens": [], "ranks": []}
+
+
+@dataclass(frozen=True)
+class Code:
+    """A text whose code tokens are predicted one after the other."""
+
+    key: str
+    text: str
+    read_lexemes: Callable[[], Sequence[Lexeme]]
+    """Takes time, and what only learns whole texts does not need it."""
+
+    @cached_property
+    def lexemes(self) -> Sequence[Lexeme]:
+        """The tokens in order, at their UTF-8 bytes of `text`; none for a text that cannot be read."""
+        return self.read_lexemes()
+
+
+PredictingData = TaskData[Code, Sequence[Code]]
+
+
+class PredictingTask(Protocol):
+    """Every token of a code from those before it."""
+
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
+    def load(self, source: Source) -> PredictingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    is_source: bool
+    """Whether texts are source code, and not its tokens with spaces between them."""
+
+    def code(self, key: str, text: str) -> Code:
+        """A text to predict, as a whole."""
+        ...
+
+    def judge(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
+        """The headline metric first; of every item the ranks of its lexemes."""
+        ...
+
+
+class Predictor(Protocol):
+    """A system that predicts the tokens of code."""
+
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
+
+    def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
+        """Of every item: the rank, from 1, of each of its lexemes among the choices given all that stands before it;
+        infinite for what is no choice.
+        """
+        ...
 
 
 class PredictingEvaluation(Evaluation):

@@ -4,8 +4,9 @@ Shapes: Q queries, C candidates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,30 +14,103 @@ from numpy.typing import NDArray
 
 from cluster.memory import check_memory
 from cluster.storage import fingerprint
-from finetune.examples import Pool, RankingData
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import relevant_ranks
 from finetune.modalities.base import (
     Answers,
     Columns,
     Evaluation,
+    Learner,
     Modality,
+    OnProgress,
     Perturbation,
     Row,
+    Source,
+    TaskData,
     TrainedSystem,
     WatchOf,
+    cut_of,
     no_progress,
     spread,
 )
-from finetune.systems.base import OnProgress, Ranker, cut_of
-from finetune.tasks.base import RankingTask
 from finetune.transforms.registry import transform
 
 _BEST_KEPT = 20
 """Candidates of a query that predictions name."""
 _MATRICES = 2
 """Of scores that are held at once: a ranker's, and what it is made of."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A query and something it should find. Items of one `group` are no negatives for each other."""
+
+    query: str
+    found: str
+    group: str
+    hard_negatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Queries that each search all `candidates`; `relevant[q]` are the numbers of those that query q should find.
+
+    Where `excluded[q]` is a candidate's number, that candidate is the query itself and is not ranked.
+    """
+
+    query_keys: Sequence[str]
+    queries: Sequence[str]
+    candidates: Sequence[str]
+    relevant: Sequence[tuple[int, ...]]
+    excluded: Sequence[int | None] | None = None
+
+    def of_queries(self, numbers: Sequence[int]) -> "Pool":
+        """Some of the queries, all candidates."""
+        return Pool(
+            [self.query_keys[number] for number in numbers],
+            [self.queries[number] for number in numbers],
+            self.candidates,
+            [self.relevant[number] for number in numbers],
+            None if self.excluded is None else [self.excluded[number] for number in numbers],
+        )
+
+
 _NO_POOL = Pool([], [], [], [])
+RankingData = TaskData[Match, Pool]
+
+
+class RankingTask(Protocol):
+    """Candidates for queries: search and clone retrieval."""
+
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
+    def load(self, source: Source) -> RankingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+        """The headline metric first."""
+        ...
+
+
+class Ranker(Protocol):
+    """A system that ranks candidates for queries."""
+
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
+
+    def scores(
+        self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
+    ) -> NDArray[np.float64]:
+        """[number of queries, number of candidates], higher is better."""
+        ...
 
 
 class RankingEvaluation(Evaluation):

@@ -1,25 +1,130 @@
 """Texts for texts: translation, repair, generation, summaries, completion of lines, infilling."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
-from finetune.examples import Pair, WritingData
+from torch import Tensor
+
 from finetune.metrics.measured import Measured
 from finetune.modalities.base import (
     Answers,
     Columns,
     Evaluation,
+    Learner,
     Modality,
+    OnProgress,
     Perturbation,
     Row,
+    Source,
+    TaskData,
     TrainedSystem,
     WatchOf,
+    cut_of,
     no_progress,
     spread,
 )
-from finetune.systems.base import OnProgress, Writer, cut_of
-from finetune.tasks.base import WritingTask
-from finetune.transforms.items import transformed_items
+from finetune.transforms.registry import transform
+from pretrain.model.precision import at_least_float32
+from pretrain.objective import prediction_loss
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source and what may be written for it: the first reference is the one to learn."""
+
+    key: str
+    """Names the item in predictions; unique in its split."""
+    source: str
+    references: tuple[str, ...]
+    suffix: str | None = None
+    """For infilling: what stands behind the hole; `source` stands before it."""
+    language: str | None = None
+    """Of the references, as tree-sitter names it."""
+    leaked: bool = False
+    """A test item whose reference stands verbatim among the references to learn: also judged without these."""
+
+
+WritingData = TaskData[Pair, Sequence[Pair]]
+
+
+class WritingTask(Protocol):
+    """Texts for texts: translation, repair, generation, summaries, completion, infilling."""
+
+    reads_corpus: bool
+    """Whether it may make data from a corpus."""
+
+    def files(self) -> list[Path]:
+        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        ...
+
+    def load(self, source: Source) -> WritingData:
+        """Raises UserError for data that cannot be used."""
+        ...
+
+    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+        """The headline metric first; early stopping and comparisons go by it."""
+        ...
+
+    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """The headline metric alone, as `judge` would give it, for evaluations during training."""
+        ...
+
+
+class Writer(Protocol):
+    """A system that writes a text for a text."""
+
+    @property
+    def learner(self) -> Learner | None:
+        """What is trained; None where nothing is."""
+        ...
+
+    def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
+        """One text per (source, suffix); suffix is None but for infilling. The module is in evaluation mode."""
+        ...
+
+
+def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) -> Tensor:
+    """Mean negative log-likelihood in nats, float32 at least, whatever the logits are.
+
+    `label_smoothing` is the share e of every target that is spread over the vocabulary (Szegedy et al. 2016, section
+    7). With l the logits and w the wanted token the loss is -log p_w + e (l_w - mean l): so the likelihood's fused
+    operator serves, and no float32 copy of the logits is made.
+    """
+    loss = prediction_loss(logits_XV[None], wanted_X[None])
+    if label_smoothing == 0.0:
+        return loss
+    wanted_logit_X = at_least_float32(logits_XV.gather(1, wanted_X[:, None])[:, 0])
+    mean_logit_X = logits_XV.mean(dim=-1, dtype=wanted_logit_X.dtype)
+    return loss + label_smoothing * (wanted_logit_X - mean_logit_X).mean()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Items that the transform could change: `before[i]` and `after[i]` are one item, with the same references.
+
+    A fair comparison judges a system on both, never on all items against the changed ones.
+    """
+
+    kind: str
+    before: list[Pair]
+    after: list[Pair]
+
+
+def transformed_items(items: Sequence[Pair], kind: str, language: str, seed: int) -> Changed:
+    """Those whose source is changed, each by itself; references stay. UserError for an unknown kind.
+
+    References that repeat names of the source (translation) cannot be met after a renaming; labels, summaries and what
+    is to be found can.
+    """
+    before, after = [], []
+    for item in items:
+        code = transform(kind, item.source, language, seed)
+        if code is not None:
+            before.append(item)
+            after.append(replace(item, source=code))
+    return Changed(kind, before, after)
 
 
 class WritingEvaluation(Evaluation):

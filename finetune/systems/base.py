@@ -5,19 +5,19 @@ as its module's weights, and built again from the same config and `base` to load
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
 
 from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Code
+from finetune.modalities.base import Asks
+from finetune.modalities.labelling import Labeller
+from finetune.modalities.predicting import Predictor
+from finetune.modalities.ranking import Ranker
+from finetune.modalities.writing import Writer
 from pretrain.inference.folders import ModelFiles
 from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.transformer import TwoStreamTransformer
@@ -25,10 +25,6 @@ from pretrain.randomness import key_seed
 from pretrain.weights import ModelDescription
 
 Start = Literal["pretrained", "scratch"]
-Asks = Literal["write", "rank", "label", "predict"]
-"""What a task asks of a system: its modality, see `finetune.modalities`."""
-OnProgress = Callable[[int], None]
-"""Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
 
 
 @dataclass(frozen=True)
@@ -85,87 +81,4 @@ class SystemConfigBase(Config):
         """
 
 
-class Learner(Protocol):
-    """A network and how training examples become its loss; `finetune.training.finetuner` trains it."""
-
-    @property
-    def module(self) -> nn.Module:
-        """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
-        ...
-
-    @property
-    def lengths_tokens(self) -> Sequence[int]:
-        """Of every training example, source and target together: batches are made of like ones."""
-        ...
-
-    def batch(self, indices: Sequence[int], draw: int) -> Any:
-        """What `module` takes for these examples. Random choices are a function of `draw` alone."""
-        ...
-
-    def depth(self, name: str) -> int:
-        """How many layers a parameter lies below the head, for layer-wise learning rates."""
-        ...
-
-
-class Writer(Protocol):
-    """A system that writes a text for a text."""
-
-    @property
-    def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
-        ...
-
-    def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
-        """One text per (source, suffix); suffix is None but for infilling. The module is in evaluation mode."""
-        ...
-
-
-class Ranker(Protocol):
-    """A system that ranks candidates for queries."""
-
-    @property
-    def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
-        ...
-
-    def scores(
-        self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
-    ) -> NDArray[np.float64]:
-        """[number of queries, number of candidates], higher is better."""
-        ...
-
-
-class Labeller(Protocol):
-    """A system that gives labels."""
-
-    @property
-    def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
-        ...
-
-    def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
-        """[number of items, number of labels]."""
-        ...
-
-
-class Predictor(Protocol):
-    """A system that predicts the tokens of code."""
-
-    @property
-    def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
-        ...
-
-    def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
-        """Of every item: the rank, from 1, of each of its lexemes among the choices given all that stands before it;
-        infinite for what is no choice.
-        """
-        ...
-
-
 System = Writer | Ranker | Labeller | Predictor
-
-
-def cut_of(system: System) -> dict[str, int]:
-    """How many of the texts a system was given were longer than it reads or writes, by what they were."""
-    return dict(getattr(system, "cut", {}))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import read_clone_pairs, read_codes
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
@@ -25,9 +24,9 @@ from finetune.metrics.classification import (
     binary_recall,
 )
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
-from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking, with_both_sides
 from finetune.tasks.splits import drawn, held_out
 from pretrain.randomness import keyed_generator

@@ -15,14 +15,14 @@ from pydantic import PositiveInt
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
-from finetune.examples import Match, Pool, RankingData
-from finetune.formats.languages import grammar_name
 from finetune.formats.names import Names
 from finetune.formats.retrieval import LabelledCode, read_labelled_code
+from finetune.languages import grammar_name
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.ranking import Match, Pool, RankingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking
 from pretrain.randomness import keyed_generator
 

@@ -15,15 +15,14 @@ from pydantic import Field, PositiveInt, field_validator
 from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
-from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import MASK, read_answers, read_cloze
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
-from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.published import Published
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator

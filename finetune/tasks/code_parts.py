@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from finetune.examples import Code
 from finetune.lexing import Lexeme
+from finetune.modalities.predicting import Code
 
 _WRAPPED_CHARACTERS = 100
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from finetune.examples import Pool, RankingData
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.ranking import Pool, RankingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking, leaks, matches_of_pairs, pool_of_pairs, search_metrics
 from pretrain.randomness import keyed_generator
 

@@ -17,15 +17,15 @@ from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_bugs
-from finetune.examples import Labelled, LabellingData, Pair
 from finetune.formats.labelled import read_labelled_texts
-from finetune.formats.languages import grammar_name
 from finetune.held_out import TEST_SPLIT
+from finetune.languages import grammar_name
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
-from finetune.tasks.labelling import given_labels, label_shares, wanted_labels
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
+from finetune.modalities.writing import Pair
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 
 _MOST_TRAIN, _MOST_TEST = 20_000, 1_000

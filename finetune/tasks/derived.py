@@ -10,10 +10,10 @@ import numpy as np
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
-from finetune.examples import Pair
 from finetune.formats.pair_files import PairSource, Split
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
+from finetune.modalities.writing import Pair
 from finetune.tasks.writing import hold_out
 from pretrain.randomness import keyed_generator
 

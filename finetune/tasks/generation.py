@@ -15,16 +15,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt, model_validator
 
-from finetune.examples import Pair, WritingData
-from finetune.formats.languages import grammar_name
 from finetune.formats.pair_files import PairSource
 from finetune.functions import documented_bodies
+from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
 from finetune.metrics.spacing import spaced, structured_python
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import (
     finish,

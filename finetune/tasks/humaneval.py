@@ -14,16 +14,16 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from cluster.errors import UserError
-from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource
 from finetune.functions import documented_bodies
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.measured import Measured
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
 from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.sandbox.limits import Limits
 from finetune.sandbox.run import run_python
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import references
 

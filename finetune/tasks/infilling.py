@@ -13,14 +13,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt, field_validator
 
-from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource
 from finetune.metrics.edit import edit_similarity
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
 from finetune.syntax import prose_lines
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.line_completion import cut_lines
 from finetune.tasks.writing import references

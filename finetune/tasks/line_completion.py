@@ -15,18 +15,18 @@ import numpy as np
 from pydantic import PositiveInt, ValidationInfo, field_validator
 
 from cluster.errors import UserError
-from finetune.examples import Pair, WritingData
-from finetune.formats.languages import grammar_name
 from finetune.formats.literals import Literals, read_literals
 from finetune.formats.pair_files import PairSource
 from finetune.formats.published_lines import PublishedLines, language_of_items, published_lines
 from finetune.formats.py150 import START
+from finetune.languages import grammar_name
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
 from finetune.syntax import prose_lines
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.published import Published, whole_words
 from finetune.tasks.writing import finish, load_pair_files, references

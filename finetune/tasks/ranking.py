@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from finetune.examples import Match, Pool
 from finetune.formats.names import Names, masked
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr, recall_at
+from finetune.modalities.ranking import Match, Pool
 from finetune.tasks.published import Published
 
 TextPairs = Sequence[tuple[str, str]]

@@ -17,15 +17,15 @@ from cluster.errors import UserError
 from data_prep.finished.prepared import open_prepared
 from finetune.bugs.abstraction import idioms_of
 from finetune.bugs.corpus import functions_in_file, functions_of_corpus, generated_bugs
-from finetune.examples import Pair, WritingData
-from finetune.formats.languages import grammar_name
 from finetune.formats.pair_files import PairFiles
 from finetune.held_out import TRAIN_SPLIT
+from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.writing import finish, hold_out, judge_code, load_pair_files, references
 
 

@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource
 from finetune.functions import distinct_pairs, documented_functions
 from finetune.metrics.bleu import summary_bleu
 from finetune.metrics.measured import Measured
 from finetune.metrics.rouge import rouge_l
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import finish, load_pair_files, on_the_rest, references
 

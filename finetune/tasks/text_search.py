@@ -15,14 +15,14 @@ from pydantic import Field, PositiveInt, model_validator
 from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
-from finetune.examples import Pool, RankingData
 from finetune.formats.records import read_text_pairs
 from finetune.formats.retrieval import read_base, read_queries, without_docstrings
 from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, held_out_documents
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.ranking import Pool, RankingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.published import Published
 from finetune.tasks.ranking import (
     leaks,

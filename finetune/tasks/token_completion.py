@@ -19,19 +19,19 @@ from pydantic import PositiveInt, model_validator
 from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import open_prepared
-from finetune.examples import Code, PredictingData
 from finetune.formats.labelled import check_characters
-from finetune.formats.languages import grammar_name
 from finetune.formats.parallel import read_lines
 from finetune.formats.records import read_records
 from finetune.formats.spaced import spaced_lexemes, without_ends
 from finetune.grammar_lexing import grammar_lexemes
 from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
+from finetune.languages import grammar_name
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.predicting import Code, PredictingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.code_parts import part_of
 from finetune.tasks.published import Published, whole_words
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from finetune.examples import Pair, WritingData
-from finetune.formats.languages import grammar_name
 from finetune.formats.pair_files import PairFiles
+from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.systems.base import Asks
-from finetune.tasks.base import Source, TaskConfigBase
+from finetune.modalities.base import Asks, Source
+from finetune.modalities.writing import Pair, WritingData
+from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.writing import judge_code, load_pair_files, references
 
 

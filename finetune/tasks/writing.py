@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from cluster.errors import UserError
-from finetune.examples import Pair, WritingData
 from finetune.formats.pair_files import PairSource, Split
 from finetune.metrics.codebleu import CODEBLEU_LANGUAGES, codebleu
 from finetune.metrics.measured import Measured
+from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.splits import drawn, held_out
 
 Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Measured]

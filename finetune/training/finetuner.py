@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.journal import Journal
-from finetune.systems.base import Learner
+from finetune.modalities.base import Learner
 from finetune.training.batches import Batches
 from finetune.training.best import Best, is_as_good, is_better, write_best
 from finetune.training.config import FitConfig

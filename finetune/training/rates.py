@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from finetune.systems.base import Learner
+from finetune.modalities.base import Learner
 from finetune.training.config import FitConfig
 
 

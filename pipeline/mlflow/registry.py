@@ -9,8 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from finetune.modalities.base import Columns
-from finetune.systems.base import Asks
+from finetune.modalities.base import Asks, Columns
 
 CHAMPION = "champion"
 _HEADLINE_TAG, _DATA_TAG, _METRIC_TAG = "permcode.headline", "permcode.data", "permcode.metric"
@@ -127,7 +126,7 @@ def _log(candidate: Candidate) -> Any:
 
     return mlflow.pyfunc.log_model(
         name="model",
-        python_model=str(code_folder("finetune") / "serving.py"),
+        python_model=str(code_folder("finetune") / "experiment" / "serving.py"),
         artifacts={"system": str(candidate.folder)},
         code_paths=[str(code_folder(package)) for package in _PACKAGES],
         signature=_signature(candidate),

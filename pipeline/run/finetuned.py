@@ -16,9 +16,9 @@ from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts, graded, summa
 from finetune.experiment.stage import read_summary
 from finetune.formats.records import read_records
 from finetune.metrics.intervals import estimate
-from finetune.modalities.base import Answers, Row
+from finetune.modalities.base import Answers, Row, Source
 from finetune.systems.saved import SYSTEM_NAME, read_saved
-from finetune.tasks.base import Source, Task
+from finetune.tasks.base import Task
 from pipeline.folder.config import RunConfig
 from pipeline.folder.config_errors import explain
 from pipeline.folder.experiment_config import ExperimentRunConfig, checked_prep, prep_folder

@@ -17,7 +17,7 @@ import torch
 
 from cluster.journal import read_journal
 from cluster.storage import read_json, sha256_file
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair
 from finetune.tasks.translation import Translation, TranslationConfig
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus

@@ -11,7 +11,7 @@ import torch
 
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig
 from finetune.systems.writers.prefix_layout import PrefixLayout, side_by_side
 from finetune.systems.writers.sequences import Sequences

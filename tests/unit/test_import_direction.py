@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 ORDER = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
-PIPELINE_ORDER = ("folder", "report", "mlflow", "run", "commands")
+FOLDER_ORDERS = {
+    "finetune": (
+        *("transforms", "metrics", "modalities", "formats", "bugs", "sandbox", "decoding", "layers"),
+        *("systems", "tasks", "training", "experiment"),
+    ),
+    "pipeline": ("folder", "report", "mlflow", "run", "commands"),
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -18,6 +24,17 @@ def imported_packages(source: str) -> set[str]:
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names.add("." if node.level else (node.module or "").split(".")[0])
+    return names
+
+
+def imported_modules(source: str) -> set[str]:
+    """The full names of everything imported by absolute imports; of `from a import b` it is `a.b`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
@@ -34,24 +51,19 @@ def test_package_imports_only_those_to_its_left(package: str) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("folder", PIPELINE_ORDER)
-def test_a_folder_of_pipeline_imports_only_those_to_its_left(folder: str) -> None:
-    forbidden = tuple(
-        f"pipeline.{later}" for later in (*PIPELINE_ORDER[PIPELINE_ORDER.index(folder) + 1 :], "cli")
-    )
-    files = sorted((ROOT / "pipeline" / folder).rglob("*.py"))
-    assert files
-    wrong = {
-        str(file.relative_to(ROOT)): found
-        for file in files
-        if (
-            found := [
-                node.module
-                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(forbidden)
-            ]
-        )
-    }
+@pytest.mark.parametrize("package", FOLDER_ORDERS)
+def test_the_folders_of_a_package_import_only_those_to_their_left(package: str) -> None:
+    order = FOLDER_ORDERS[package]
+    assert {path.parent.name for path in (ROOT / package).glob("*/__init__.py")} == set(order)
+    wrong = {}
+    for number, folder in enumerate(order):
+        forbidden = {f"{package}.{later}" for later in (*order[number + 1 :], "cli")}
+        files = sorted((ROOT / package / folder).rglob("*.py"))
+        assert files
+        for file in files:
+            modules = imported_modules(file.read_text(encoding="utf-8"))
+            if found := {one for one in modules if ".".join(one.split(".")[:2]) in forbidden}:
+                wrong[str(file.relative_to(ROOT))] = found
     assert wrong == {}
 
 

@@ -19,9 +19,10 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Labelled, LabellingData
-from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.labelling import Labelled, LabellingData
+from finetune.systems.base import Base, SystemConfigBase
+from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length
 from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat
 
 from cluster.errors import UserError
-from finetune.examples import LabellingData
 from finetune.lexical import sub_tokens
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.labelling import LabellingData
+from finetune.systems.base import Base, SystemConfigBase
 
 Texts = tuple[str, ...]
 

@@ -16,9 +16,10 @@ from pydantic import Field
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import LabellingData
 from finetune.formats.labelled import MASK
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.labelling import LabellingData
+from finetune.systems.base import Base, SystemConfigBase
 from pretrain.inference.scored_text import score_parts
 from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
 

@@ -14,12 +14,13 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Code, PredictingData
 from finetune.layers.adaptation import depth_in_network
-from finetune.layers.loss import writing_loss
 from finetune.lexing import Lexeme
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.predicting import Code, PredictingData
+from finetune.modalities.writing import writing_loss
 from finetune.systems.adapted import adapted_network
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.networks import (
     Carried,
     PredictingNetwork,

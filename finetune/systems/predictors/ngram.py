@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from finetune.examples import Code, PredictingData
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.predicting import Code, PredictingData
+from finetune.systems.base import Base, SystemConfigBase
 
 _Run = tuple[str, ...]
 

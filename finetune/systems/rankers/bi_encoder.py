@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cluster.errors import UserError
-from finetune.examples import Match, RankingData
-from finetune.layers.reading import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.ranking import Match, RankingData
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.rankers.hard_negatives import with_hard_negatives
+from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
 from pretrain.randomness import keyed_generator
 
 _NO_GROUP = -1

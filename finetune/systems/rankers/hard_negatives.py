@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from finetune.examples import Match
+from finetune.modalities.ranking import Match
 from finetune.systems.rankers.bm25 import Bm25
 
 _SPARE = 4

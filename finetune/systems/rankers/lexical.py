@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat
 
-from finetune.examples import RankingData
 from finetune.lexical import TfidfSearch
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.ranking import RankingData
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.rankers.bm25 import Bm25
 
 

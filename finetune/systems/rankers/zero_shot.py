@@ -2,10 +2,11 @@
 
 from typing import ClassVar, Literal
 
-from finetune.examples import RankingData
-from finetune.layers.reading import Cutter, TextEncoder, check_length
-from finetune.systems.base import Asks, Base
+from finetune.modalities.base import Asks
+from finetune.modalities.ranking import RankingData
+from finetune.systems.base import Base
 from finetune.systems.rankers.bi_encoder import BiEncoder, BiEncoderConfig, Contrast
+from finetune.systems.text_encoder import Cutter, TextEncoder, check_length
 
 
 class ZeroShotEncoderConfig(BiEncoderConfig):

@@ -11,10 +11,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from finetune.examples import WritingData
 from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, initialise
 from finetune.layers.recurrent_encoder import BidirectionalEncoder
-from finetune.systems.base import Asks, Base, SystemConfigBase
+from finetune.modalities.base import Asks
+from finetune.modalities.writing import WritingData
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.alignment import Alignment
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceNetwork, SourceWriter, filled_up

@@ -10,12 +10,13 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from cluster.errors import UserError
-from finetune.examples import WritingData
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
-from finetune.systems.base import Asks, Base, Start, SystemConfigBase
+from finetune.modalities.base import Asks
+from finetune.modalities.writing import WritingData
+from finetune.systems.base import Base, Start, SystemConfigBase
 from finetune.systems.extent import check_extent
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter

@@ -16,11 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.decoding.batches import occurrences, write_in_batches
-from finetune.decoding.choosing import choose_tokens, ended_by
-from finetune.examples import WritingData
-from finetune.layers.loss import writing_loss
-from finetune.systems.base import OnProgress
+from finetune.decoding.decode import choose_tokens, ended_by, occurrences, write_in_batches
+from finetune.modalities.base import OnProgress
+from finetune.modalities.writing import WritingData, writing_loss
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.sequences import Sequences, Source, Target, Tokens
 from pretrain.inference.generation import IncrementalDecoder

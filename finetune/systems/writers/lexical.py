@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from cluster.errors import UserError
-from finetune.examples import Pair, WritingData
 from finetune.lexical import sub_tokens
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.writing import Pair, WritingData
+from finetune.systems.base import Base, SystemConfigBase
 from pretrain.randomness import keyed_generator
 
 _MAX_PRODUCTS = 1 << 24

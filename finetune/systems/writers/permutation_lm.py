@@ -12,13 +12,12 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.decoding.batches import occurrences, write_in_batches
-from finetune.decoding.choosing import choose_tokens, ended_by
-from finetune.examples import WritingData
+from finetune.decoding.decode import choose_tokens, ended_by, occurrences, write_in_batches
 from finetune.layers.adaptation import depth_in_network
-from finetune.layers.loss import writing_loss
+from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.writing import WritingData, writing_loss
 from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
-from finetune.systems.base import Asks, Base, OnProgress, SystemConfigBase
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair
 from finetune.systems.writers.config import WriterConfig
 from pretrain.inference.generation import Generated
 

@@ -9,10 +9,11 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from finetune.examples import WritingData
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import Encoder, Vocabulary, WideStackConfig
-from finetune.systems.base import Asks, Base, SystemConfigBase
+from finetune.modalities.base import Asks
+from finetune.modalities.writing import WritingData
+from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter
 from finetune.systems.writers.masked import MaskedDecoderNetwork

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from data_prep.documents import SPECIAL_TOKENS
-from finetune.decoding.choosing import choose_tokens, ended_by
 from finetune.decoding.config import DecodingConfig
+from finetune.decoding.decode import choose_tokens, ended_by
 
 _VOCAB = 200
 

@@ -8,11 +8,10 @@ import torch
 
 from cluster.storage import read_json
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Labelled, LabellingData
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, Workplace, run_job
-from finetune.modalities.labelling import LabellingEvaluation
+from finetune.modalities.labelling import Labelled, LabellingData, LabellingEvaluation
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from pretrain.health.stop import StopRequest
 from tests.unit.finetune.systems.toys import toy_base

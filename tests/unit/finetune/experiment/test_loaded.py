@@ -14,20 +14,13 @@ from safetensors.torch import load_file, save_file
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import (
-    Code,
-    Labelled,
-    LabellingData,
-    Match,
-    Pair,
-    Pool,
-    PredictingData,
-    RankingData,
-    WritingData,
-)
 from finetune.experiment.choices import SystemConfig, TaskConfig
 from finetune.experiment.loaded import LoadedSystem, columns_of
 from finetune.lexing import python_lexemes
+from finetune.modalities.labelling import Labelled, LabellingData
+from finetune.modalities.predicting import Code, PredictingData
+from finetune.modalities.ranking import Match, Pool, RankingData
+from finetune.modalities.writing import Pair, WritingData
 from finetune.systems.base import Base
 from finetune.systems.saved import module_of, save_system
 from pretrain.inference.folders import checked_model

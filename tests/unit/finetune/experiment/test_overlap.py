@@ -12,10 +12,11 @@ import pytest
 from data_prep.decontamination import search
 from data_prep.decontamination.search import Found
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Pair, Pool
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.overlap import Overlap, judged_texts, on_unseen, overlap_of
 from finetune.metrics.bleu import codexglue_bleu
+from finetune.modalities.ranking import Pool
+from finetune.modalities.writing import Pair
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 _SEEN = "def total ( prices , tax ) : return sum ( price * ( 1 + tax ) for price in prices )"

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.examples import Match, Pair, Pool, RankingData, WritingData
 from finetune.experiment.pictures import draw_pictures
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
-from finetune.modalities.ranking import RankingEvaluation
-from finetune.modalities.writing import WritingEvaluation
-from finetune.systems.base import OnProgress
+from finetune.modalities.base import OnProgress
+from finetune.modalities.ranking import Match, Pool, RankingData, RankingEvaluation
+from finetune.modalities.writing import Pair, WritingData, WritingEvaluation
 from finetune.systems.writers.alignment import Alignment
 from finetune.tasks.translation import Translation, TranslationConfig
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Labelled, LabellingData, Match, Pair, Pool, RankingData, WritingData
+from finetune.modalities.labelling import Labelled, LabellingData
+from finetune.modalities.ranking import Match, Pool, RankingData
+from finetune.modalities.writing import Pair, WritingData
 from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig

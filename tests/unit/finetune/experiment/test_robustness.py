@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from finetune.examples import Match, Pair, Pool, PredictingData, RankingData, WritingData
 from finetune.experiment.judging import Stopped
 from finetune.experiment.robustness import RobustnessConfig, robustness_of
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
-from finetune.modalities.predicting import PredictingEvaluation
-from finetune.modalities.ranking import RankingEvaluation
-from finetune.modalities.writing import WritingEvaluation
-from finetune.systems.base import OnProgress
+from finetune.modalities.base import OnProgress
+from finetune.modalities.predicting import PredictingData, PredictingEvaluation
+from finetune.modalities.ranking import Match, Pool, RankingData, RankingEvaluation
+from finetune.modalities.writing import Pair, WritingData, WritingEvaluation
 from finetune.systems.predictors.ngram import NgramPredictorConfig
 from finetune.systems.rankers.lexical import LexicalRankerConfig
 from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig

@@ -9,14 +9,14 @@ import torch
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Labelled, LabellingData
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import PoolingConfig
-from finetune.layers.reading import Cutter
+from finetune.modalities.labelling import Labelled, LabellingData
 from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig, common_margins
+from finetune.systems.text_encoder import Cutter
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.model.transformer import TwoStreamTransformer

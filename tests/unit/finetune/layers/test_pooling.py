@@ -10,8 +10,8 @@ from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import Pooling, PoolingConfig, statement_means
-from finetune.layers.reading import Cutter, EncoderConfig, TextEncoder, check_length, encoded
 from finetune.systems.base import Base
+from finetune.systems.text_encoder import Cutter, EncoderConfig, TextEncoder, check_length, encoded
 from pretrain.inference.embedding import embed_texts
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.layout import UNFILLED_GROUP

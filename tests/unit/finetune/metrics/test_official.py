@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from finetune.examples import Pool
 from finetune.formats.spaced import spaced_lexemes
 from finetune.metrics.bleu import codexglue_bleu, summary_bleu
 from finetune.metrics.classification import accuracy, binary_f1, binary_precision, binary_recall
@@ -21,6 +20,7 @@ from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match, exact_match_tokens
 from finetune.metrics.ranking import map_at_r, mrr
 from finetune.metrics.tokens import token_accuracy
+from finetune.modalities.ranking import Pool
 from tests.task_data import TASK_DATA, lines_of, needs_task_data
 
 _OFFICIAL: dict[str, Any] = json.loads(Path(__file__).with_name("official.json").read_text(encoding="utf-8"))

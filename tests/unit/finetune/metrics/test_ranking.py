@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cluster.errors import UserError
-from finetune.examples import Pool
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
+from finetune.modalities.ranking import Pool
 
 
 def _pool(num_candidates: int, relevant: list[tuple[int, ...]], excluded: list[int | None] | None) -> Pool:

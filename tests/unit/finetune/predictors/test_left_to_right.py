@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Code, PredictingData
 from finetune.lexing import Lexeme, python_lexemes
+from finetune.modalities.predicting import Code, PredictingData
 from finetune.systems.predictors.left_to_right import (
     LeftToRightConfig,
     LeftToRightPredictor,

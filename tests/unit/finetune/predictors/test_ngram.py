@@ -7,8 +7,8 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.examples import Code
 from finetune.lexing import Lexeme, LexemeClass
+from finetune.modalities.predicting import Code
 from finetune.systems.predictors.ngram import NgramPredictor, NgramPredictorConfig
 
 _WORDS = st.lists(st.sampled_from("abcde"), max_size=30)

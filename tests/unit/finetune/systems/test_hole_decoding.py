@@ -8,7 +8,7 @@ import torch
 
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair
 from finetune.systems.writers.permutation_lm import PermutationWriter, PermutationWriterConfig
 from pretrain.inference import infilling
 from pretrain.inference.generation import Generated

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Pair
 from finetune.lexical import TfidfSearch
+from finetune.modalities.writing import Pair
 from finetune.systems.writers import lexical
 from finetune.systems.writers.lexical import (
     ConstantConfig,

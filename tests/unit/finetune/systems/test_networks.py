@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from pretrain.model.places import UNFILLED_GROUP
 from pydantic import ValidationError
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.layers.reading import EncoderConfig
 from finetune.systems.base import Base
 from finetune.systems.networks import (
     EncodingNetwork,
@@ -20,7 +20,7 @@ from finetune.systems.networks import (
 )
 from finetune.systems.predictors.left_to_right import LeftToRightConfig
 from finetune.systems.saved import count_parameters
-from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
+from finetune.systems.text_encoder import EncoderConfig
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.unit.finetune.systems.toys import toy_base
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.decoding.batches import occurrences
+from finetune.decoding.decode import occurrences
 from finetune.systems.writers import permutation_lm, transformer
 from tests.unit.finetune.systems.toys import as_data, toy_base, toy_pairs
 

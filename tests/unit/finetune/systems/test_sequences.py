@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import filled_up
 from finetune.systems.writers.permutation_lm import PermutationWriterConfig

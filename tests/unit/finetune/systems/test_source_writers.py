@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.decoding.config import DecodingConfig
-from finetune.examples import Pair
 from finetune.layers.transformer import StackConfig, WideStackConfig
+from finetune.modalities.writing import Pair
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from finetune.systems.writers.alignment import Alignment, draw_alignment
 from finetune.systems.writers.encoder_decoder import EncoderDecoderConfig

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.examples import Pair, TaskData, WritingData
-from finetune.systems.base import Base, Learner, Writer
+from finetune.modalities.base import Learner, TaskData
+from finetune.modalities.writing import Pair, Writer, WritingData
+from finetune.systems.base import Base
 from pretrain.model.config import ModelConfig, PositionsConfig, TransformerXLPositions
 from pretrain.weights import ModelDescription
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.bugs.generator import make_bugs
-from finetune.examples import Labelled, LabellingData
 from finetune.formats.labelled import (
     read_answers,
     read_clone_pairs,
@@ -21,10 +20,9 @@ from finetune.formats.labelled import (
     read_labelled_texts,
 )
 from finetune.held_out import HeldOutDocument
-from finetune.modalities.base import Answers
-from finetune.modalities.labelling import LabellingEvaluation
+from finetune.modalities.base import Answers, Source
+from finetune.modalities.labelling import Labelled, LabellingData, LabellingEvaluation
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
-from finetune.tasks.base import Source
 from finetune.tasks.clone_pairs import ClonePairs, ClonePairsConfig
 from finetune.tasks.cloze import Cloze, ClozeConfig, masked_words
 from finetune.tasks.defect import Defect, DefectConfig

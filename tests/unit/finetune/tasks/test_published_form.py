@@ -8,8 +8,8 @@ import pytest
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import WritingData
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
+from finetune.modalities.writing import WritingData
 from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig
 from tests.example_corpus import write_corpus
 

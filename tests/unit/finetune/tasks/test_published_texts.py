@@ -8,7 +8,7 @@ import pytest
 
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.overlap import judged_texts
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
 from finetune.tasks.published import Published, whole_words
 from tests.task_data import TASK_DATA, needs_task_data
 

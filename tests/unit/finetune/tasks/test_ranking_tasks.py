@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import RankingData
 from finetune.formats.names import masked
 from finetune.formats.retrieval import read_base, read_labelled_code, read_queries, without_docstrings
 from finetune.lexical import sub_tokens
+from finetune.modalities.base import Source
+from finetune.modalities.ranking import RankingData
 from finetune.systems.rankers.lexical import LexicalRankerConfig
-from finetune.tasks.base import Source
 from finetune.tasks.clone_retrieval import CloneRetrieval, CloneRetrievalConfig
 from finetune.tasks.code_search import CodeSearch, CodeSearchConfig
 from finetune.tasks.ranking import pool_of_pairs

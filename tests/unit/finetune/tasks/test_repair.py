@@ -7,7 +7,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.metrics.bleu import codexglue_bleu
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
 from finetune.tasks.repair import BugsConfig, Repair, RepairConfig
 from finetune.tasks.writing import references
 from tests.task_data import TASK_DATA, needs_task_data

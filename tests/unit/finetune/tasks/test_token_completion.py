@@ -14,11 +14,10 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Code
 from finetune.lexing import LexemeClass, python_lexemes
-from finetune.modalities.predicting import PredictingEvaluation
+from finetune.modalities.base import Source
+from finetune.modalities.predicting import Code, PredictingEvaluation
 from finetune.systems.predictors.ngram import NgramPredictorConfig
-from finetune.tasks.base import Source
 from finetune.tasks.code_parts import part_of
 from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
 from tests.example_corpus import write_corpus

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from finetune.tasks.base import Source
+from finetune.modalities.base import Source
 from finetune.tasks.translation import Translation, TranslationConfig
 from tests.task_data import TASK_DATA, needs_task_data
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import Pair
 from finetune.functions import documented_bodies
+from finetune.modalities.base import Source
+from finetune.modalities.writing import Pair
 from finetune.sandbox.humaneval import humaneval_problems
 from finetune.syntax import prose_lines
-from finetune.tasks.base import Source
 from finetune.tasks.generation import Generation, GenerationConfig
 from finetune.tasks.humaneval import HumanEval, HumanEvalConfig
 from finetune.tasks.infilling import Infilling, InfillingConfig

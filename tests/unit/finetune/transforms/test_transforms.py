@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from finetune.examples import Pair
+from finetune.modalities.writing import Pair, transformed_items
 from finetune.syntax import parse
-from finetune.transforms.items import transformed_items
 from finetune.transforms.registry import TRANSFORMS, transform
 
 JAVA = """public int find(String name, int from) {

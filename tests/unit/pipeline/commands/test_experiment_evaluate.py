@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner, Result
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.examples import RankingData
 from finetune.experiment.choices import SystemConfig, TaskConfig
+from finetune.modalities.base import Source
+from finetune.modalities.ranking import RankingData
 from finetune.systems.base import Base
 from finetune.systems.rankers.lexical import LexicalRanker, LexicalRankerConfig
 from finetune.systems.saved import module_of, save_system
-from finetune.tasks.base import Source
 from finetune.tasks.token_completion import TokenCompletionConfig
 from pipeline.cli import app
 from pipeline.run.finetuned import LoadedTask

@@ -1,9 +1,10 @@
-"""From a text that is being written to its tokens.
+"""How the tokens of a text are chosen, for many texts of like length side by side.
 
 Shapes: B lanes.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -45,6 +46,36 @@ def choose_tokens(
     return generate(
         text, limits, config.sampling, rules, _drawn(contexts, samples, config, max_new_tokens, device)
     )
+
+
+def occurrences(sources: Iterable[Hashable]) -> list[int]:
+    """Of every source, how many equal ones stand before it: a source given again asks for another sample."""
+    seen: Counter[Hashable] = Counter()
+    found = []
+    for source in sources:
+        found.append(seen[source])
+        seen[source] += 1
+    return found
+
+
+def write_in_batches(
+    lengths: Sequence[int],
+    batch: int,
+    write: Callable[[Sequence[int]], Sequence[str]],
+    on_progress: Callable[[int], None],
+) -> list[str]:
+    """What `write` makes of every number in `range(len(lengths))`, asked for at most `batch` at a time.
+
+    The longest come first: what does not fit into memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    written = [""] * len(lengths)
+    for first in range(0, len(order), batch):
+        numbers = order[first : first + batch]
+        for number, text in zip(numbers, write(numbers), strict=True):
+            written[number] = text
+        on_progress(first + len(numbers))
+    return written
 
 
 def _drawn(

@@ -18,7 +18,8 @@ from data_prep.tokenizer import CodeTokenizer
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.pooling import Pooling, PoolingConfig
-from finetune.systems.base import Base, OnProgress
+from finetune.modalities.base import OnProgress
+from finetune.systems.base import Base
 from finetune.systems.networks import EncodingNetwork, ReplaceableNetworkConfig, encoding_network
 from pretrain.model.config import AbsoluteLearnedPositions
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
