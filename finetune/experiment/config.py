@@ -1,5 +1,6 @@
 """What an experiment is made of."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field, PositiveInt, model_validator
@@ -69,6 +70,12 @@ class ExperimentConfig(Config):
         own = self.training_of.get(name, {})
         no_search = {"learning_rates": ()} if "learning_rate" in own else {}
         return FitConfig.model_validate(self.training.model_dump() | no_search | own)
+
+    def needed_positions(self) -> Iterator[tuple[str, int]]:
+        """Yield (key, tokens) of what the systems with the pretrained model's own positions read or write at once."""
+        for name, system in self.systems.items():
+            for key, needed_tokens in system.needed_positions().items():
+                yield f"systems.{name}.{key}", needed_tokens
 
     def rates_to_try(self, name: str, seed: int) -> tuple[float, ...]:
         """Those of `learning_rates`, by the job that searches: the first seed's of a system that learns."""

@@ -73,6 +73,13 @@ class SystemConfigBase(Config):
     learns: ClassVar[bool]
     """Whether it is trained in steps."""
 
+    def needed_positions(self) -> dict[str, int]:
+        """Return how many of the pretrained network's positions a text needs at most, by the setting that says so.
+
+        Empty for systems that do not start from the pretrained weights.
+        """
+        return {}
+
     @abstractmethod
     def build(self, base: Base, data: Any, seed: int) -> Any:
         """Build the System before training, from data of its modality.

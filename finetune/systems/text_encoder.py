@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.pooling import Pooling, PoolingConfig
 from finetune.modalities.base import OnProgress
 from finetune.systems.base import Base
-from finetune.systems.networks import EncodingNetwork, ReplaceableNetworkConfig, encoding_network
-from pretrain.model.config import AbsoluteLearnedPositions
+from finetune.systems.network import ReplaceableNetworkConfig, check_positions
+from finetune.systems.scratch_networks import EncodingNetwork, encoding_network
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
@@ -176,15 +175,9 @@ def encoded(
 
 
 def check_length(config: EncoderConfig, base: Base, max_tokens: int, what: str) -> None:
-    """UserError when the encoder cannot place so many tokens."""
-    positions = base.shape(config.positions).config.positions
-    if config.network is not None:  # its positions reach any distance
-        return
-    if isinstance(positions, AbsoluteLearnedPositions) and max_tokens > positions.max_positions:
-        raise UserError(
-            f"{what} asks for texts of {max_tokens} tokens, but the model has positions for "
-            f"{positions.max_positions}: ask for fewer"
-        )
+    """Raise UserError when the encoder's positions do not reach `max_tokens`; `what` names the setting."""
+    if config.network is None:  # the positions of other networks reach any distance
+        check_positions(base.shape(config.positions).config.positions, max_tokens, what)
 
 
 def _is_read(name: str, num_layers: int, pooling: PoolingConfig) -> bool:

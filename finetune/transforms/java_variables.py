@@ -7,7 +7,7 @@ from tree_sitter import Node
 
 from finetune.syntax import Parsed, of_types
 
-Places = dict[str, list[Node]]
+TokenLayout = dict[str, list[Node]]
 Span = tuple[int, int]
 # Bodies of classes within have fields and methods that hide variables.
 _NOT_FOLLOWED = ("class_body", "enum_body", "interface_body", "record_declaration", "record_pattern")
@@ -46,7 +46,7 @@ _NO_VARIABLE = (
 )
 
 
-def java_variables(parsed: Parsed, method: Node) -> Places:
+def java_variables(parsed: Parsed, method: Node) -> TokenLayout:
     """Every identifier of each variable whose name stands only within its own scopes: a field of that name elsewhere
     in the method, a constant in a `case`, or a pattern's variable leaves it out."""
     if of_types(method, *_NOT_FOLLOWED):

@@ -7,7 +7,7 @@ from tree_sitter import Node
 
 from finetune.syntax import Parsed, of_types, walk
 
-Places = dict[str, list[Node]]
+TokenLayout = dict[str, list[Node]]
 # Their names live on in other scopes, or are bound in ways that are not followed here.
 _NOT_FOLLOWED = (
     "class_definition",
@@ -22,7 +22,7 @@ _PARAMETERS = ("parameters", "lambda_parameters")
 _SPREAD = ("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "dictionary_splat_pattern")
 
 
-def python_variables(parsed: Parsed, function: Node) -> Places:
+def python_variables(parsed: Parsed, function: Node) -> TokenLayout:
     """Every identifier of each variable that the function itself binds.
 
     Names bound in the function are never looked up outside of it, so all identifiers of that name within are this

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 
 from data_prep.config import PrepConfig
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.positions import needed_positions
 from pipeline.folder.sections import PlaceConfig
 from pretrain.config import PretrainConfig
 from pretrain.model.config import AbsoluteLearnedPositions
@@ -56,7 +55,7 @@ class RunConfig(PlaceConfig):
         positions = self.pretrain.model.positions
         most = positions.max_positions if isinstance(positions, AbsoluteLearnedPositions) else None
         for name, task in self.finetune.items():
-            for key, length_tokens in needed_positions(task):
+            for key, length_tokens in task.needed_positions():
                 if most is not None and length_tokens > most:
                     raise ValueError(
                         f"finetune.{name}.{key} needs {length_tokens} positions, more than "

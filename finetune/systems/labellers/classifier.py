@@ -54,6 +54,10 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
     label_smoothing: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the wanted probability that is spread over all labels."""
 
+    def needed_positions(self) -> dict[str, int]:
+        """See `SystemConfigBase`."""
+        return {"text_tokens": self.text_tokens} if self.start == "pretrained" else {}
+
     def build(self, base: Base, data: LabellingData, seed: int) -> "ClassifierLabeller":
         """As many labels as the data has, two at least; without training items its learner is None.
 

@@ -19,12 +19,11 @@ from finetune.lexing import Lexeme
 from finetune.modalities.base import Asks, OnProgress
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.modalities.writing import writing_loss
-from finetune.systems.adapted import adapted_network
 from finetune.systems.base import Base, SystemConfigBase
-from finetune.systems.networks import (
+from finetune.systems.network import ReplaceableNetworkConfig, adapted_network
+from finetune.systems.scratch_networks import (
     Carried,
     PredictingNetwork,
-    ReplaceableNetworkConfig,
     predicting_network,
 )
 from pretrain.inference.finite import check_finite
@@ -52,6 +51,12 @@ class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
     """A text to learn is cut into windows of so many tokens."""
     segment_tokens: PositiveInt | None = None
     """Tokens read at once, the model's memory carries what was before; None takes as many as in pretraining."""
+
+    def needed_positions(self) -> dict[str, int]:
+        """See `SystemConfigBase`."""
+        if self.start != "pretrained" or self.segment_tokens is None:
+            return {}
+        return {"segment_tokens": self.segment_tokens}
 
     def build(self, base: Base, data: PredictingData, seed: int) -> "LeftToRightPredictor":
         """The predictor before training. UserError where a segment does not fit the network's positions."""

@@ -46,6 +46,12 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
     hard_negatives: NonNegativeInt = 0
     """Per match: of those the task names, or else of what BM25 wrongly ranks highest among the training candidates."""
 
+    def needed_positions(self) -> dict[str, int]:
+        """See `SystemConfigBase`."""
+        if self.start != "pretrained":
+            return {}
+        return {"query_tokens": self.query_tokens, "candidate_tokens": self.candidate_tokens}
+
     def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
         """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
 

@@ -17,7 +17,7 @@ from finetune.layers.transformer import StackConfig, Vocabulary
 from finetune.modalities.base import Asks
 from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, Start, SystemConfigBase
-from finetune.systems.extent import check_extent
+from finetune.systems.network import check_positions
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import SourceWriter
 from finetune.systems.writers.masked import MaskedDecoderNetwork
@@ -56,7 +56,12 @@ class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
                 f"decoder.num_heads={self.decoder.num_heads} does not divide this model's "
                 f"{description.config.model_dim} dimensions: use another number"
             )
-        check_extent(description, self.source_tokens + 2, f"source_tokens={self.source_tokens}")
+        check_positions(
+            description.config.positions,
+            self.source_tokens + 2,
+            f"source_tokens={self.source_tokens}",
+            description.segment_tokens,
+        )
         network = base.network(self.start, seed)
         torch.manual_seed(key_seed(seed, "decoder weights"))
         wanted = EncoderDecoderNetwork(self, network).to(base.device)

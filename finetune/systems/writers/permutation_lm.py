@@ -16,8 +16,8 @@ from finetune.decoding.decode import choose_tokens, ended_by, occurrences, write
 from finetune.layers.adaptation import depth_in_network
 from finetune.modalities.base import Asks, OnProgress
 from finetune.modalities.writing import WritingData, writing_loss
-from finetune.systems.adapted import AdaptedNetworkConfig, adapted_network
 from finetune.systems.base import Base, SystemConfigBase
+from finetune.systems.network import NetworkConfig, adapted_network
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,
@@ -39,7 +39,7 @@ from pretrain.randomness import keyed_generator
 _SPECIALS_OF_A_TEXT = 3
 
 
-class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig, SystemConfigBase):
+class PermutationWriterConfig(WriterConfig, NetworkConfig, SystemConfigBase):
     """The pretrained network itself writes."""
 
     asks: ClassVar[Asks] = "write"
@@ -55,6 +55,10 @@ class PermutationWriterConfig(WriterConfig, AdaptedNetworkConfig, SystemConfigBa
         """Positions that the longest example needs."""
         written = max(self.target_tokens, self.max_new_tokens)
         return self.source_tokens + written + _SPECIALS_OF_A_TEXT + MAX_GAP_TOKENS
+
+    def needed_positions(self) -> dict[str, int]:
+        """See `SystemConfigBase`."""
+        return {"extent_tokens": self.extent_tokens} if self.start == "pretrained" else {}
 
     def build(self, base: Base, data: WritingData, seed: int) -> "PermutationWriter":
         """The writer before training. UserError where the texts do not fit the network's positions."""

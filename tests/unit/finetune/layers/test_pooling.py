@@ -160,5 +160,5 @@ def test_a_text_longer_than_the_models_positions_is_refused(corpus: PreparedCorp
     description = ModelDescription(config, corpus.tokenizer.vocab_size, 32)
     small = Base(description, corpus.tokenizer, None, torch.device("cpu"))
     check_length(EncoderConfig(), small, 32, "query_tokens")
-    with pytest.raises(UserError, match="query_tokens asks for texts of 33 tokens"):
+    with pytest.raises(UserError, match="query_tokens need 33 positions"):
         check_length(EncoderConfig(), small, 33, "query_tokens")

@@ -9,20 +9,17 @@ Shapes: B lanes, L segment, C context, K = C + L, D embedding or model, R state,
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cluster.config import Config
 from finetune.layers.aligned_decoder import initialise as initialise_recurrent
 from finetune.layers.recurrent_encoder import BidirectionalEncoder
 from finetune.layers.shared_factor import SharedFactor
 from finetune.layers.transformer import EncoderBlock, Vocabulary, WideStackConfig, initialise
-from finetune.systems.adapted import AdaptedNetworkConfig
 from finetune.systems.base import Base
+from finetune.systems.network import RecurrentNetworkConfig, ScratchNetworkConfig, TransformerNetworkConfig
 from pretrain.model.block import Norm
 from pretrain.model.config import ModelConfig
 from pretrain.model.dropout import Dropout
@@ -31,51 +28,6 @@ from pretrain.model.precision import at_least_float32
 from pretrain.plan.parameters import count_parameters
 from pretrain.randomness import key_seed
 from pretrain.weights import ModelDescription
-
-
-class RecurrentNetworkConfig(Config):
-    """Bahdanau's bidirectional encoder, or his decoder without a source."""
-
-    kind: Literal["aligned_rnn"] = "aligned_rnn"
-    cell: Literal["gru", "lstm"] = "gru"
-    """Of the encoder; a predictor is the paper's gated unit."""
-    embedding_dim: PositiveInt | None = None
-    """None: as wide as the base model."""
-    state_dim: PositiveInt | None = None
-    """Of each direction. None: as wide as it takes for as many parameters as the base model's layers have."""
-    dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
-    """Of embeddings, and of what is pooled or scored."""
-
-
-class TransformerNetworkConfig(Config):
-    """The Transformer's encoder, or its decoder without a source."""
-
-    kind: Literal["transformer"] = "transformer"
-    stack: WideStackConfig | None = None
-    """None: as many layers as the base model has, as wide as there."""
-
-
-NetworkConfig = Annotated[RecurrentNetworkConfig | TransformerNetworkConfig, Field(discriminator="kind")]
-
-
-class ReplaceableNetworkConfig(AdaptedNetworkConfig):
-    """Of systems that can also be had with another network than the pretrained one."""
-
-    network: NetworkConfig | None = None
-    """With `start: scratch`: None takes one of the base model's shape."""
-
-    @model_validator(mode="after")
-    def _another_network_is_trained_from_scratch(self) -> "ReplaceableNetworkConfig":
-        if self.network is not None and (self.start, self.adaptation, self.positions) != (
-            "scratch",
-            "full",
-            None,
-        ):
-            raise ValueError(
-                f"network.kind={self.network.kind} begins with random weights and has its own positions: it needs "
-                "start=scratch, adaptation=full and no positions"
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -263,7 +215,7 @@ class TransformerPredictor(PredictingNetwork):
         return self.vocabulary.logits(predicting_BLD), Carried(tokens_BK[:, -self._context_tokens :])
 
 
-def encoding_network(config: NetworkConfig, base: Base, seed: int) -> EncodingNetwork:
+def encoding_network(config: ScratchNetworkConfig, base: Base, seed: int) -> EncodingNetwork:
     """On the device of `base`, in training mode."""
     torch.manual_seed(key_seed(seed, "scratch-weights"))
     if isinstance(config, RecurrentNetworkConfig):
@@ -271,7 +223,7 @@ def encoding_network(config: NetworkConfig, base: Base, seed: int) -> EncodingNe
     return TransformerEncoder(config, base.description).to(base.device)
 
 
-def predicting_network(config: NetworkConfig, base: Base, seed: int) -> PredictingNetwork:
+def predicting_network(config: ScratchNetworkConfig, base: Base, seed: int) -> PredictingNetwork:
     """On the device of `base`, in training mode."""
     torch.manual_seed(key_seed(seed, "scratch-weights"))
     eod_id = base.tokenizer.eod_id

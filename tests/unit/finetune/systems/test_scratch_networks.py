@@ -4,23 +4,22 @@ from typing import Any
 
 import pytest
 import torch
-from pretrain.model.places import UNFILLED_GROUP
 from pydantic import ValidationError
 
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.systems.base import Base
-from finetune.systems.networks import (
+from finetune.systems.network import RecurrentNetworkConfig, TransformerNetworkConfig
+from finetune.systems.predictors.left_to_right import LeftToRightConfig
+from finetune.systems.saved import count_parameters
+from finetune.systems.scratch_networks import (
     EncodingNetwork,
     GatedUnit,
-    RecurrentNetworkConfig,
     RecurrentPredictor,
-    TransformerNetworkConfig,
     encoding_network,
     predicting_network,
 )
-from finetune.systems.predictors.left_to_right import LeftToRightConfig
-from finetune.systems.saved import count_parameters
 from finetune.systems.text_encoder import EncoderConfig
+from pretrain.model.layout import UNFILLED_GROUP
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.unit.finetune.systems.toys import toy_base
 
