@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, PositiveInt, model_validator
 
 from cluster.config import Config
-from finetune.experiment.choices import SystemConfig, TaskConfig
+from finetune.experiment.kinds import SystemConfig, TaskConfig
 from finetune.experiment.robustness import RobustnessConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig
 from finetune.tasks.cloze import ClozeConfig
@@ -33,12 +33,12 @@ class ExperimentConfig(Config):
 
     @model_validator(mode="after")
     def _systems_fit_the_task(self) -> "ExperimentConfig":
-        wanted = self.task.asks
+        wanted = self.task.modality
         for name, system in self.systems.items():
-            if system.asks != wanted:
+            if system.modality != wanted:
                 raise ValueError(
-                    f"systems.{name}: {system.kind} is asked to {system.asks}, the task {self.task.kind} asks to "
-                    f"{wanted}"
+                    f"systems.{name}: {system.kind} can {system.modality}, but the task {self.task.kind} needs a "
+                    f"system that can {wanted}"
                 )
         return self
 

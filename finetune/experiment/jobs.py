@@ -19,10 +19,10 @@ from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.tokenizer import CodeTokenizer
-from finetune.experiment.choices import MODALITIES
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
 from finetune.experiment.judging import Stopped, Watch
+from finetune.experiment.kinds import MODALITIES
 from finetune.experiment.overlap import on_unseen
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
 from finetune.experiment.rate_search import Trained, search
@@ -95,7 +95,7 @@ class Workplace:
         """Load the data. Raises UserError for what cannot be used."""
         task = config.task.build()
         data = task.load(Source(prep, config.seed))
-        evaluation = MODALITIES[config.task.asks].evaluation(task, data, config.training.valid_items)
+        evaluation = MODALITIES[config.task.modality].evaluation(task, data, config.training.valid_items)
         return cls(config, base, data, evaluation, overlapping)
 
     def build(self, job: Job) -> System:

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from finetune.decoding.config import DecodingConfig
-from finetune.experiment.choices import MODALITIES, SystemConfig, TaskConfig
-from finetune.modalities.base import Asks, Columns, OnProgress, Row, TrainedSystem
+from finetune.experiment.kinds import MODALITIES, SystemConfig, TaskConfig
+from finetune.modalities.base import Columns, ModalityName, OnProgress, Row, TrainedSystem
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 
 TrainingData = Callable[[Any], Any]
@@ -20,14 +20,14 @@ TrainingData = Callable[[Any], Any]
 
 def columns_of(task_config: Any) -> Columns:
     """Of the rows that a system for this task answers."""
-    return MODALITIES[task_config.asks].columns(task_config)
+    return MODALITIES[task_config.modality].columns(task_config)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSystem(TrainedSystem):
     """One that was saved, ready to answer."""
 
-    asks: Asks
+    modality: ModalityName
     system_config: Any
 
     @classmethod
@@ -45,15 +45,17 @@ class LoadedSystem(TrainedSystem):
         """
         saved = read_saved(folder)
         try:
-            system_config = TypeAdapter(SystemConfig).validate_python(_with_decoding(saved.system, decoding))
-            task_config = TypeAdapter(TaskConfig).validate_python(saved.task)
+            system_config = TypeAdapter[Any](SystemConfig).validate_python(
+                _with_decoding(saved.system, decoding)
+            )
+            task_config = TypeAdapter[Any](TaskConfig).validate_python(saved.task)
         except ValidationError as error:
             raise UserError(
                 f"{folder}: its config is of another version of permcode: finetune again"
             ) from error
         on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        asks = system_config.asks
-        data = MODALITIES[asks].no_data(task_config, len(saved.labels))
+        modality = system_config.modality
+        data = MODALITIES[modality].no_data(task_config, len(saved.labels))
         if not saved.has_weights:
             if training is None:
                 raise UserError(
@@ -67,7 +69,7 @@ class LoadedSystem(TrainedSystem):
             assert module is not None
             load_weights(folder, module)
         return cls(
-            asks=asks,
+            modality=modality,
             system=system,
             system_config=system_config,
             task_config=task_config,
@@ -85,7 +87,7 @@ class LoadedSystem(TrainedSystem):
         self._check(rows)
         if not rows:
             return []
-        return MODALITIES[self.asks].answer(self, rows, on_progress)
+        return MODALITIES[self.modality].answer(self, rows, on_progress)
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
         columns = columns_of(self.task_config)

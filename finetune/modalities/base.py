@@ -14,7 +14,7 @@ Example = TypeVar("Example")
 Judged = TypeVar("Judged")
 
 
-Asks = Literal["write", "rank", "label", "predict"]
+ModalityName = Literal["write", "rank", "label", "predict"]
 """What a task asks of a system: its modality, see `finetune.modalities`."""
 OnProgress = Callable[[int], None]
 """Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
@@ -105,7 +105,7 @@ class Perturbation:
     """A change of the test code that does not change what it does."""
 
     kind: str
-    """See `finetune.transforms.registry`."""
+    """See `finetune.transforms.kinds`."""
     language: str
     seed: int
 

@@ -31,7 +31,7 @@ from finetune.modalities.base import (
     no_progress,
     spread,
 )
-from finetune.transforms.registry import transform
+from finetune.transforms.kinds import transform
 
 _MAX_TUNED_ON = 2000
 """Items of the validation split by which a threshold is chosen."""

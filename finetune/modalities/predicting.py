@@ -31,7 +31,7 @@ from finetune.modalities.base import (
     no_progress,
     spread,
 )
-from finetune.transforms.registry import transform
+from finetune.transforms.kinds import transform
 
 _UNREADABLE: Row = {"prediction": None, "tokens": [], "ranks": []}
 

@@ -33,7 +33,7 @@ from finetune.modalities.base import (
     no_progress,
     spread,
 )
-from finetune.transforms.registry import transform
+from finetune.transforms.kinds import transform
 
 _BEST_KEPT = 20
 """Candidates of a query that predictions name."""

@@ -25,7 +25,7 @@ from finetune.modalities.base import (
     no_progress,
     spread,
 )
-from finetune.transforms.registry import transform
+from finetune.transforms.kinds import transform
 from pretrain.model.precision import at_least_float32
 from pretrain.objective import prediction_loss
 

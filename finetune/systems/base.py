@@ -6,14 +6,14 @@ as its module's weights, and built again from the same config and `base` to load
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from cluster.config import Config
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.labelling import Labeller
 from finetune.modalities.predicting import Predictor
 from finetune.modalities.ranking import Ranker
@@ -69,7 +69,14 @@ class Base:
 class SystemConfigBase(Config):
     """The settings of a system. A subclass has a `kind`, its name in recipes."""
 
-    asks: ClassVar[Asks]
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> str:
+            """The name of this kind of system in recipes."""
+            ...
+
+    modality: ClassVar[ModalityName]
     learns: ClassVar[bool]
     """Whether it is trained in steps."""
 

@@ -5,10 +5,10 @@ has `judge` measure what each wrote, ranked, labelled or predicted.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cluster.config import Config
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.labelling import LabellingTask
 from finetune.modalities.predicting import PredictingTask
 from finetune.modalities.ranking import RankingTask
@@ -18,7 +18,14 @@ from finetune.modalities.writing import WritingTask
 class TaskConfigBase(Config):
     """The settings of a task. A subclass has a `kind`, its name in recipes."""
 
-    asks: ClassVar[Asks]
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> str:
+            """The name of this kind of task in recipes."""
+            ...
+
+    modality: ClassVar[ModalityName]
     not_of_the_test: ClassVar[frozenset[str]] = frozenset(
         {"folder", "train", "valid", "test", "max_train", "max_valid", "max_test"}
     )

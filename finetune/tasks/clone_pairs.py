@@ -24,7 +24,7 @@ from finetune.metrics.classification import (
     binary_recall,
 )
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking, with_both_sides
@@ -38,7 +38,7 @@ TextPair = tuple[str, str]
 class ClonePairsConfig(PairFiles, TaskConfigBase):
     """By default made of CodeXGLUE's translation files; with `codes`, BigCloneBench's: files of pairs by number."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"codes"}
 
     kind: Literal["clone_pairs"] = "clone_pairs"

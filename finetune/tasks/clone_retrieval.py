@@ -20,7 +20,7 @@ from finetune.formats.retrieval import LabelledCode, read_labelled_code
 from finetune.languages import grammar_name
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import map_at_r, mrr, recall_at
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.ranking import Match, Pool, RankingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking
@@ -33,7 +33,7 @@ _SHARES = (0.6, 0.2)
 class CloneRetrievalConfig(TaskConfigBase):
     """Files of records {label, code}, optionally with a language. One file alone is split by problem, 60/20/20."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
 
     kind: Literal["clone_retrieval"] = "clone_retrieval"
     folder: LocalPath

@@ -20,7 +20,7 @@ from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.published import Published
@@ -31,7 +31,7 @@ from pretrain.randomness import keyed_generator
 class ClozeConfig(TaskConfigBase):
     """Items of the corpus, or, with `items`, of a file."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"items", "answers"}
 
     kind: Literal["cloze"] = "cloze"

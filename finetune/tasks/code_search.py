@@ -14,7 +14,7 @@ from cluster.errors import UserError
 from finetune.formats.names import Names
 from finetune.formats.pair_files import PairFiles, Split
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.ranking import Pool, RankingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.ranking import Masking, leaks, matches_of_pairs, pool_of_pairs, search_metrics
@@ -28,7 +28,7 @@ TextPair = tuple[str, str]
 class CodeSearchConfig(PairFiles, TaskConfigBase):
     """By default CodeXGLUE's translation files: Java functions search C# ones."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
 
     kind: Literal["code_search"] = "code_search"
     train: str | None = "train.java-cs.txt.{side}"

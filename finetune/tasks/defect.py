@@ -22,7 +22,7 @@ from finetune.held_out import TEST_SPLIT
 from finetune.languages import grammar_name
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.labelling import Labelled, LabellingData, given_labels, label_shares, wanted_labels
 from finetune.modalities.writing import Pair
 from finetune.tasks.base import TaskConfigBase
@@ -35,7 +35,7 @@ _MOST_TRAIN, _MOST_TEST = 20_000, 1_000
 class DefectConfig(TaskConfigBase):
     """By default the names of CodeXGLUE's files."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"train_splits"}
 
     kind: Literal["defect"] = "defect"

@@ -22,7 +22,7 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
 from finetune.metrics.spacing import spaced, structured_python
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
@@ -39,7 +39,7 @@ from finetune.tasks.writing import (
 class GenerationConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files if there is a folder, judged by the development set, whose labels are public."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
 
     kind: Literal["generation"] = "generation"
     train: str | None = "train.json"

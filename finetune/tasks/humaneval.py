@@ -18,7 +18,7 @@ from finetune.formats.pair_files import PairSource
 from finetune.functions import documented_bodies
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.sandbox.limits import Limits
@@ -33,7 +33,7 @@ _MAX_PER_DOCUMENT = 20
 class HumanEvalConfig(PairSource, TaskConfigBase):
     """Problems times samples are the test items; systems must draw tokens for more than one sample to make sense."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers"}
 
     kind: Literal["humaneval"] = "humaneval"

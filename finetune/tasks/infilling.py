@@ -17,7 +17,7 @@ from finetune.formats.pair_files import PairSource
 from finetune.metrics.edit import edit_similarity
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.syntax import prose_lines
 from finetune.tasks.base import TaskConfigBase
@@ -32,7 +32,7 @@ _MAX_LINES = 5
 class InfillingConfig(PairSource, TaskConfigBase):
     """There are no files: everything comes from the corpus."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
 
     kind: Literal["infilling"] = "infilling"
     folder: None = None

@@ -23,7 +23,7 @@ from finetune.languages import grammar_name
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.syntax import prose_lines
 from finetune.tasks.base import TaskConfigBase
@@ -38,7 +38,7 @@ _MIN_PIECES = 3
 class LineCompletionConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files, if there is a folder."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"literals"}
 
     kind: Literal["line_completion"] = "line_completion"

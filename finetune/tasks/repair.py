@@ -23,7 +23,7 @@ from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.writing import finish, hold_out, judge_code, load_pair_files, references
@@ -45,7 +45,7 @@ class BugsConfig(Config):
 class RepairConfig(PairFiles, TaskConfigBase):
     """By default the files of CodeXGLUE's code-refinement."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"bugs"}
 
     kind: Literal["repair"] = "repair"

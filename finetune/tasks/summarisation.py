@@ -16,7 +16,7 @@ from finetune.functions import distinct_pairs, documented_functions
 from finetune.metrics.bleu import summary_bleu
 from finetune.metrics.measured import Measured
 from finetune.metrics.rouge import rouge_l
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
@@ -26,7 +26,7 @@ from finetune.tasks.writing import finish, load_pair_files, on_the_rest, referen
 class SummarisationConfig(PairSource, TaskConfigBase):
     """By default CodeXGLUE's files, if there is a folder."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
 
     kind: Literal["summarisation"] = "summarisation"
     train: str | None = "train.jsonl"

@@ -20,7 +20,7 @@ from finetune.formats.retrieval import read_base, read_queries, without_docstrin
 from finetune.functions import SearchPair, distinct_pairs, documented_functions
 from finetune.held_out import TEST_SPLIT, held_out_documents
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.ranking import Pool, RankingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.published import Published
@@ -41,7 +41,7 @@ _MAX_VALID = 500
 class TextSearchConfig(TaskConfigBase):
     """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"base", "train_splits"}
 
     kind: Literal["text_search"] = "text_search"

@@ -29,7 +29,7 @@ from finetune.languages import grammar_name
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.code_parts import part_of
@@ -44,7 +44,7 @@ _Lexer = Callable[[str], list[Lexeme]]
 class TokenCompletionConfig(TaskConfigBase):
     """Without `test` everything is made of the corpus: documents of its held-out repositories."""
 
-    asks: ClassVar[Asks] = "predict"
+    modality: ClassVar[ModalityName] = "predict"
 
     kind: Literal["token_completion"] = "token_completion"
     folder: LocalPath | None = None

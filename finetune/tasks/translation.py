@@ -13,7 +13,7 @@ from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
 from finetune.metrics.measured import Measured
-from finetune.modalities.base import Asks, Source
+from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.writing import judge_code, load_pair_files, references
@@ -22,7 +22,7 @@ from finetune.tasks.writing import judge_code, load_pair_files, references
 class TranslationConfig(PairFiles, TaskConfigBase):
     """By default CodeXGLUE's files, Java to C#; the other direction is `source: cs`, `target: java`."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
 
     kind: Literal["translation"] = "translation"
     train: str | None = "train.java-cs.txt.{side}"

@@ -64,7 +64,7 @@ def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
     summary = read_document(stage / RESULT_NAME)
     return Candidate(
         task=config.task.kind,
-        asks=config.task.asks,
+        modality=config.task.modality,
         columns=columns_of(config.task),
         folder=best,
         metric=summary["headline"],

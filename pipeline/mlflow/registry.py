@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from finetune.modalities.base import Asks, Columns
+from finetune.modalities.base import Columns, ModalityName
 
 CHAMPION = "champion"
 _HEADLINE_TAG, _DATA_TAG, _METRIC_TAG = "permcode.headline", "permcode.data", "permcode.metric"
@@ -34,7 +34,7 @@ class Candidate:
     """A trained system that may be the best one of its task."""
 
     task: str
-    asks: Asks
+    modality: ModalityName
     columns: Columns
     folder: Path
     """Its model folder."""
@@ -146,7 +146,7 @@ def _signature(candidate: Candidate) -> Any:
 
     columns = [ColSpec("string", name) for name in candidate.columns.needed]
     columns += [ColSpec("string", name, required=False) for name in candidate.columns.optional]
-    answer = ColSpec("double" if candidate.asks in ("rank", "predict") else "string", "prediction")
+    answer = ColSpec("double" if candidate.modality in ("rank", "predict") else "string", "prediction")
     return ModelSignature(inputs=Schema(columns), outputs=Schema([answer]))
 
 

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from finetune.experiment.choices import MODALITIES, TaskConfig
 from finetune.experiment.files import RESULT_NAME, write_rows
+from finetune.experiment.kinds import MODALITIES, TaskConfig
 from finetune.experiment.loaded import LoadedSystem, TrainingData, columns_of
 from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts, graded, summary_of
 from finetune.experiment.stage import read_summary
@@ -133,7 +133,7 @@ class LoadedTask:
 
     def evaluate(self, usable: LoadedSystem, label: str, reporter: Reporter) -> Answers:
         """Return a system's answers to the test split and their measures."""
-        evaluation = MODALITIES[usable.asks].evaluation(
+        evaluation = MODALITIES[usable.modality].evaluation(
             self.task, self.data, valid_items=1, threshold=usable.threshold
         )
         with reporter.bar(label, evaluation.num_test_items, "items") as bar:
@@ -223,7 +223,7 @@ def _overridden(task_config: Any, overrides: Sequence[str]) -> Any:
             f"kind={values['kind']}: the system was finetuned for {task_config.kind}, not for another task"
         )
     try:
-        return TypeAdapter(TaskConfig).validate_python(values)
+        return TypeAdapter[Any](TaskConfig).validate_python(values)
     except ValidationError as error:
         raise UserError(explain(error, type(task_config))) from None
 

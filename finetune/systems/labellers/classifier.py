@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.labelling import Labelled, LabellingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length
@@ -36,7 +36,7 @@ Texts = tuple[str, ...]
 class ClassifierConfig(EncoderConfig, SystemConfigBase):
     """The encoder, and what stands on top."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = True
 
     kind: Literal["classifier"] = "classifier"

@@ -12,7 +12,7 @@ from pydantic import PositiveFloat
 
 from cluster.errors import UserError
 from finetune.lexical import sub_tokens
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.labelling import LabellingData
 from finetune.systems.base import Base, SystemConfigBase
 
@@ -22,7 +22,7 @@ Texts = tuple[str, ...]
 class LexicalLabellerConfig(SystemConfigBase):
     """Words are parts of identifiers, in lower case; whole texts are read."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = False
 
     kind: Literal["lexical_labeller"] = "lexical_labeller"

@@ -17,7 +17,7 @@ from pydantic import Field
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from finetune.formats.labelled import MASK
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.labelling import LabellingData
 from finetune.systems.base import Base, SystemConfigBase
 from pretrain.inference.scored_text import score_parts
@@ -27,7 +27,7 @@ from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
 class ZeroShotClozeConfig(SystemConfigBase):
     """The candidates, in the order of the task's labels."""
 
-    asks: ClassVar[Asks] = "label"
+    modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = False
 
     kind: Literal["zero_shot_cloze"] = "zero_shot_cloze"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from data_prep.tokenizer import CodeTokenizer
 from finetune.layers.adaptation import depth_in_network
 from finetune.lexing import Lexeme
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.modalities.writing import writing_loss
 from finetune.systems.base import Base, SystemConfigBase
@@ -43,7 +43,7 @@ Tokens = NDArray[np.int64]
 class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
     """The network itself predicts; nothing is added to it."""
 
-    asks: ClassVar[Asks] = "predict"
+    modality: ClassVar[ModalityName] = "predict"
     learns: ClassVar[bool] = True
 
     kind: Literal["left_to_right"] = "left_to_right"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.systems.base import Base, SystemConfigBase
 
@@ -24,7 +24,7 @@ class NgramPredictorConfig(SystemConfigBase):
     followed a run one lexeme shorter, and so on down to all lexemes there are.
     """
 
-    asks: ClassVar[Asks] = "predict"
+    modality: ClassVar[ModalityName] = "predict"
     learns: ClassVar[bool] = False
 
     kind: Literal["ngram_predictor"] = "ngram_predictor"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cluster.errors import UserError
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.ranking import Match, RankingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.rankers.hard_negatives import with_hard_negatives
@@ -31,7 +31,7 @@ _NO_GROUP = -1
 class BiEncoderConfig(EncoderConfig, SystemConfigBase):
     """The encoder, how much of texts it reads, and the contrast it learns by."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = True
 
     kind: Literal["bi_encoder"] = "bi_encoder"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat
 
 from finetune.lexical import TfidfSearch
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.ranking import RankingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.rankers.bm25 import Bm25
@@ -17,7 +17,7 @@ from finetune.systems.rankers.bm25 import Bm25
 class LexicalRankerConfig(SystemConfigBase):
     """Words are parts of identifiers, in lower case; whole texts are read."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = False
 
     kind: Literal["lexical_ranker"] = "lexical_ranker"

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.ranking import RankingData
 from finetune.systems.base import Base
 from finetune.systems.rankers.bi_encoder import BiEncoder, BiEncoderConfig, Contrast
@@ -12,7 +12,7 @@ from finetune.systems.text_encoder import Cutter, TextEncoder, check_length
 class ZeroShotEncoderConfig(BiEncoderConfig):
     """As a bi-encoder; what concerns training plays no part."""
 
-    asks: ClassVar[Asks] = "rank"
+    modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = False
 
     kind: Literal["zero_shot_encoder"] = "zero_shot_encoder"  # type: ignore[assignment]

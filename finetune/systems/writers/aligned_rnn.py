@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from finetune.layers.aligned_decoder import AlignedDecoder, Annotations, initialise
 from finetune.layers.recurrent_encoder import BidirectionalEncoder
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.alignment import Alignment
@@ -26,7 +26,7 @@ from pretrain.randomness import key_seed
 class AlignedRnnConfig(WriterConfig, SystemConfigBase):
     """Bidirectional encoder, additive attention, gated decoder, maxout readout."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["aligned_rnn"] = "aligned_rnn"

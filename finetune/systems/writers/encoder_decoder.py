@@ -14,7 +14,7 @@ from finetune.layers.adaptation import depth_in_network
 from finetune.layers.low_rank import add_low_rank
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, Start, SystemConfigBase
 from finetune.systems.network import check_positions
@@ -31,7 +31,7 @@ from pretrain.randomness import key_seed
 class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
     """The decoder is as wide as the pretrained model."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"

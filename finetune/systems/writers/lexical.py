@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 
 from cluster.errors import UserError
 from finetune.lexical import sub_tokens
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.writing import Pair, WritingData
 from finetune.systems.base import Base, SystemConfigBase
 from pretrain.randomness import keyed_generator
@@ -35,7 +35,7 @@ Given = tuple[str, str | None]
 class CopyConfig(SystemConfigBase):
     """Writes the source."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
 
     kind: Literal["copy"] = "copy"
@@ -51,7 +51,7 @@ class ConstantConfig(SystemConfigBase):
     What a metric gives to it, it gives to nothing at all.
     """
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
 
     kind: Literal["constant"] = "constant"
@@ -66,7 +66,7 @@ class ConstantConfig(SystemConfigBase):
 class NearestConfig(SystemConfigBase):
     """Writes what belongs to the training source most like the source: TF-IDF over parts of words, cosine."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
 
     kind: Literal["nearest"] = "nearest"
@@ -83,7 +83,7 @@ class NgramConfig(SystemConfigBase):
     training targets alone; besides, what no target holds (a line's end, where targets are parts of lines) is an end.
     """
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
 
     kind: Literal["ngram"] = "ngram"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from data_prep.tokenizer import CodeTokenizer
 from finetune.decoding.decode import choose_tokens, ended_by, occurrences, write_in_batches
 from finetune.layers.adaptation import depth_in_network
-from finetune.modalities.base import Asks, OnProgress
+from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.writing import WritingData, writing_loss
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.network import NetworkConfig, adapted_network
@@ -42,7 +42,7 @@ _SPECIALS_OF_A_TEXT = 3
 class PermutationWriterConfig(WriterConfig, NetworkConfig, SystemConfigBase):
     """The pretrained network itself writes."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["permutation_lm"] = "permutation_lm"

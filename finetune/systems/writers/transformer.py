@@ -11,7 +11,7 @@ from torch import Tensor
 
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import Encoder, Vocabulary, WideStackConfig
-from finetune.modalities.base import Asks
+from finetune.modalities.base import ModalityName
 from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
@@ -23,7 +23,7 @@ from pretrain.randomness import key_seed
 class TransformerWriterConfig(WriterConfig, SystemConfigBase):
     """Sinusoidal positions, masked decoder."""
 
-    asks: ClassVar[Asks] = "write"
+    modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["transformer"] = "transformer"

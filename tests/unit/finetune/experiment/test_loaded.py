@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from cluster.errors import UserError
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.experiment.choices import SystemConfig, TaskConfig
+from finetune.experiment.kinds import SystemConfig, TaskConfig
 from finetune.experiment.loaded import LoadedSystem, columns_of
 from finetune.lexing import python_lexemes
 from finetune.modalities.labelling import Labelled, LabellingData
@@ -60,8 +60,8 @@ def base(pretrain_folder: Path, corpus: PreparedCorpus) -> Base:
 
 
 def data_of(task: Any) -> Any:
-    if task.asks != "label":
-        return _DATA[task.asks]
+    if task.modality != "label":
+        return _DATA[task.modality]
     num_texts = len(columns_of(task).needed)
     # The last label never occurs: that it exists must be known all the same.
     return LabellingData(
@@ -110,7 +110,7 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
     answer = usable.answer([row])[0]
     json.dumps(answer)
     told = answer["prediction"]
-    match usable.asks:
+    match usable.modality:
         case "write":
             assert [told] == built.write([(row["text"], row.get("suffix"))], lambda _: None)
         case "rank":

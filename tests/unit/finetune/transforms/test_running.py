@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from finetune.transforms.registry import TRANSFORMS, transform
+from finetune.transforms.kinds import TRANSFORMS, transform
 from tests.unit.finetune.transforms.python_programs import functions
 
 _words = st.text(alphabet="ab c\n", max_size=30)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from finetune.transforms.registry import TRANSFORMS, transform
+from finetune.transforms.kinds import TRANSFORMS, transform
 
 METHODS = [
     """int run(int n, int m) {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from finetune.modalities.writing import Pair, transformed_items
 from finetune.syntax import parse
-from finetune.transforms.registry import TRANSFORMS, transform
+from finetune.transforms.kinds import TRANSFORMS, transform
 
 JAVA = """public int find(String name, int from) {
     int a = 3;

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner, Result
 
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.experiment.choices import SystemConfig, TaskConfig
+from finetune.experiment.kinds import SystemConfig, TaskConfig
 from finetune.modalities.base import Source
 from finetune.modalities.ranking import RankingData
 from finetune.systems.base import Base

@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from finetune.experiment.choices import SystemConfig, TaskConfig
+from finetune.experiment.kinds import SystemConfig, TaskConfig
 from finetune.systems.base import Base
 from finetune.systems.saved import save_system
 from pipeline.cli import app

@@ -52,7 +52,7 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["systems.find={kind: bi_encoder}"], "systems.find: bi_encoder is asked to rank"),
+        (["systems.find={kind: bi_encoder}"], "systems.find: bi_encoder can rank"),
         (["systems.own.kind=rnn"], "systems.own"),
         (["systems.own.beam=4"], "unknown key systems.own.beam = 4: did you mean"),
         (

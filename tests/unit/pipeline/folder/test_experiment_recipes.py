@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from finetune.experiment.choices import TaskConfig
 from finetune.experiment.config import ExperimentConfig
+from finetune.experiment.kinds import TaskConfig
 from finetune.experiment.stage import baseline_of
 from finetune.layers.pooling import Pooling
 from finetune.systems.labellers.classifier import ClassifierConfig
@@ -136,7 +136,7 @@ def test_every_kind_of_task_has_a_recipe() -> None:
     kinds = {one.model_fields["kind"].default for one in TaskConfig.__origin__.__args__}  # type: ignore[attr-defined]
     configs = [load_experiment_config(name, [_MODEL]) for name in experiment_recipe_names()]
     assert {config.task.kind for config in configs} == kinds
-    assert {config.task.asks for config in configs} == {"write", "rank", "label", "predict"}
+    assert {config.task.modality for config in configs} == {"write", "rank", "label", "predict"}
 
 
 @pytest.mark.parametrize("name", run_recipe_names())

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from finetune.experiment.choices import TaskConfig
+from finetune.experiment.kinds import TaskConfig
 from pipeline.folder.recipe import load_experiment_config, load_run_config, recipe_names
 
 _ROOT = Path(__file__).parents[4]

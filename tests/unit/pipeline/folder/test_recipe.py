@@ -306,7 +306,5 @@ def test_a_task_s_name_must_be_a_folder_s_that_no_other_stage_has(tmp_path: Path
 def test_what_is_wrong_in_a_run_s_task_is_named_by_its_key() -> None:
     with pytest.raises(UserError, match=r"unknown key finetune\.search\.systems\.pretrained\.temprature"):
         load_run_config("smoke", ["finetune.search.systems.pretrained.temprature=1"])
-    with pytest.raises(
-        UserError, match=r"finetune\.search: systems\.tfidf: ngram_predictor is asked to predict"
-    ):
+    with pytest.raises(UserError, match=r"finetune\.search: systems\.tfidf: ngram_predictor can predict"):
         load_run_config("smoke", ["finetune.search.systems.tfidf={kind: ngram_predictor}"])

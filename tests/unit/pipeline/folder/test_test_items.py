@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter
 
-from finetune.experiment.choices import TaskConfig
+from finetune.experiment.kinds import TaskConfig
 from finetune.tasks.base import TaskConfigBase
 from pipeline.commands.leaderboard import entries_in
 from pipeline.folder.stage_record import StageRecord, write_record
