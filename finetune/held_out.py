@@ -1,4 +1,4 @@
-"""Documents of the held-out packages: `validation` is what a task trains on, `test` what it is judged by."""
+"""Documents of the held-out packages: a task trains on `validation` and is tested on `test`."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,8 +12,9 @@ from data_prep.finished.prepared import Block, PreparedCorpus
 from finetune.languages import grammar_name
 from pretrain.randomness import keyed_generator
 
-TRAIN_SPLIT = "validation"
-TEST_SPLIT = "test"
+SPLIT_TO_TRAIN_ON = "validation"
+"""Of the corpus: the base model has not been trained on it, so a task can train on it."""
+SPLIT_TO_TEST_ON = "test"
 MOST_TOKENS = 1 << 28
 """Of a split that are looked at: a gigabyte of code, more than any task learns."""
 

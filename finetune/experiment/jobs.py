@@ -1,4 +1,4 @@
-"""One job of an experiment: a system for one seed, trained and judged.
+"""The jobs of an experiment: a system for one seed, trained and evaluated.
 
 Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains; of several learning rates each in
 `rate-RATE/`), `best.safetensors`, `learning_rates.json` (where several were tried), `predictions.jsonl`, `alignments/`
@@ -6,6 +6,7 @@ Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it tra
 """
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from cluster.storage import read_document, sha256_file, write_document
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
-from finetune.experiment.judging import Stopped, Watch
 from finetune.experiment.kinds import MODALITIES
 from finetune.experiment.overlap import on_unseen
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
@@ -34,10 +34,13 @@ from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.training.best import load_best
 from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
-from pretrain.health.stop import StopRequest
+from pretrain.health.stop import StopRequest, stop_requests
 from pretrain.inference.folders import checked_model
+from pretrain.journal.events import Judging
+from pretrain.ray_workers import joined
 
 _PREDICTIONS_KEY = "predictions_sha256"
+_WRITE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the job in messages."""
         return f"{self.system}, seed {self.seed}"
 
     @property
     def result(self) -> Path:
-        """There once the job is done."""
+        """The file that exists once the job is done."""
         return self.folder / RESULT_NAME
 
 
 @dataclass(frozen=True)
-class Workplace:
+class JobContext:
     """What the jobs of an experiment share in a worker: the base model, the task and its data."""
 
     config: ExperimentConfig
@@ -78,8 +81,8 @@ class Workplace:
         prep: Path | None,
         device: torch.device,
         overlapping: frozenset[int] = frozenset(),
-    ) -> "Workplace":
-        """Load model description, tokenizer and data. Raises UserError for what cannot be used."""
+    ) -> "JobContext":
+        """Load model description, tokenizer and data. Raises UserError for files that cannot be used."""
         files, description = checked_model(model_folder)
         base = Base(description, CodeTokenizer.load(files.tokenizer), files, device)
         return cls.of_base(config, base, prep, overlapping)
@@ -91,20 +94,20 @@ class Workplace:
         base: Base,
         prep: Path | None,
         overlapping: frozenset[int] = frozenset(),
-    ) -> "Workplace":
-        """Load the data. Raises UserError for what cannot be used."""
+    ) -> "JobContext":
+        """Load the data of the task. Raises UserError for data that cannot be used."""
         task = config.task.build()
         data = task.load(Source(prep, config.seed))
         evaluation = MODALITIES[config.task.modality].evaluation(task, data, config.training.valid_items)
         return cls(config, base, data, evaluation, overlapping)
 
     def build(self, job: Job) -> System:
-        """The job's system before training. Raises UserError for one that cannot be made, or has nothing to learn."""
+        """Build the job's system before training. Raises UserError where it cannot be built or has no training data."""
         config = self.config.systems[job.system]
         system = config.build(self.base, self.data, job.seed)
         if config.learns and (system.learner is None or not system.learner.lengths_tokens):
             raise UserError(
-                f"system {job.system} has nothing to learn from: give the task a training split (task.train=...)"
+                f"system {job.system} has no training data: give the task a training split (task.train=...)"
             )
         return system
 
@@ -114,25 +117,71 @@ class Workplace:
             self.build(job)
 
 
-def run_job(job: Job, place: Workplace, stop: StopRequest) -> bool:
-    """Train and judge; False when it was stopped. Collective; the first worker writes.
+class StopRequested(Exception):
+    """Somebody asked to stop. The evaluation so far is dropped; the same command evaluates again."""
+
+
+class EvaluationProgress:
+    """An `OnProgress` for the items of one evaluation: it writes the progress to the journal, and stops on request."""
+
+    def __init__(self, what: str, num_items: int, journal: Journal | None, stop: StopRequest) -> None:
+        """`what` is what is evaluated: "the test split"."""
+        self._what, self._num_items, self._journal, self._stop = what, num_items, journal, stop
+        self._written_s = time.monotonic()
+        self._write(f"judging {what}")
+
+    def __call__(self, num_done: int) -> None:
+        """Raise `StopRequested` where a stop was requested."""
+        if self._stop.is_made():
+            raise StopRequested
+        if time.monotonic() - self._written_s >= _WRITE_EVERY_S:
+            self._written_s = time.monotonic()
+            self._write(f"judging {self._what}, {num_done:,} of {self._num_items:,} items")
+
+    def _write(self, text: str) -> None:
+        if self._journal is not None:
+            self._journal.event(text, name=Judging.name, num_items=self._num_items)
+
+
+def run_jobs(settings: dict[str, Any]) -> None:
+    """Run every job that has no result yet, one after the other; end early when a stop is requested.
+
+    Ray Train runs this in every worker of an experiment.
+    """
+    jobs: list[Job] = settings["jobs"]
+    with joined(settings, "finetune") as device:
+        folder: Path = settings["folder"]
+        with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
+            context = JobContext.open(
+                settings["config"], settings["model"], settings["prep"], device, settings["overlapping"]
+            )
+            # The first worker looks, so that all do the same jobs.
+            missing = [job for job in jobs if not agreed(job.result.exists)]
+            context.check(missing)
+            for job in missing:
+                if not run_job(job, context, stop):
+                    return
+
+
+def run_job(job: Job, context: JobContext, stop: StopRequest) -> bool:
+    """Train and evaluate a job; return False when it was stopped. Collective; the first worker writes.
 
     Unfinished work is resumed, bit for bit. Raises UserError for settings or data that cannot be used.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     trained = None
-    if place.config.systems[job.system].learns:
-        trained = _trained(job, place, stop)
+    if context.config.systems[job.system].learns:
+        trained = _train(job, context, stop)
         if trained.end.stopped:
             return False
     followed = trained.journal_folder(job.folder) if trained else job.folder
     with _journal(followed) as journal:
-        return agreed(lambda: _is_judged(job, place, trained, journal, stop))
+        return agreed(lambda: _evaluate(job, context, trained, journal, stop))
 
 
 @contextmanager
 def _journal(folder: Path) -> Iterator[Journal | None]:
-    """The first worker's."""
+    """Open the journal on the first worker; the others get None."""
     journal = Journal(folder / JOURNAL_NAME) if dist.get_rank() == 0 else None
     try:
         yield journal
@@ -141,83 +190,91 @@ def _journal(folder: Path) -> Iterator[Journal | None]:
             journal.close()
 
 
-def _trained(job: Job, place: Workplace, stop: StopRequest) -> Trained:
-    """After the search of the job's learning rate, where there is one and this is the first seed."""
-    config = place.config.training_of_system(job.system)
-    if rates := place.config.rates_to_try(job.system, job.seed):
-        return search(job.folder, rates, lambda rate, folder: _fit(job, place, rate, folder, stop))
+def _train(job: Job, context: JobContext, stop: StopRequest) -> Trained:
+    """Train the job, after a search over learning rates where the config has one and this is the first seed."""
+    config = context.config.training_of_system(job.system)
+    if rates := context.config.rates_to_try(job.system, job.seed):
+        return search(
+            job.folder, rates, lambda rate, folder: _train_at_rate(job, context, rate, folder, stop)
+        )
     rate = config.learning_rate
     if config.learning_rates:
-        first = Job(job.system, place.config.seed, job.folder.parent / f"seed-{place.config.seed}")
+        first = Job(job.system, context.config.seed, job.folder.parent / f"seed-{context.config.seed}")
         rate = agreed(lambda: float(read_result(first)["learning_rate"]))
-    return Trained(_fit(job, place, rate, job.folder, stop), rate)
+    return Trained(_train_at_rate(job, context, rate, job.folder, stop), rate)
 
 
-def _fit(job: Job, place: Workplace, rate: float, folder: Path, stop: StopRequest) -> FitEnd:
-    """One training, from fresh or pretrained weights; what `folder` has of it is resumed."""
-    system, config = place.build(job), place.config.training_of_system(job.system).with_rate(rate)
+def _train_at_rate(job: Job, context: JobContext, rate: float, folder: Path, stop: StopRequest) -> FitEnd:
+    """Train once, from random or pretrained weights; a training that `folder` has begun is resumed."""
+    system, config = context.build(job), context.config.training_of_system(job.system).with_rate(rate)
     assert system.learner is not None
     with _journal(folder) as journal:
         return fit(
-            system.learner, config, job.seed, folder, lambda: place.evaluation.validate(system), journal, stop
+            system.learner,
+            config,
+            job.seed,
+            folder,
+            lambda: context.evaluation.validate(system),
+            journal,
+            stop,
         )
 
 
-def _with_best_weights(job: Job, place: Workplace) -> System:
-    """Built again, because training leaves weights in its own precision."""
-    system = place.build(job)
+def _build_with_best_weights(job: Job, context: JobContext) -> System:
+    """Build the system again, because training leaves weights in its own precision, and load the best ones."""
+    system = context.build(job)
     assert system.learner is not None
     load_best(job.folder, system.learner.module)
     system.learner.module.eval()
     return system
 
 
-def _is_judged(
-    job: Job, place: Workplace, trained: Trained | None, journal: Journal | None, stop: StopRequest
+def _evaluate(
+    job: Job, context: JobContext, trained: Trained | None, journal: Journal | None, stop: StopRequest
 ) -> bool:
-    """False when it was stopped; nothing is left of it then."""
-    system = _with_best_weights(job, place) if trained else place.build(job)
+    """Evaluate the system and write the results; return False, with nothing written, when it was stopped."""
+    system = _build_with_best_weights(job, context) if trained else context.build(job)
 
-    def watch(what: str, num_items: int) -> Watch:
-        return Watch(what, num_items, journal, stop)
+    def watch(what: str, num_items: int) -> EvaluationProgress:
+        return EvaluationProgress(what, num_items, journal, stop)
 
-    evaluation = place.evaluation
+    evaluation = context.evaluation
     try:
         answers = evaluation.test(system, watch("the test split", evaluation.num_test_items))
         robustness = robustness_of(
-            place.config.robustness, evaluation, system, BOOTSTRAP_SEED, answers.threshold, watch
+            context.config.robustness, evaluation, system, BOOTSTRAP_SEED, answers.threshold, watch
         )
-    except Stopped:
+    except StopRequested:
         return False
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
-    draw_pictures(system, place.evaluation, job.folder / PICTURES_NAME)
-    _save(job, place, system, answers.threshold)
-    told = {"robustness": robustness, _PREDICTIONS_KEY: sha256_file(job.folder / PREDICTIONS_NAME)}
-    write_document(job.result, _result(job, place, system, answers, trained) | told)
+    draw_pictures(system, context.evaluation, job.folder / PICTURES_NAME)
+    _save(job, context, system, answers.threshold)
+    values = {"robustness": robustness, _PREDICTIONS_KEY: sha256_file(job.folder / PREDICTIONS_NAME)}
+    write_document(job.result, _result_values(job, context, system, answers, trained) | values)
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return True
 
 
-def _save(job: Job, place: Workplace, system: System, threshold: float | None) -> None:
-    config = place.config
+def _save(job: Job, context: JobContext, system: System, threshold: float | None) -> None:
+    config = context.config
     save_system(
         job.folder / "model",
         config.systems[job.system].model_dump(mode="json"),
         config.task.model_dump(mode="json"),
         job.seed,
         list(getattr(config.task.build(), "labels", ())),
-        place.base,
+        context.base,
         module_of(system),
         threshold,
     )
 
 
-def _result(
-    job: Job, place: Workplace, system: System, answers: Answers, trained: Trained | None
+def _result_values(
+    job: Job, context: JobContext, system: System, answers: Answers, trained: Trained | None
 ) -> dict[str, Any]:
     module, end = module_of(system), trained.end if trained else None
     num_parameters, num_trained = count_parameters(module) if module else (0, 0)
-    unseen = on_unseen(answers.measured[0], place.overlapping, place.evaluation.num_test_items)
+    unseen = on_unseen(answers.measured[0], context.overlapping, context.evaluation.num_test_items)
     return {
         "system": job.system,
         "seed": job.seed,
@@ -228,15 +285,15 @@ def _result(
         "steps": end.steps if end else 0,
         "best_step": end.best.step if end and end.best else 0,
         "valid": end.best.metric if end and end.best else None,
-        "num_valid_items": place.evaluation.num_valid_items,
-        **(trained.told() if trained else {}),
+        "num_valid_items": context.evaluation.num_valid_items,
+        **(trained.result_values() if trained else {}),
         "cut": answers.cut,
-        "facts": dict(place.data.facts),
+        "facts": dict(context.data.facts),
     }
 
 
 def read_result(job: Job) -> dict[str, Any]:
-    """Of a job that is done. UserError when it, or the predictions beside it, are not what was written."""
+    """Read the result of a finished job. Raises UserError when it or the predictions beside it were changed."""
     result = read_document(job.result)
     predictions = job.folder / PREDICTIONS_NAME
     # Results of older versions say nothing of them.

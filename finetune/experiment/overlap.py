@@ -44,7 +44,7 @@ _CONCODE = re.compile(r"\bfunction \(|\b(?:arg|loc)\d+\b|\bconcode_(?:field|elem
 
 
 @dataclass(frozen=True)
-class JudgedText:
+class SearchedText:
     """A text of the test split, what it is there ("sources", "answers"), and the items that stand or fall by it."""
 
     role: str
@@ -76,7 +76,7 @@ def overlap_of(
     if not (task.files() or isinstance(config.task, HumanEvalConfig)) or not (corpora or path.is_file()):
         return None
     data = task.load(Source(prep, config.seed))
-    texts = list(judged_texts(data.test, data.published))
+    texts = list(searched_texts(data.test, data.published))
     kept = _kept(path)
     wanted: dict[str, Any] = {
         "version": _VERSION,
@@ -113,9 +113,9 @@ def overlap_of(
     return replace(found, facts=facts)
 
 
-def judged_texts(
+def searched_texts(
     test: Pool | Sequence[Any], published: Mapping[str, Sequence[str]] | None = None
-) -> Iterator[JudgedText]:
+) -> Iterator[SearchedText]:
     """Every different text of each role as the task's files have it, with all items that it has become a text of.
 
     `published` as in `TaskData`. Texts that the task has made the same are the same item: it has them all.
@@ -125,7 +125,7 @@ def judged_texts(
         for text in (published or {}).get(made, (made,)):
             found.setdefault((role, text), set()).update(items)
     for (role, text), numbers in found.items():
-        yield JudgedText(role, text, tuple(sorted(numbers)))
+        yield SearchedText(role, text, tuple(sorted(numbers)))
 
 
 def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -> list[Measured]:
@@ -164,7 +164,7 @@ def _rewritten_by(task: Any) -> re.Pattern[str] | None:
 
 
 def _searched(
-    texts: Sequence[JudgedText],
+    texts: Sequence[SearchedText],
     is_rewritten: Sequence[bool],
     corpora: Sequence[str],
     folder: Path,

@@ -1,4 +1,4 @@
-"""Pictures of what a system looked at while it wrote, for the systems that can tell."""
+"""Pictures of the alignment of written texts with their sources, for systems that align."""
 
 import re
 from pathlib import Path

@@ -43,8 +43,8 @@ class Trained:
         """Where the journal lies that the kept training was followed by."""
         return job / rate_name(self.learning_rate) if self.tried else job
 
-    def told(self) -> dict[str, Any]:
-        """For the job's result.json."""
+    def result_values(self) -> dict[str, Any]:
+        """Return the learning rates for the job's result.json."""
         tried = {"learning_rates_tried": [asdict(one) for one in self.tried]} if self.tried else {}
         return {"learning_rate": self.learning_rate, **tried}
 
@@ -61,7 +61,7 @@ def best_of(tried: Sequence[Tried]) -> Tried:
 
 
 def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], FitEnd]) -> Trained:
-    """Train with every rate by `train(rate, its folder)`, which goes on with what a killed search has begun.
+    """Train with every rate by `train(rate, its folder)`, which resumes what a killed search has begun.
 
     Collective; the first worker writes. Ends early where one of them is stopped. Raises UserError where all diverge.
     """

@@ -16,7 +16,7 @@ from finetune.metrics.measured import Measured
 BOOTSTRAP_SEED = 0
 """The same for all systems: comparisons are paired by it."""
 
-_TOLD = (
+_COPIED = (
     "num_parameters", "num_trained", "steps", "best_step", "valid", "num_valid_items", "learning_rate",
     "learning_rates_tried", "cut", "robustness",
 )  # fmt: skip
@@ -25,7 +25,7 @@ Result = Mapping[str, Any]
 
 
 def graded(measured: Sequence[Measured]) -> dict[str, Any]:
-    """The part of a job's result.json that tells what its answers are worth; the headline comes first."""
+    """The part of a job's result.json that rates its answers; the headline comes first."""
     headline = measured[0]
     return {
         "headline": headline.name,
@@ -96,10 +96,10 @@ def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[s
         for name, found in first["metrics"].items()
         if all(run["metrics"].get(name, {}).get("num_items") == found["num_items"] for run in runs)
     }
-    told = {name: first[name] for name in _TOLD if name in first}
+    copied = {name: first[name] for name in _COPIED if name in first}
     headline = metrics[first["headline"]]["value"]
     system: dict[str, Any] = {
-        "headline": headline, "seeds": [run["seed"] for run in runs], "metrics": metrics, **told
+        "headline": headline, "seeds": [run["seed"] for run in runs], "metrics": metrics, **copied
     }  # fmt: skip
     if baseline is not None:
         system["against_baseline"] = _compared(runs, baseline)
@@ -109,10 +109,10 @@ def _system(runs: Sequence[Result], baseline: Sequence[Result] | None) -> dict[s
 def _over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     values = [one["value"] for one in found]
     means = {name: statistics.fmean(one[name] for one in found) for name in ("value", "low", "high")}
-    told = {**found[0], **means}
+    values_over_seeds = {**found[0], **means}
     if len(values) > 1:
-        told["deviation"] = statistics.stdev(values)
-    return told
+        values_over_seeds["deviation"] = statistics.stdev(values)
+    return values_over_seeds
 
 
 def _compared(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What an experiment has trained outlives a change of its systems and seeds.
 
-More systems or seeds cost only themselves. A job that is no longer asked for is set aside, finished or begun, and taken
-up again when it is.
+More systems or seeds cost only themselves. A job that the config no longer names is set aside, finished or begun,
+and used again when it does.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from finetune.experiment.config import ExperimentConfig
 IDENTITY_NAME = "identity.json"
 """In a job's folder, from its beginning on."""
 ASIDE_NAME = ".aside"
-"""In the experiment's folder: jobs that are not asked for, by their identity."""
+"""In the experiment's folder: jobs that the config does not name, by their identity."""
 
 
 def job_identity(config: ExperimentConfig, system: str, seed: int, inputs: str) -> str:

@@ -19,8 +19,8 @@ from pretrain.journal.events import Judging, Start, event_of
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
-_PATIENCE_S = 7 * 24 * 3600
-"""The first worker judges alone, which may take hours."""
+_HANG_TIMEOUT_S = 7 * 24 * 3600
+"""The first worker evaluates alone, which may take hours."""
 
 
 def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
@@ -47,17 +47,16 @@ def run_experiment(
     reporter: Reporter,
     pretrained_on: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train and judge every system for every seed; returns the summary, also written to `result.json`.
+    """Train and evaluate every system for every seed; returns the summary, also written to `result.json`.
 
-    Jobs that are done are not done again; one that was killed goes on from its last commit; one that is not asked for
-    any more is set aside. `model` is what `checked_model` takes, `prep` the prepared corpus for tasks that make their
+    Finished jobs are kept; a killed one resumes from its last checkpoint; one that the config does not name any more is
+    set aside. `model` is what `checked_model` takes, `prep` the prepared corpus for tasks that make their
     data from one; `inputs` identifies both, and the data files; `pretrained_on` are the locations of the prepared
     corpora that the model was pretrained on, as far as is known. Needs an open Ray session. Raises UserError for data
     or settings that cannot be used, KeyboardInterrupt when stopped.
     """
-    from finetune.experiment.jobs import Job, read_result
+    from finetune.experiment.jobs import Job, read_result, run_jobs
     from finetune.experiment.overlap import overlap_of
-    from finetune.experiment.worker import work
 
     jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
     sort_jobs(
@@ -70,11 +69,11 @@ def run_experiment(
     overlap = overlap_of(config, prep, pretrained_on, folder, reporter)
     missing = [job for job in jobs if not job.result.exists()]
     if missing:
-        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _PATIENCE_S)
+        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _HANG_TIMEOUT_S)
         overlapping = overlap.items if overlap is not None else frozenset()
         settings = {"config": config, "model": model, "prep": prep, "jobs": jobs, "overlapping": overlapping}
         with _shown(config, folder, reporter):
-            workers.run(work, settings, reporter)
+            workers.run(run_jobs, settings, reporter)
         if any(not job.result.exists() for job in jobs):
             raise KeyboardInterrupt
     results: dict[str, list[dict[str, Any]]] = {}

@@ -8,7 +8,7 @@ import torch
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, Workplace
+from finetune.experiment.jobs import Job, JobContext
 from finetune.experiment.results import cut_texts
 from finetune.modalities.base import cut_of
 from finetune.modalities.ranking import Pool
@@ -22,17 +22,17 @@ def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str
 
     All is built on the CPU; `model` and `prep` are what `run_experiment` takes.
     """
-    place = Workplace.open(config, model, prep, torch.device("cpu"))
-    data = place.data
+    context = JobContext.open(config, model, prep, torch.device("cpu"))
+    data = context.data
     facts = "".join(
         f"; {_number(value)} {name.replace('_', ' ')}" for name, value in data.facts.items() if value
     )
     lines = [
-        f"items: {len(data.train):,} to learn from, {_num_items(data.valid):,} to validate by, "
-        f"{_num_items(data.test):,} to be judged by{facts}"
+        f"items: {len(data.train):,} for training, {_num_items(data.valid):,} for validation, "
+        f"{_num_items(data.test):,} for the test{facts}"
     ]
     for name in config.systems:
-        lines.append(f"{name}: {_description(config, place, name)}")
+        lines.append(f"{name}: {_description(config, context, name)}")
     return lines
 
 
@@ -40,8 +40,8 @@ def survey_before_pretraining(
     config: ExperimentConfig, description: ModelDescription, tokenizer: CodeTokenizer, prep: Path
 ) -> None:
     """Raise UserError for data or settings that could not be used with the model that `description` will be."""
-    place = Workplace.of_base(config, Base(description, tokenizer, None, torch.device("cpu")), prep)
-    place.check([Job(name, config.seed, Path()) for name in config.systems])
+    context = JobContext.of_base(config, Base(description, tokenizer, None, torch.device("cpu")), prep)
+    context.check([Job(name, config.seed, Path()) for name in config.systems])
 
 
 def _num_items(judged: Pool | Sequence[Any]) -> int:
@@ -52,8 +52,8 @@ def _number(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def _description(config: ExperimentConfig, place: Workplace, name: str) -> str:
-    system = place.build(Job(name, config.seed, Path()))
+def _description(config: ExperimentConfig, context: JobContext, name: str) -> str:
+    system = context.build(Job(name, config.seed, Path()))
     if not config.systems[name].learns:
         return "nothing to train"
     training, module = config.training_of_system(name), module_of(system)

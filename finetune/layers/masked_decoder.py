@@ -88,7 +88,7 @@ class LayerPast:
         return self._key_BNTH[:, :, : self._num_tokens], self._value_BNTH[:, :, : self._num_tokens]
 
     def move(self, to_X: Tensor, from_X: Tensor) -> None:
-        """Let lanes `to_X` go on from lanes `from_X`."""
+        """Let lanes `to_X` continue from lanes `from_X`."""
         used = slice(0, self._num_tokens)
         for part_BNTH in (self._key_BNTH, self._value_BNTH):
             part_BNTH[to_X, :, used] = part_BNTH[from_X, :, used]
@@ -169,7 +169,7 @@ class DecodedText:
 
     @torch.inference_mode()
     def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from lane `lane_B[i]`, which has the same source."""
+        """Let lane i continue from lane `lane_B[i]`, which has the same source."""
         to_X, from_X = moved_lanes(lane_B)
         for layer_past in self._past:
             layer_past.move(to_X, from_X)

@@ -1,1 +1,1 @@
-"""Every number a task tells: small, exact, each with its interval."""
+"""The metrics of all tasks, each with a confidence interval."""

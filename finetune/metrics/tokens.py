@@ -32,6 +32,6 @@ def _over_tokens(
 ) -> Measured:
     statistics_DS = np.array([[of_ranks(rank_T).sum(), len(rank_T)] for rank_T in rank_DT], dtype=np.float64)
     if not len(statistics_DS) or not statistics_DS[:, 1].sum():
-        raise UserError("there is no code token to judge: the split is empty")
+        raise UserError("there is no code token to evaluate: the split is empty")
     # A resample may hold only documents without such a token.
     return Measured(name, statistics_DS, lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))

@@ -1,4 +1,4 @@
-"""What all modalities have in common."""
+"""What all modalities share: the data of a task, the learner of a system, and the evaluation of one on the other."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from torch import nn
 from finetune.metrics.measured import Measured
 
 Example = TypeVar("Example")
-Judged = TypeVar("Judged")
+Evaluated = TypeVar("Evaluated")
 
 
 ModalityName = Literal["write", "rank", "label", "predict"]
-"""What a task asks of a system: its modality, see `finetune.modalities`."""
+"""What a task needs a system to do; see `finetune.modalities`."""
 OnProgress = Callable[[int], None]
-"""Told how many items are done so far: texts to write, to label or to predict, queries to rank for."""
+"""Called with the number of items done so far: texts to write, to label or to predict, queries to rank for."""
 
 
 Row = dict[str, Any]
@@ -27,12 +27,12 @@ WatchOf = Callable[[str, int], OnProgress]
 
 
 @dataclass(frozen=True)
-class TaskData(Generic[Example, Judged]):
-    """A task's data. `facts` are counts worth telling: what was left out, cut, or is in two splits."""
+class TaskData(Generic[Example, Evaluated]):
+    """A task's data. `facts` are counts for the report: what was left out, cut, or is in two splits."""
 
     train: Sequence[Example]
-    valid: Judged
-    test: Judged
+    valid: Evaluated
+    test: Evaluated
     facts: dict[str, float] = field(default_factory=dict)
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     """As what texts of `test` stand in the task's files, of those that the task has changed: see `Published`."""

@@ -80,7 +80,7 @@ class LabellingTask(Protocol):
         """Raises UserError for data that cannot be used."""
         ...
 
-    def judge(
+    def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
         """The headline metric first; labels are given as `labelling.given_labels` says."""
@@ -106,7 +106,7 @@ class Labeller(Protocol):
 def wanted_labels(items: Sequence[Labelled]) -> NDArray[np.int64]:
     """Of every item. UserError when there is none."""
     if not items:
-        raise UserError("there is no item to judge: the split is empty")
+        raise UserError("there is no item to evaluate: the split is empty")
     return np.array([item.label for item in items], dtype=np.int64)
 
 
@@ -147,7 +147,7 @@ class LabellingEvaluation(Evaluation):
     def validate(self, system: Labeller) -> float:
         """See `Evaluation`."""
         found_NC = _probabilities(system, self._valid, no_progress)
-        return self.task.judge(self._valid, found_NC)[0].value
+        return self.task.evaluate(self._valid, found_NC)[0].value
 
     def test(self, system: Labeller, on_progress: OnProgress) -> Answers:
         """See `Evaluation`."""
@@ -167,7 +167,7 @@ class LabellingEvaluation(Evaluation):
             }
             for one, given, found_C in zip(self.test_items, given_N, found_NC, strict=True)
         ]
-        measured = self.task.judge(self.test_items, found_NC, threshold)
+        measured = self.task.evaluate(self.test_items, found_NC, threshold)
         return Answers(measured, rows, cut_of(system), threshold)
 
     def before_and_after(
@@ -185,7 +185,7 @@ class LabellingEvaluation(Evaluation):
 
         def measured(items: Sequence[Labelled], which: str) -> Measured:
             on_progress = watch(f"{which} {change.kind}", len(items))
-            return self.task.judge(items, _probabilities(system, items, on_progress), threshold)[0]
+            return self.task.evaluate(items, _probabilities(system, items, on_progress), threshold)[0]
 
         return measured([old for old, _ in both], "before"), measured([new for _, new in both], "after")
 

@@ -75,7 +75,7 @@ class PredictingTask(Protocol):
         """A text to predict, as a whole."""
         ...
 
-    def judge(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
         """The headline metric first; of every item the ranks of its lexemes."""
         ...
 
@@ -105,13 +105,13 @@ class PredictingEvaluation(Evaluation):
 
     def validate(self, system: Predictor) -> float:
         """See `Evaluation`."""
-        return self.task.judge(self._valid, system.ranks(self._valid, no_progress))[0].value
+        return self.task.evaluate(self._valid, system.ranks(self._valid, no_progress))[0].value
 
     def test(self, system: Predictor, on_progress: OnProgress) -> Answers:
         """See `Evaluation`."""
         rank_DT = system.ranks(self.test_items, on_progress)
         rows = [_row(one, rank_T) for one, rank_T in zip(self.test_items, rank_DT, strict=True)]
-        return Answers(self.task.judge(self.test_items, rank_DT), rows, cut_of(system))
+        return Answers(self.task.evaluate(self.test_items, rank_DT), rows, cut_of(system))
 
     def before_and_after(
         self, system: Predictor, change: Perturbation, threshold: float | None, watch: WatchOf
@@ -130,7 +130,7 @@ class PredictingEvaluation(Evaluation):
 
         def measured(items: Sequence[Code], which: str) -> Measured:
             on_progress = watch(f"{which} {change.kind}", len(items))
-            return self.task.judge(items, system.ranks(items, on_progress))[0]
+            return self.task.evaluate(items, system.ranks(items, on_progress))[0]
 
         return measured(before, "before"), measured(after, "after")
 

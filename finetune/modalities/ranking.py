@@ -93,7 +93,7 @@ class RankingTask(Protocol):
         """Raises UserError for data that cannot be used."""
         ...
 
-    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """The headline metric first."""
         ...
 
@@ -123,13 +123,13 @@ class RankingEvaluation(Evaluation):
 
     def validate(self, system: Ranker) -> float:
         """See `Evaluation`."""
-        return self.task.judge(self._valid, _scores(system, self._valid, no_progress))[0].value
+        return self.task.evaluate(self._valid, _scores(system, self._valid, no_progress))[0].value
 
     def test(self, system: Ranker, on_progress: OnProgress) -> Answers:
         """See `Evaluation`."""
         pool = self.test_pool
         score_QC = _scores(system, pool, on_progress)
-        return Answers(self.task.judge(pool, score_QC), list(_ranked_rows(pool, score_QC)), cut_of(system))
+        return Answers(self.task.evaluate(pool, score_QC), list(_ranked_rows(pool, score_QC)), cut_of(system))
 
     def before_and_after(
         self, system: Ranker, change: Perturbation, threshold: float | None, watch: WatchOf
@@ -148,7 +148,7 @@ class RankingEvaluation(Evaluation):
 
         def measured(part: Pool, which: str) -> Measured:
             on_progress = watch(f"{which} {change.kind}", len(part.queries))
-            return self.task.judge(part, _scores(system, part, on_progress))[0]
+            return self.task.evaluate(part, _scores(system, part, on_progress))[0]
 
         before = pool.of_queries(touched)
         return measured(before, "before"), measured(replace(before, candidates=after_C), "after")

@@ -63,12 +63,12 @@ class WritingTask(Protocol):
         """Raises UserError for data that cannot be used."""
         ...
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """The headline metric first; early stopping and comparisons go by it."""
         ...
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """The headline metric alone, as `judge` would give it, for evaluations during training."""
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """The headline metric alone, as `evaluate` would give it, for evaluations during training."""
         ...
 
 
@@ -137,7 +137,9 @@ class WritingEvaluation(Evaluation):
 
     def validate(self, system: Writer) -> float:
         """See `Evaluation`."""
-        return self.task.quick(self._valid, system.write(_sources(self._valid), no_progress)).value
+        return self.task.evaluate_headline(
+            self._valid, system.write(_sources(self._valid), no_progress)
+        ).value
 
     def test(self, system: Writer, on_progress: OnProgress) -> Answers:
         """See `Evaluation`."""
@@ -149,7 +151,7 @@ class WritingEvaluation(Evaluation):
             | ({"leaked": True} if one.leaked else {})
             for one, text in zip(items, written, strict=True)
         ]
-        return Answers(self.task.judge(items, written), rows, cut_of(system))
+        return Answers(self.task.evaluate(items, written), rows, cut_of(system))
 
     def before_and_after(
         self, system: Writer, change: Perturbation, threshold: float | None, watch: WatchOf
@@ -161,7 +163,7 @@ class WritingEvaluation(Evaluation):
 
         def measured(items: Sequence[Pair], which: str) -> Measured:
             on_progress = watch(f"{which} {change.kind}", len(items))
-            return self.task.quick(items, system.write(_sources(items), on_progress))
+            return self.task.evaluate_headline(items, system.write(_sources(items), on_progress))
 
         return measured(changed.before, "before"), measured(changed.after, "after")
 

@@ -48,7 +48,7 @@ def main() -> NoReturn:
         _build_root([*settings["folders"], *_LIBRARIES], settings["disk_bytes"])
         first_process = os.fork()
     except OSError as error:
-        _tell(control, {"error": error.strerror or str(error)})
+        _report(control, {"error": error.strerror or str(error)})
         os._exit(1)
     if first_process == 0:
         _watch(settings, user, runner, refused_calls)
@@ -128,7 +128,7 @@ def _watch(settings: dict[str, Any], user: int | None, runner: str, refused_call
             ended, status, usage = os.wait4(-1, 0)
             if ended == program:
                 break
-        _tell(control, {"status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
+        _report(control, {"status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
     finally:
         os._exit(0)
 
@@ -145,7 +145,7 @@ def _become_program(
             os.setresuid(user, user, user)
         kernel.give_up_new_privileges()
         refused_calls.load()
-        _tell(control, {"ready": True})
+        _report(control, {"ready": True})
         _set_limits(settings)
         verdict = settings["verdict_file"]
         os.set_inheritable(verdict, True)
@@ -153,7 +153,7 @@ def _become_program(
         arguments = [interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", runner, str(verdict)]
         os.execve(interpreter, arguments, _ENVIRONMENT)
     except OSError as error:
-        _tell(control, {"error": error.strerror or str(error)})
+        _report(control, {"error": error.strerror or str(error)})
     finally:
         os._exit(1)
 
@@ -173,5 +173,5 @@ def _set_limits(settings: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
 
 
-def _tell(control: int, message: dict[str, Any]) -> None:
+def _report(control: int, message: dict[str, Any]) -> None:
     os.write(control, (json.dumps(message) + "\n").encode())

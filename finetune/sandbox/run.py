@@ -209,34 +209,34 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _outcome(watch: _Watch, ended_by: Status | None, secret: str, limits: Limits) -> Outcome:
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for line in watch.received["control"].decode().splitlines():
-        told |= json.loads(line)
+        report |= json.loads(line)
     stderr = watch.received["stderr"].decode(errors="replace")
-    if "error" in told or watch.started_at is None:
-        reason = told.get("error") or stderr.strip().rpartition("\n")[2] or "the jail did not stand in time"
+    if "error" in report or watch.started_at is None:
+        reason = report.get("error") or stderr.strip().rpartition("\n")[2] or "the jail did not stand in time"
         raise UserError(
             f"programs cannot be contained on this machine ({reason}): run where Linux namespaces may be made, as root "
             "with CAP_SYS_ADMIN or as a user where user namespaces are allowed"
         )
     return Outcome(
-        ended_by or _own_end(watch.received["verdict"], told, secret, limits),
+        ended_by or _own_end(watch.received["verdict"], report, secret, limits),
         watch.ended_at - watch.started_at,
         watch.received["stdout"].decode(errors="replace"),
         stderr[-_TAIL_CHARACTERS:],
     )
 
 
-def _own_end(verdict: bytearray, told: dict[str, Any], secret: str, limits: Limits) -> Status:
+def _own_end(verdict: bytearray, report: dict[str, Any], secret: str, limits: Limits) -> Status:
     """How a program ended that no limit on the outside did end."""
     verdicts: tuple[Status, ...] = ("passed", "failed", "memory")
     for status in verdicts:
         if f"{secret} {status}\n".encode() in verdict:
             return status
-    wait_status = told.get("status")
+    wait_status = report.get("status")
     if wait_status is None or not os.WIFSIGNALED(wait_status):
         return "failed"
-    is_out_of_time = os.WTERMSIG(wait_status) == signal.SIGXCPU or told["cpu_s"] >= limits.cpu_s
+    is_out_of_time = os.WTERMSIG(wait_status) == signal.SIGXCPU or report["cpu_s"] >= limits.cpu_s
     return "timeout" if is_out_of_time else "killed"
 
 

@@ -56,7 +56,7 @@ class Reading:
 
 
 class Cutter:
-    """Tokens of texts, at most so many of each; tells how many texts were cut."""
+    """Tokens of texts, at most so many of each; counts how many texts were cut."""
 
     def __init__(self, tokenizer: CodeTokenizer, device: torch.device) -> None:
         self._tokenizer, self._device = tokenizer, device

@@ -1,7 +1,7 @@
-"""What a task is: where its data comes from, and how predictions are judged.
+"""What a task is: where its data comes from, and how predictions are evaluated.
 
 A task's config class stands in its file beside it. The harness loads the data once, gives every system the same, and
-has `judge` measure what each wrote, ranked, labelled or predicted.
+has `evaluate` measure what each wrote, ranked, labelled or predicted.
 """
 
 from abc import abstractmethod

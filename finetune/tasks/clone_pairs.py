@@ -102,7 +102,7 @@ class ClonePairs:
             published=masking.published.changed(),
         )
 
-    def judge(
+    def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
         """F1, precision and recall of "clone", accuracy; F1 again by the likelier label where there is a threshold."""

@@ -77,10 +77,10 @@ class CloneRetrieval:
         named = tuple(name is not None for name in (config.train, config.valid, config.test))
         if named not in (_TRAIN_ALONE, _ALL, _TEST_ALONE):
             raise UserError(
-                "clone retrieval needs train alone, train, valid and test, or test alone to judge by: name these"
+                "clone retrieval needs train alone, train, valid and test, or test alone to evaluate: name these"
             )
         if config.language is None and (config.query_language or config.candidate_language):
-            raise UserError("query_language and candidate_language need language: the field that tells it")
+            raise UserError("query_language and candidate_language need language: the field that has it")
         if config.names != "kept" and not (config.language or config.code_language):
             raise UserError("names can be masked only in a known language: give language or code_language")
         self.config = config
@@ -109,7 +109,7 @@ class CloneRetrieval:
             matches, valid_pool, test_pool, facts | masking.unparsed, published=masking.published.changed()
         )
 
-    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """MAP@R, MRR, recall among the first 1 and 10."""
         recalls = [recall_at(pool, score_QC, k) for k in (1, 10)]
         return [map_at_r(pool, score_QC), mrr(pool, score_QC), *recalls]

@@ -16,7 +16,7 @@ from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.formats.labelled import MASK, read_answers, read_cloze
-from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, HeldOutDocument, held_out_documents
+from finetune.held_out import SPLIT_TO_TEST_ON, SPLIT_TO_TRAIN_ON, HeldOutDocument, held_out_documents
 from finetune.lexing import python_lexemes
 from finetune.metrics.classification import accuracy
 from finetune.metrics.measured import Measured
@@ -87,15 +87,15 @@ class Cloze:
         if source.prep is None:
             raise UserError("the cloze task needs items=FILE or a prepared corpus: give one of them")
         corpus = open_prepared(source.prep)
-        test = self._of_corpus(corpus, TEST_SPLIT, source.seed, config.max_test)
-        learnt = self._of_corpus(corpus, TRAIN_SPLIT, source.seed, config.max_train)
+        test = self._of_corpus(corpus, SPLIT_TO_TEST_ON, source.seed, config.max_test)
+        learnt = self._of_corpus(corpus, SPLIT_TO_TRAIN_ON, source.seed, config.max_train)
         # Hidden words of one document show each other's answers.
         left, chosen = held_out(learnt, source.seed, group_of=document_of)
         facts = label_shares(left, self.labels, "train") | label_shares(test, self.labels, "test")
         train, valid = learnt_and_chosen_by(left, chosen, test)
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
-    def judge(
+    def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
         """Accuracy."""

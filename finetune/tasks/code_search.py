@@ -90,7 +90,7 @@ class CodeSearch:
             published=masking.published.changed(),
         )
 
-    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """MRR, recall among the first 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 

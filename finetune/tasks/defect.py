@@ -18,7 +18,7 @@ from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.bugs.corpus import GeneratedBugs, functions_of_corpus, generated_bugs
 from finetune.formats.labelled import read_labelled_texts
-from finetune.held_out import TEST_SPLIT
+from finetune.held_out import SPLIT_TO_TEST_ON
 from finetune.languages import grammar_name
 from finetune.metrics.classification import accuracy, binary_f1
 from finetune.metrics.measured import Measured
@@ -106,7 +106,7 @@ class Defect:
         )
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 
-    def judge(
+    def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
         """Accuracy, and F1 of the defective ones."""
@@ -117,7 +117,7 @@ class Defect:
         if source.prep is None:
             raise UserError("the defect task needs folder=DIR or a prepared corpus: give one of them")
         corpus, config, seed = open_prepared(source.prep), self.config, source.seed
-        judged = self._made(corpus, (TEST_SPLIT,), seed, config.max_test or _MOST_TEST, [])
+        judged = self._made(corpus, (SPLIT_TO_TEST_ON,), seed, config.max_test or _MOST_TEST, [])
         most_train = config.max_train or _MOST_TRAIN
         learnt = self._made(corpus, config.train_splits, seed, (most_train + 1) // 2, judged.pairs)
         left, chosen = held_out(learnt.pairs, seed)

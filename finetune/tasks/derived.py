@@ -11,7 +11,7 @@ import numpy as np
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.formats.pair_files import PairSource, Split
-from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
+from finetune.held_out import SPLIT_TO_TEST_ON, SPLIT_TO_TRAIN_ON, held_out_documents
 from finetune.modalities.base import Source
 from finetune.modalities.writing import Pair
 from finetune.tasks.writing import hold_out
@@ -39,7 +39,9 @@ def derived_splits(
     most = {split: files.most(split) or _MOST[split] for split in _MOST}
     learnt: dict[Split, list[Pair]] = {"train": [], "valid": []}
     full = {"train": False, "valid": False}
-    for number, pairs in enumerate(_by_document(corpus, TRAIN_SPLIT, source.seed, language, make, name)):
+    for number, pairs in enumerate(
+        _by_document(corpus, SPLIT_TO_TRAIN_ON, source.seed, language, make, name)
+    ):
         split: Split = "valid" if number % _VALID_EVERY == _VALID_EVERY - 1 else "train"
         learnt[split] += pairs
         full[split] = len(learnt[split]) >= most[split]
@@ -50,13 +52,13 @@ def derived_splits(
         # Too few documents to give one away: single items are.
         train, valid = hold_out(train, source.seed)
     test: list[Pair] = []
-    for pairs in _by_document(corpus, TEST_SPLIT, source.seed, language, make, name):
+    for pairs in _by_document(corpus, SPLIT_TO_TEST_ON, source.seed, language, make, name):
         test += pairs
         if len(test) >= most["test"]:
             break
     train = train[: most["train"]]
     if not train or not test:
-        lacking = TRAIN_SPLIT if not train else TEST_SPLIT
+        lacking = SPLIT_TO_TRAIN_ON if not train else SPLIT_TO_TEST_ON
         raise UserError(
             f"{corpus.location}: its {lacking} split gives no item for {name}: use a larger corpus"
         )

@@ -27,8 +27,8 @@ from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
 from finetune.tasks.writing import (
+    evaluate_code,
     finish,
-    judge_code,
     load_pair_files,
     on_the_rest,
     references,
@@ -90,11 +90,11 @@ class Generation:
             if body.count("\n") <= self.config.max_lines:
                 yield Pair(str(number), head, (body,))
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match by tokens, CodeBLEU; the first two again without leaked items."""
         metrics = (codexglue_bleu, exact_match_tokens)
         if self.config.folder is not None:
-            return judge_code(metrics, items, written, self.language)
+            return evaluate_code(metrics, items, written, self.language)
         # Published texts have spaces between their tokens; a corpus' bodies get them, in layout where that is parsed.
         structured = _rewritten(items, written, _structured)
         laid_out = _rewritten(items, written, _laid_out)
@@ -104,7 +104,7 @@ class Generation:
             *on_the_rest(metrics, *structured),
         ]
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""
         if self.config.folder is None:
             items, written = _rewritten(items, written, _structured)

@@ -103,7 +103,7 @@ class HumanEval:
             train=kept, valid=valid, test=test, facts={"train_left_out": len(train) - len(kept)}
         )
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """pass@k of HumanEval's items, run in the sandbox; BLEU of items of a corpus.
 
         Raises UserError for a mixture of both.
@@ -125,9 +125,9 @@ class HumanEval:
             self.config.workers,
         )
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """The first that `judge` gives."""
-        return self.judge(items, written)[0]
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+        """The first that `evaluate` gives."""
+        return self.evaluate(items, written)[0]
 
 
 def _bodies(text: str, generator: np.random.Generator) -> Iterator[Pair]:

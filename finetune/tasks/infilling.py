@@ -1,7 +1,7 @@
 """A hole in a file, to be filled with what stood there: part of a line, a line, or several lines.
 
 Made from a corpus' held-out documents. The text before the hole is a pair's source, the text behind it its suffix.
-Every metric is told for all holes and by size; keys end in the size. The headline is exact match.
+Every metric is reported for all holes and by size; keys end in the size. The headline is exact match.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +94,7 @@ class Infilling:
                 )
                 yield Pair(f"{number}-{size}", before, (text[start:end],), suffix=after)
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Exact match and edit similarity of all holes, then by size."""
         metrics = (exact_match, edit_similarity)
         measured = [metric(references(items), written) for metric in metrics]
@@ -107,7 +107,7 @@ class Infilling:
                 measured += [replace(one, name=f"{one.name}_{size}") for one in both]
         return measured
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Exact match."""
         return exact_match(references(items), written)
 

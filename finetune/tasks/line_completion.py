@@ -126,7 +126,7 @@ class LineCompletion:
         return form
 
     def _cut(self, data: WritingData) -> WritingData:
-        """Whether a short line stands in train says nothing about leaks, so none are told here."""
+        """Whether a short line stands in train says nothing about leaks, so none are reported here."""
         most = self.config.context_characters
         facts = {name: fact for name, fact in data.facts.items() if not name.startswith("test_")}
         facts["test_sources_cut"] = sum(len(pair.source) > most for pair in data.test)
@@ -139,12 +139,12 @@ class LineCompletion:
         )
         return WritingData(train, valid, test, facts, published=published.changed())
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Exact match by tokens and edit similarity, literals written out."""
         wanted, texts = _plain(items, written)
         return [exact_match_tokens(wanted, texts), edit_similarity(wanted, texts)]
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Exact match by tokens."""
         return exact_match_tokens(*_plain(items, written))
 

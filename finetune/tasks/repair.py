@@ -18,7 +18,7 @@ from data_prep.finished.prepared import open_prepared
 from finetune.bugs.abstraction import idioms_of
 from finetune.bugs.corpus import functions_in_file, functions_of_corpus, generated_bugs
 from finetune.formats.pair_files import PairFiles
-from finetune.held_out import TRAIN_SPLIT
+from finetune.held_out import SPLIT_TO_TRAIN_ON
 from finetune.languages import grammar_name
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.exact import exact_match
@@ -26,7 +26,7 @@ from finetune.metrics.measured import Measured
 from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
-from finetune.tasks.writing import finish, hold_out, judge_code, load_pair_files, references
+from finetune.tasks.writing import evaluate_code, finish, hold_out, load_pair_files, references
 
 
 class BugsConfig(Config):
@@ -118,12 +118,12 @@ class Repair:
                 "repair: bugs are to be made but there is no function to make them in: "
                 "give a corpus, or a file with one function per line as task.bugs.functions"
             )
-        return functions_of_corpus(open_prepared(source.prep), TRAIN_SPLIT, self.language, source.seed)
+        return functions_of_corpus(open_prepared(source.prep), SPLIT_TO_TRAIN_ON, self.language, source.seed)
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Exact match, BLEU and CodeBLEU; the first two again without leaked items."""
-        return judge_code((exact_match, codexglue_bleu), items, written, self.language)
+        return evaluate_code((exact_match, codexglue_bleu), items, written, self.language)
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Exact match."""
         return exact_match(references(items), written)

@@ -72,12 +72,12 @@ class Summarisation:
         for number, pair in enumerate(usable):
             yield Pair(str(number), pair.code, (pair.query,))
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """Sentence BLEU and ROUGE-L; both again without leaked items."""
         wanted = references(items)
         both = (summary_bleu, rouge_l)
         return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """Sentence BLEU."""
         return summary_bleu(references(items), written)

@@ -18,7 +18,7 @@ from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from finetune.formats.records import read_text_pairs
 from finetune.formats.retrieval import read_base, read_queries, without_docstrings
 from finetune.functions import SearchPair, distinct_pairs, documented_functions
-from finetune.held_out import TEST_SPLIT, held_out_documents
+from finetune.held_out import SPLIT_TO_TEST_ON, held_out_documents
 from finetune.metrics.measured import Measured
 from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.ranking import Pool, RankingData
@@ -120,7 +120,7 @@ class TextSearch:
             matches_of_pairs(train), valid or test_pool, test_pool, facts, published=published.changed()
         )
 
-    def judge(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
         """MRR, recall among the first 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 
@@ -140,7 +140,7 @@ class TextSearch:
             raise UserError(
                 "text search needs a test file or a prepared corpus: give test=FILE or a prep folder"
             )
-        pairs = self._of_corpus(corpus, (TEST_SPLIT,), seed, config.max_test, [])
+        pairs = self._of_corpus(corpus, (SPLIT_TO_TEST_ON,), seed, config.max_test, [])
         return pairs, pool_of_pairs(pairs, "test")
 
     def _train(

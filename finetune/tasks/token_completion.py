@@ -24,7 +24,7 @@ from finetune.formats.parallel import read_lines
 from finetune.formats.records import read_records
 from finetune.formats.spaced import spaced_lexemes, without_ends
 from finetune.grammar_lexing import grammar_lexemes
-from finetune.held_out import TEST_SPLIT, TRAIN_SPLIT, held_out_documents
+from finetune.held_out import SPLIT_TO_TEST_ON, SPLIT_TO_TRAIN_ON, held_out_documents
 from finetune.languages import grammar_name
 from finetune.lexing import Lexeme, LexemeClass, python_lexemes
 from finetune.metrics.measured import Measured
@@ -37,7 +37,7 @@ from finetune.tasks.published import Published, whole_words
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
-_MOST_OF_CORPUS = {TRAIN_SPLIT: 20_000, TEST_SPLIT: 1_000}
+_MOST_OF_CORPUS = {SPLIT_TO_TRAIN_ON: 20_000, SPLIT_TO_TEST_ON: 1_000}
 _Lexer = Callable[[str], list[Lexeme]]
 
 
@@ -104,14 +104,14 @@ class TokenCompletion:
         cannot be used, and where neither files nor a corpus are given.
         """
         config, facts = self.config, dict[str, float]()
-        whole = self._texts(config.test, TEST_SPLIT, config.max_test, source)
+        whole = self._texts(config.test, SPLIT_TO_TEST_ON, config.max_test, source)
         test = self._judged(whole, "test", source.seed, facts)
         published = _published(whole, test)
         if config.test is not None and config.train is None and source.prep is None:
             return PredictingData([], test, test, facts, published=published)
-        train = self._texts(config.train, TRAIN_SPLIT, config.max_train, source)
+        train = self._texts(config.train, SPLIT_TO_TRAIN_ON, config.max_train, source)
         if config.valid is not None:
-            texts = self._texts(config.valid, TRAIN_SPLIT, None, source)
+            texts = self._texts(config.valid, SPLIT_TO_TRAIN_ON, None, source)
         else:
             train, texts = held_out(train, source.seed, usable=lambda one: bool(one.lexemes))
         valid = self._judged(texts, "valid", source.seed, facts)
@@ -124,7 +124,7 @@ class TokenCompletion:
         """A text in the form of the test texts, as a whole."""
         return Code(key, text, partial(self._lexer(self.config.test), text))
 
-    def judge(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
         """Accuracy in percent and MRR over all tokens; the accuracy by what tokens are."""
         measured = [token_accuracy(rank_DT), token_mrr(rank_DT)]
         for kind in LexemeClass:

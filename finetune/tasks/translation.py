@@ -1,6 +1,6 @@
 """Translation of functions from one language to another, judged as CodeXGLUE's code-to-code-trans is.
 
-Lu et al., "CodeXGLUE", 2021. Some of its test lines stand verbatim in train, so every metric is told again without
+Lu et al., "CodeXGLUE", 2021. Some of its test lines stand verbatim in train, so every metric is reported again without
 these. The headline is BLEU, which published tables are sorted by.
 """
 
@@ -16,7 +16,7 @@ from finetune.metrics.measured import Measured
 from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
 from finetune.tasks.base import TaskConfigBase
-from finetune.tasks.writing import judge_code, load_pair_files, references
+from finetune.tasks.writing import evaluate_code, load_pair_files, references
 
 
 class TranslationConfig(PairFiles, TaskConfigBase):
@@ -55,10 +55,10 @@ class Translation:
         """The pairs of the files. Raises UserError for data that cannot be used."""
         return load_pair_files(self.config, self.language, source.seed)
 
-    def judge(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
+    def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
         """BLEU, exact match, CodeBLEU; BLEU and exact match again without leaked items."""
-        return judge_code((codexglue_bleu, exact_match), items, written, self.language)
+        return evaluate_code((codexglue_bleu, exact_match), items, written, self.language)
 
-    def quick(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
+    def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
         """BLEU."""
         return codexglue_bleu(references(items), written)

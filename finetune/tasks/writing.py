@@ -57,7 +57,7 @@ def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
 def references(items: Sequence[Pair]) -> list[Sequence[str]]:
     """Of every item. UserError when there is none, or one has no text: withheld labels cannot be judged by."""
     if not items:
-        raise UserError("there is no item to judge: the test split is empty")
+        raise UserError("there is no item to evaluate: the test split is empty")
     empty = [item.key for item in items if not any(text.strip() for text in item.references)]
     if empty:
         raise UserError(
@@ -67,7 +67,7 @@ def references(items: Sequence[Pair]) -> list[Sequence[str]]:
     return [item.references for item in items]
 
 
-def judge_code(
+def evaluate_code(
     metrics: Sequence[Metric], items: Sequence[Pair], written: Sequence[str], language: str
 ) -> list[Measured]:
     """The metrics, the headline first, and CodeBLEU; the metrics again without leaked items."""

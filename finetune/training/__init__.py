@@ -1,1 +1,1 @@
-"""Training a system on a task: batches, steps, early stopping, commits that a killed run goes on from."""
+"""Training a system on a task: batches, steps, early stopping, checkpoints that a killed run resumes from."""

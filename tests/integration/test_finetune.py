@@ -109,7 +109,7 @@ def test_the_table_can_be_computed_again_from_the_predictions(experiment: Path) 
         rows = [json.loads(line) for line in lines]
         items = [Pair(row["key"], row["source"], tuple(row["references"])) for row in rows]
         assert len(items) == 12
-        bleu = task.quick(items, [row["written"] for row in rows])
+        bleu = task.evaluate_headline(items, [row["written"] for row in rows])
         assert found["metrics"]["bleu"]["value"] == pytest.approx(bleu.value)
         assert found["metrics"]["bleu"]["num_items"] == 12
     against = summary["systems"]["rnn"]["against_baseline"]

@@ -46,7 +46,7 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
     """Of a text that has this in it the tokens next to it stay, not the first ones: for a cloze, whose `<mask>` must
     not be cut away."""
     reading: Literal["apart", "together"] = "apart"
-    """How two texts are read: each by itself, or side by side, so that each is read in sight of the other."""
+    """How two texts are read: each by itself, or side by side, so that each token attends to both."""
     hidden_dim: PositiveInt = 256
     """Width of the network between vectors and labels."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
@@ -66,7 +66,7 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
         """
         num_texts, num_labels = data.shape()
         if not num_texts:
-            raise UserError("there are no labelled items to learn from or to judge by")
+            raise UserError("there are no labelled items to train on or to evaluate")
         if num_texts not in (1, 2):
             raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
         together = num_texts == 2 and self.reading == "together"

@@ -183,17 +183,17 @@ class BiEncoder:
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """Cosine similarities [Q, C]; as many queries are told as done as is the done share of all texts."""
+        """Return cosine similarities [Q, C]; progress counts queries, by the share of texts that are read."""
         config, num_texts = self._config, len(queries) + len(candidates)
 
-        def told(num_done: int) -> None:
+        def report(num_done: int) -> None:
             on_progress(num_done * len(queries) // num_texts)
 
-        query_QE = self.vectors(queries, config.query_tokens, "queries", told)
+        query_QE = self.vectors(queries, config.query_tokens, "queries", report)
         candidate_CE = self.vectors(
             candidates,
             config.candidate_tokens,
             "candidates",
-            lambda num_done: told(len(queries) + num_done),
+            lambda num_done: report(len(queries) + num_done),
         )
         return np.asarray(query_QE @ candidate_CE.T, dtype=np.float64)

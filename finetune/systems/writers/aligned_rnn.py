@@ -133,7 +133,7 @@ class AlignedText:
 
     @torch.inference_mode()
     def reorder(self, lane_B: Tensor) -> None:
-        """Let lane i go on from lane `lane_B[i]`, which has the same source."""
+        """Let lane i continue from lane `lane_B[i]`, which has the same source."""
         self._source = self._source.with_state(self._source.state_BR[lane_B])
 
     @torch.inference_mode()
@@ -143,7 +143,7 @@ class AlignedText:
 
 
 class AlignedRnnWriter(SourceWriter):
-    """`Writer` that also tells which source token every written token comes from."""
+    """`Writer` that also says which source token every written token comes from."""
 
     @torch.inference_mode()
     def alignment(self, source: str, target: str | None = None) -> Alignment:

@@ -29,7 +29,7 @@ class Alignment:
 
 @runtime_checkable
 class Aligns(Protocol):
-    """A writer that can tell what it looked at."""
+    """A writer that knows its alignment."""
 
     def alignment(self, source: str, target: str | None = None) -> Alignment:
         """Of a target, or of what the system itself writes for the source."""

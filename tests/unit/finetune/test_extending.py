@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_system_of_the_page_works_once_its_file_and_its_line_are_added(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    new_file, line, use = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    printed = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0]
+    new_file, use = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    line, printed = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     for package in ("cluster", "data_prep", "pretrain"):
         (tmp_path / package).symlink_to(ROOT / package)
     shutil.copytree(ROOT / "finetune", tmp_path / "finetune", ignore=shutil.ignore_patterns("__pycache__"))

@@ -9,7 +9,7 @@ import torch
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, Workplace
+from finetune.experiment.jobs import Job, JobContext
 
 _WRITER = {"kind": "permutation_lm", "source_tokens": 8, "target_tokens": 4}
 _SYSTEMS: dict[str, dict[str, Any]] = {
@@ -100,7 +100,7 @@ def test_data_that_cannot_be_used_is_told_in_one_line(
     config = ExperimentConfig.model_validate({"task": _in_folder(task, tmp_path), "systems": {"own": system}})
     job = Job("own", 0, tmp_path / "job")
     with pytest.raises(UserError, match=told) as caught:
-        Workplace.open(config, pretrain_folder, corpus.folder, torch.device("cpu")).build(job)
+        JobContext.open(config, pretrain_folder, corpus.folder, torch.device("cpu")).build(job)
     assert "\n" not in str(caught.value)
     assert not job.folder.exists()
 
@@ -132,10 +132,10 @@ def test_a_model_without_a_tokenizer_of_its_own_is_refused(tmp_path: Path, pretr
         (model / path.name).write_bytes(path.read_bytes())
     (model / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match=r"tokenizer\.json"):
-        Workplace.open(config, model, None, torch.device("cpu"))
+        JobContext.open(config, model, None, torch.device("cpu"))
     (model / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer"):
-        Workplace.open(config, model, None, torch.device("cpu"))
+        JobContext.open(config, model, None, torch.device("cpu"))
 
 
 def test_every_system_is_tried_before_the_first_is_trained(
@@ -146,14 +146,14 @@ def test_every_system_is_tried_before_the_first_is_trained(
     for task, systems, told in (
         ({"kind": "defect", "folder": str(tmp_path), **_FUNCS}, {"own": classifier, "late": late}, "has 3 words"),
         ({"kind": "cloze", **_in_folder({"items": "items.json", "answers": "right.txt", "kind": "cloze"}, tmp_path)},
-         {"own": classifier}, "system own has nothing to learn from"),
+         {"own": classifier}, "system own has no training data"),
     ):  # fmt: skip
         for name in ("items.json", "ok.jsonl"):
             (tmp_path / name).write_bytes(_FILES[name])
         (tmp_path / "right.txt").write_text("1<CODESPLIT>max\n")
         config = ExperimentConfig.model_validate({"task": task, "systems": systems})
-        place = Workplace.open(config, pretrain_folder, corpus.folder, torch.device("cpu"))
+        context = JobContext.open(config, pretrain_folder, corpus.folder, torch.device("cpu"))
         jobs = [Job(name, seed, tmp_path / name / str(seed)) for name in systems for seed in (0, 1)]
         with pytest.raises(UserError, match=told):
-            place.check(jobs)
+            context.check(jobs)
         assert not any(job.folder.exists() for job in jobs)

@@ -10,7 +10,7 @@ from cluster.storage import read_json
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, Workplace, run_job
+from finetune.experiment.jobs import Job, JobContext, run_job
 from finetune.modalities.labelling import Labelled, LabellingData, LabellingEvaluation
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from pretrain.health.stop import StopRequest
@@ -35,9 +35,9 @@ def test_pictures_and_changed_texts_are_not_among_them(
             "systems": {"rnn": {"kind": "aligned_rnn", "source_tokens": 3, "target_tokens": 2}},
         }
     )
-    place = Workplace.open(config, pretrain_folder, None, torch.device("cpu"))
+    context = JobContext.open(config, pretrain_folder, None, torch.device("cpu"))
     job = Job("rnn", 0, tmp_path / "job")
-    assert run_job(job, place, StopRequest(tmp_path, looks_for_file=True)) is True
+    assert run_job(job, context, StopRequest(tmp_path, looks_for_file=True)) is True
     assert len(list((job.folder / "alignments").glob("*.svg"))) == 8
     cut = read_json(job.result)["cut"]
     assert cut["written_sources"] == 11

@@ -12,14 +12,14 @@ from cluster.storage import read_json
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment import jobs, judging
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, Workplace, run_job
+from finetune.experiment.jobs import Job, JobContext, run_job
 from pretrain.health.stop import STOP_NAME, StopRequest
 
 
 @pytest.fixture
-def place(
+def context(
     pretrain_folder: Path, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Workplace:
+) -> JobContext:
     """For one worker, without a process group."""
     monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(jobs, "agreed", lambda look: look())
@@ -34,16 +34,16 @@ def place(
             "systems": {"nearest": {"kind": "nearest"}},
         }
     )
-    return Workplace.open(config, pretrain_folder, None, torch.device("cpu"))
+    return JobContext.open(config, pretrain_folder, None, torch.device("cpu"))
 
 
-def test_judging_is_stopped_leaves_nothing_and_is_done_again(place: Workplace, tmp_path: Path) -> None:
+def test_judging_is_stopped_leaves_nothing_and_is_done_again(context: JobContext, tmp_path: Path) -> None:
     job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
     (tmp_path / STOP_NAME).touch()
-    assert run_job(job, place, stop) is False
+    assert run_job(job, context, stop) is False
     assert [path.name for path in job.folder.iterdir()] == ["journal.jsonl"]
     (tmp_path / STOP_NAME).unlink()
-    assert run_job(job, place, stop) is True
+    assert run_job(job, context, stop) is True
     assert read_json(job.result)["metrics"]["bleu"]["num_items"] == 40
     told = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
     assert told[:2] == ["judging the test split"] * 2, "once for each time"
@@ -51,10 +51,10 @@ def test_judging_is_stopped_leaves_nothing_and_is_done_again(place: Workplace, t
 
 
 def test_items_seen_in_pretraining_are_also_left_out_of_the_headline(
-    place: Workplace, tmp_path: Path
+    context: JobContext, tmp_path: Path
 ) -> None:
     job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
-    assert run_job(job, replace(place, overlapping=frozenset({1, 4, 7})), stop) is True
+    assert run_job(job, replace(context, overlapping=frozenset({1, 4, 7})), stop) is True
     metrics = read_json(job.result)["metrics"]
     assert metrics["bleu_unseen"]["num_items"] == 37
     assert next(iter(metrics)) == "bleu"

@@ -13,7 +13,7 @@ from data_prep.decontamination import search
 from data_prep.decontamination.search import Found
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.overlap import Overlap, judged_texts, on_unseen, overlap_of
+from finetune.experiment.overlap import Overlap, on_unseen, overlap_of, searched_texts
 from finetune.metrics.bleu import codexglue_bleu
 from finetune.modalities.ranking import Pool
 from finetune.modalities.writing import Pair
@@ -197,7 +197,7 @@ def test_texts_are_searched_as_the_files_have_them_with_their_names(
 def test_texts_that_were_made_the_same_have_the_items_of_each() -> None:
     pool = Pool(["1", "2"], ["m", "m"], ["c"], [(0,), (0,)])
     published = {"m": ("first", "second"), "c": ("c", "d")}
-    found = {(one.role, one.text): one.items for one in judged_texts(pool, published)}
+    found = {(one.role, one.text): one.items for one in searched_texts(pool, published)}
     assert found == {
         ("queries", "first"): (0, 1),
         ("queries", "second"): (0, 1),
@@ -249,7 +249,7 @@ def test_texts_with_literals_left_out_are_counted_apart(
 
 def test_candidates_answers_and_queries_of_a_pool_are_told_apart() -> None:
     pool = Pool(["1", "2", "3"], ["q", "r", "q"], ["a", "b", "c"], [(0,), (0, 1), (1,)])
-    found = {(one.role, one.text): one.items for one in judged_texts(pool)}
+    found = {(one.role, one.text): one.items for one in searched_texts(pool)}
     assert found == {
         ("queries", "q"): (0, 2),
         ("queries", "r"): (1,),

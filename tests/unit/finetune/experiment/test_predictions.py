@@ -20,7 +20,7 @@ _NUM_CANDIDATES = 6
 
 
 class _Task:
-    def judge(self, pool: Pool, score_QC: np.ndarray) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: np.ndarray) -> list[Measured]:
         return [mrr(pool, score_QC), recall_at(pool, score_QC, 2), map_at_r(pool, score_QC)]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from finetune.experiment.judging import Stopped
+from finetune.experiment.jobs import StopRequested
 from finetune.experiment.robustness import RobustnessConfig, robustness_of
 from finetune.metrics.measured import Measured
 from finetune.metrics.ranking import mrr
@@ -26,7 +26,7 @@ _FUNCTIONS = [
 class Task:
     """MRR."""
 
-    def judge(self, pool: Pool, score_QC: np.ndarray) -> list[Measured]:
+    def evaluate(self, pool: Pool, score_QC: np.ndarray) -> list[Measured]:
         return [mrr(pool, score_QC)]
 
 
@@ -88,10 +88,10 @@ def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
     def watch(what: str, num_items: int) -> OnProgress:
         told.append((what, num_items))
         if len(told) == 2:
-            raise Stopped
+            raise StopRequested
         return lambda _: None
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         robustness_of(
             RobustnessConfig(transforms=("rename", "dead_code")), evaluation, system, 0, watch=watch
         )

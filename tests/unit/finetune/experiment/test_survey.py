@@ -25,8 +25,8 @@ def test_writing(pretrain_folder: Path, corpus: PreparedCorpus) -> None:
         own={"kind": "permutation_lm", "source_tokens": 8, "target_tokens": 4, "adaptation": "lora"},
     )
     items, constant, own = survey(given, pretrain_folder, corpus.folder)
-    assert items.startswith("items: 20 to learn from, ")
-    assert "9 to be judged by" in items
+    assert items.startswith("items: 20 for training, ")
+    assert "9 for the test" in items
     assert constant == "constant: nothing to train"
     counts = own.removeprefix("own: ").split("; ")
     assert counts[1:] == ["20 steps of 64 tokens", "20 train sources cut", "20 train targets cut"]
@@ -49,7 +49,7 @@ def test_labelling(pretrain_folder: Path, tmp_path: Path) -> None:
     given = config({"kind": "defect", "folder": tmp_path}, own={"kind": "classifier"})
     before = sorted(tmp_path.iterdir())
     items, own = survey(given, pretrain_folder, None)
-    assert items.startswith("items: 6 to learn from, 6 to validate by, 6 to be judged by")
+    assert items.startswith("items: 6 for training, 6 for validation, 6 for the test")
     assert "parameters" in own
     assert sorted(tmp_path.iterdir()) == before
     (tmp_path / "test.jsonl").write_text('{"func": "x", "target": "?"}\n')

@@ -40,7 +40,7 @@ def lines(path: Path, records: list[dict[str, Any]]) -> Path:
 def measured(task: Defect | ClonePairs | Cloze, data: LabellingData) -> dict[str, float]:
     system = LexicalLabellerConfig(inverse_penalty=100.0).build(None, data, 0)
     found = system.probabilities([item.texts for item in data.test], lambda done: None)
-    return {one.name: one.value for one in task.judge(data.test, found)}
+    return {one.name: one.value for one in task.evaluate(data.test, found)}
 
 
 # Defects
@@ -285,7 +285,7 @@ def test_codexglues_items_need_answers(tmp_path: Path) -> None:
     answers.write_text(answers.read_text() + "maxmin-2<CODESPLIT>max\n")
     data = Cloze(ClozeConfig(items=items, answers=answers)).load(NO_CORPUS)
     assert [item.label for item in data.test] == [0, 1, 0]
-    assert Cloze(ClozeConfig()).judge(data.test, np.eye(2)[[0, 0, 0]])[0].value == pytest.approx(2 / 3)
+    assert Cloze(ClozeConfig()).evaluate(data.test, np.eye(2)[[0, 0, 0]])[0].value == pytest.approx(2 / 3)
     answers.write_text(answers.read_text() + "maxmin-1<CODESPLIT>max\n")
     with pytest.raises(UserError, match="answers.txt line 4 answers the item 'maxmin-1' again"):
         read_answers(answers, ("max", "min"))

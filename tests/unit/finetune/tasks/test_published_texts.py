@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.overlap import judged_texts
+from finetune.experiment.overlap import searched_texts
 from finetune.modalities.base import Source
 from finetune.tasks.published import Published, whole_words
 from tests.task_data import TASK_DATA, needs_task_data
@@ -22,7 +22,7 @@ def _load(task: dict[str, Any], system: str) -> Any:
 
 
 def _texts(data: Any, role: str) -> set[str]:
-    return {one.text for one in judged_texts(data.test, data.published) if one.role == role}
+    return {one.text for one in searched_texts(data.test, data.published) if one.role == role}
 
 
 def _records(path: Path, records: list[dict[str, Any]]) -> None:
@@ -109,6 +109,6 @@ def test_the_published_functions_are_searched_with_their_names() -> None:
     data = _load({"kind": "code_search", "folder": folder, "names": "all_masked"}, "lexical_ranker")
     lines = (folder / "test.java-cs.txt.java").read_text().split("\n")
     assert _texts(data, "queries") == {line.strip() for line in lines if line.strip()}
-    assert {number for one in judged_texts(data.test, data.published) for number in one.items} == set(
+    assert {number for one in searched_texts(data.test, data.published) for number in one.items} == set(
         range(len(data.test.queries))
     )

@@ -43,7 +43,7 @@ def bm25(
     config = LexicalRankerConfig.model_validate({"method": method})
     system = config.build(None, data, 0)
     scores = system.scores(data.test.queries, data.test.candidates, lambda done: None)
-    return {one.name: one.value for one in task.judge(data.test, scores)}
+    return {one.name: one.value for one in task.evaluate(data.test, scores)}
 
 
 # Pools
@@ -365,7 +365,7 @@ def test_map_at_r_is_the_definition(tmp_path: Path) -> None:
         order = [c for c in np.argsort(-scores[q]) if c != q][:2]
         hits = [c // 3 == q // 3 for c in order]
         wanted.append(sum(hit * sum(hits[: k + 1]) / (k + 1) for k, hit in enumerate(hits)) / 2)
-    assert CloneRetrieval(config).judge(data.test, scores)[0].value == pytest.approx(np.mean(wanted))
+    assert CloneRetrieval(config).evaluate(data.test, scores)[0].value == pytest.approx(np.mean(wanted))
 
 
 def test_bad_clone_files_are_refused(tmp_path: Path) -> None:

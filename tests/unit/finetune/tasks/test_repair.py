@@ -48,12 +48,16 @@ def test_lines_lose_their_last_space_and_copying_matches_nothing(tmp_path: Path)
     data = task.load(SOURCE)
     assert data.train == []
     assert data.test[0].references == (FUNCTION.format(n=200),)
-    copied = {one.name: one.value for one in task.judge(data.test, [pair.source for pair in data.test])}
+    copied = {one.name: one.value for one in task.evaluate(data.test, [pair.source for pair in data.test])}
     assert copied["exact_match"] == 0
     assert copied["bleu"] > 80
     right = [pair.references[0] for pair in data.test]
-    assert [one.value for one in task.judge(data.test, right)] == pytest.approx([100, 100, 100])
-    assert task.quick(data.test, right).name == task.judge(data.test, right)[0].name == "exact_match"
+    assert [one.value for one in task.evaluate(data.test, right)] == pytest.approx([100, 100, 100])
+    assert (
+        task.evaluate_headline(data.test, right).name
+        == task.evaluate(data.test, right)[0].name
+        == "exact_match"
+    )
 
 
 def test_bugs_are_made_in_functions_of_a_corpus(tmp_path: Path, corpus: PreparedCorpus) -> None:
@@ -74,4 +78,4 @@ def test_published_copy_row() -> None:
     assert (len(data.valid), len(data.test)) == (5835, 5835)
     copied = [pair.source for pair in data.test]
     assert round(codexglue_bleu(references(data.test), copied).value, 2) == 78.06
-    assert task.quick(data.test, copied).value == 0
+    assert task.evaluate_headline(data.test, copied).value == 0

@@ -145,7 +145,7 @@ def test_judged_by_all_tokens_and_by_what_they_are() -> None:
     items = [task().code("1", text), task().code("2", "c")]
     ranks = [np.array([1.0, 4.0, 1.0, 1.0, 2.0, math.inf]), np.array([1.0])]
     assert [one.text for one in items[0].lexemes] == ["if", "a", ":", "b", "=", "1"]
-    found = {one.name: one.value for one in task().judge(items, ranks)}
+    found = {one.name: one.value for one in task().evaluate(items, ranks)}
     assert list(found)[:2] == ["accuracy", "mrr"]
     assert found["accuracy"] == pytest.approx(100 * 4 / 7)
     assert found["mrr"] == pytest.approx((1 + 1 / 4 + 1 + 1 + 1 / 2 + 0 + 1) / 7)

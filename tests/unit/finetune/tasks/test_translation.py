@@ -50,13 +50,13 @@ def test_metrics_with_and_without_leaked_items(tmp_path: Path) -> None:
     test = task.load(SOURCE).test
     # Right on the leaked item and on one of the two others.
     written = [" void Run ( ) { }\n", "int Get3(){return 3;}", "wrong"]
-    measured = {one.name: one for one in task.judge(test, written)}
+    measured = {one.name: one for one in task.evaluate(test, written)}
     assert measured["exact_match"].value == pytest.approx(100 * 2 / 3)
     assert measured["exact_match_unleaked"].value == pytest.approx(100 / 2)
     assert measured["exact_match_unleaked"].num_items == 2
     assert measured["bleu"].value > measured["bleu_unleaked"].value > 0
-    assert task.judge(test, written)[0].name == task.quick(test, written).name == "bleu"
-    assert task.quick(test, written).value == measured["bleu"].value
+    assert task.evaluate(test, written)[0].name == task.evaluate_headline(test, written).name == "bleu"
+    assert task.evaluate_headline(test, written).value == measured["bleu"].value
 
 
 def test_limits_draw_the_same_items_and_leaks_are_told_by_the_whole_file(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_empty_training_items_are_left_out_and_counted_and_empty_test_targets_re
 
 def test_nothing_to_judge_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no item to judge"):
-        Translation(TranslationConfig(folder=tmp_path)).judge([], [])
+        Translation(TranslationConfig(folder=tmp_path)).evaluate([], [])
 
 
 @needs_task_data
@@ -104,5 +104,5 @@ def test_published_set_and_its_copy_row(source: str, target: str, bleu: float, l
     data = task.load(SOURCE)
     assert (len(data.train), len(data.valid), len(data.test)) == (10_295, 499, 1_000)
     assert data.facts["test_targets_in_train"] == leaked
-    measured = task.judge(data.test, [pair.source for pair in data.test])
+    measured = task.evaluate(data.test, [pair.source for pair in data.test])
     assert round(measured[0].value, 2) == bleu

@@ -45,14 +45,14 @@ def test_generation_reads_concode_and_compares_tokens(tmp_path: Path) -> None:
     data = task.load(NOWHERE)
     assert (len(data.train), len(data.valid), len(data.test)) == (29, 1, 1)
     assert data.test[0].source == "add it"
-    measured = task.judge(data.test, ["int g ( )  { return 1 ;  }"])
+    measured = task.evaluate(data.test, ["int g ( )  { return 1 ;  }"])
     assert [(one.name, one.value) for one in measured] == [
         ("bleu", pytest.approx(100)),
         ("exact_match", 100),
         # Nothing flows in it, which counts as no match of a quarter.
         ("codebleu", pytest.approx(75)),
     ]
-    assert task.quick(data.test, ["int"]).name == "bleu"
+    assert task.evaluate_headline(data.test, ["int"]).name == "bleu"
 
 
 def test_generation_takes_bodies_from_a_corpus(source: Source) -> None:
@@ -67,12 +67,12 @@ def test_generation_takes_bodies_from_a_corpus(source: Source) -> None:
     other_layout = "\n".join(
         line.removeprefix("    ").replace(", ", ",") for line in one[0].references[0].split("\n")
     )
-    assert {value.name: value.value for value in task.judge(one, [other_layout])}["exact_match"] == 100
-    assert task.judge(one, [other_layout.replace("return", "retrun")])[1].value == 0
+    assert {value.name: value.value for value in task.evaluate(one, [other_layout])}["exact_match"] == 100
+    assert task.evaluate(one, [other_layout.replace("return", "retrun")])[1].value == 0
     nested = [Pair("f", "def f(xs):\n", ("    for x in xs:\n        a(x)\n        b(x)\n",))]
     other = "    for x in xs:\n        a(x)\n    b(x)\n"
-    assert {value.name: value.value for value in task.judge(nested, [other])}["exact_match"] == 0
-    assert task.quick(nested, [other]).value < 100
+    assert {value.name: value.value for value in task.evaluate(nested, [other])}["exact_match"] == 0
+    assert task.evaluate_headline(nested, [other]).value < 100
     with pytest.raises(ValueError, match="language='java' needs a folder, or write language=python"):
         GenerationConfig()
 
@@ -91,17 +91,17 @@ def test_humaneval_runs_what_is_written_and_learns_from_a_corpus(source: Source)
     right = [problem.canonical_solution for problem in humaneval_problems()[:3]]
     # One right sample of two for the first problem, none for the second, both for the third.
     written = ["    return 1\n", right[0], "    pass\n", "x(", right[2], right[2]]
-    assert [(one.name, round(one.value, 3)) for one in task.judge(data.test, written)] == [
+    assert [(one.name, round(one.value, 3)) for one in task.evaluate(data.test, written)] == [
         ("pass_at_1", 0.5),
         ("pass_at_2", 0.667),
     ]
-    assert task.quick(data.test, written).name == "pass_at_1"
+    assert task.evaluate_headline(data.test, written).name == "pass_at_1"
     assert data.train
     for pair in data.train:
         compile(pair.source + pair.references[0], pair.key, "exec")
-    assert task.quick(data.valid, [pair.references[0] for pair in data.valid]).name == "bleu"
+    assert task.evaluate_headline(data.valid, [pair.references[0] for pair in data.valid]).name == "bleu"
     with pytest.raises(UserError, match="cannot be judged together"):
-        task.judge([data.test[0], data.valid[0]], ["", ""])
+        task.evaluate([data.test[0], data.valid[0]], ["", ""])
 
 
 def test_humaneval_needs_as_many_samples_as_k() -> None:
@@ -129,7 +129,7 @@ def test_summaries_from_tokens(tmp_path: Path) -> None:
     data = task.load(NOWHERE)
     assert data.test[0].source == "def f ( ) :"
     assert data.test[0].references == ("Gives nothing back .",)
-    measured = {one.name: one.value for one in task.judge(data.test, ["gives nothing back."])}
+    measured = {one.name: one.value for one in task.evaluate(data.test, ["gives nothing back."])}
     assert measured["summary_bleu" if "summary_bleu" in measured else "bleu"] == pytest.approx(100)
     assert measured["rouge_l"] > 0
 
@@ -153,10 +153,10 @@ def test_derived_splits_are_reproducible_disjoint_and_judged(task: Any, source: 
     keys = [pair.key for split in (data.train, data.valid, data.test) for pair in split]
     assert len(set(keys)) == len(keys)
     right = [pair.references[0] for pair in data.test]
-    measured = task.judge(data.test, right)
+    measured = task.evaluate(data.test, right)
     assert measured[0].value == pytest.approx(100)
-    assert task.quick(data.test, right).name == measured[0].name
-    assert task.judge(data.test, ["zzz"] * 20)[0].value < 50
+    assert task.evaluate_headline(data.test, right).name == measured[0].name
+    assert task.evaluate(data.test, ["zzz"] * 20)[0].value < 50
     assert task.load(Source(prep=source.prep, seed=4)) != data
     with pytest.raises(UserError, match="no corpus to make data from"):
         task.load(NOWHERE)
@@ -168,7 +168,7 @@ def test_lines_are_cut_within_and_long_inputs_keep_their_right_end(tmp_path: Pat
     data = task.load(NOWHERE)
     assert data.test[0].source == ("x " * 300 + "return")[-100:]
     assert data.facts["test_sources_cut"] == 1
-    assert [one.value for one in task.judge(data.test, ["1"])] == [100, 100]
+    assert [one.value for one in task.evaluate(data.test, ["1"])] == [100, 100]
 
 
 def test_training_lines_are_made_in_the_form_of_the_published_set(tmp_path: Path, source: Source) -> None:
@@ -233,7 +233,7 @@ def test_holes_fit_between_their_sides(source: Source, corpus: PreparedCorpus) -
         assert pair.references[0].strip()
         sizes.add(size)
     assert sizes == {"part", "line", "lines"}
-    names = [one.name for one in task.judge(data.test, [pair.references[0] for pair in data.test])]
+    names = [one.name for one in task.evaluate(data.test, [pair.references[0] for pair in data.test])]
     assert names[:4] == ["exact_match", "edit_similarity", "exact_match_part", "edit_similarity_part"]
 
 
@@ -252,5 +252,5 @@ def test_published_line_completion_items(name: str, file: str, items: int) -> No
     task = LineCompletion(LineCompletionConfig(folder=folder, test=file))
     data = task.load(NOWHERE)
     assert len(data.test) == items
-    assert task.judge(data.test, [pair.references[0] for pair in data.test])[0].value == 100
-    assert task.judge(data.test, [pair.source.split()[-1] for pair in data.test])[0].value < 5
+    assert task.evaluate(data.test, [pair.references[0] for pair in data.test])[0].value == 100
+    assert task.evaluate(data.test, [pair.source.split()[-1] for pair in data.test])[0].value < 5

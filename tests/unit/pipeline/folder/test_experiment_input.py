@@ -146,7 +146,7 @@ def test_the_plan_is_shown_without_doing_it(model: Path, recipe: Path, tmp_path:
     assert "num_seeds: 3" in done.stdout
     shown = " ".join(done.stdout.split())
     assert "translation run" in shown
-    assert "items: 2 to learn from, 2 to validate by, 2 to be judged by; 2 test targets in train" in shown
+    assert "items: 2 for training, 2 for validation, 2 for the test; 2 test targets in train" in shown
     assert "copy: nothing to train" in shown
     assert "12 steps of" in shown
     assert not out.exists()
