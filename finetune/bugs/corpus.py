@@ -13,7 +13,7 @@ from data_prep.finished.prepared import PreparedCorpus
 from finetune.bugs.abstraction import abstracted_pair
 from finetune.bugs.generator import make_bugs
 from finetune.bugs.nodes import FUNCTIONS
-from finetune.formats.parallel import read_lines
+from finetune.formats.files import read_lines
 from finetune.held_out import held_out_documents
 from finetune.languages import grammar_name
 from finetune.modalities.writing import Pair

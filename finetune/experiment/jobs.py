@@ -104,7 +104,7 @@ class JobContext:
     def build(self, job: Job) -> System:
         """Build the job's system before training. Raises UserError where it cannot be built or has no training data."""
         config = self.config.systems[job.system]
-        system = config.build(self.base, self.data, job.seed)
+        system: System = config.build(self.base, self.data, job.seed)
         if config.learns and (system.learner is None or not system.learner.lengths_tokens):
             raise UserError(
                 f"system {job.system} has no training data: give the task a training split (task.train=...)"

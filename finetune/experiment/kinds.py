@@ -39,7 +39,7 @@ _SYSTEMS = (
     "predictors.ngram.NgramPredictorConfig",
     "rankers.bi_encoder.BiEncoderConfig",
     "rankers.lexical.LexicalRankerConfig",
-    "rankers.zero_shot.ZeroShotEncoderConfig",
+    "rankers.bi_encoder.ZeroShotEncoderConfig",
     "writers.aligned_rnn.AlignedRnnConfig",
     "writers.encoder_decoder.EncoderDecoderConfig",
     "writers.permutation_lm.PermutationWriterConfig",

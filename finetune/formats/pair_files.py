@@ -7,7 +7,7 @@ from pydantic import PositiveInt
 
 from cluster.config import Config, LocalPath
 from cluster.errors import UserError
-from finetune.formats.parallel import read_parallel
+from finetune.formats.files import read_parallel
 from finetune.formats.records import read_text_pairs
 
 Split = Literal["train", "valid", "test"]

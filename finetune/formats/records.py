@@ -1,14 +1,70 @@
 """Records with named fields, in whichever of the known formats a file is."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import UserError
-from finetune.formats.files import read_bytes
-from finetune.formats.json_array import read_json_array
-from finetune.formats.jsonl import read_jsonl
-from finetune.formats.parquet import read_parquet
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import UserError, first_line
+from finetune.formats.files import read_bytes, read_text
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
+    """(where it stands, value) of every line that is not blank. UserError naming the line that is no JSON."""
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"{path} line {number}", parse_json(line, f"{path} line {number}")
+
+
+def parse_json(text: str, where: str) -> Any:
+    """UserError for what is no JSON, and for nesting and numbers beyond what Python reads."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{where} is not JSON ({first_line(error)}): is the file of another format?"
+        ) from None
+
+
+def read_json_array(path: Path) -> Iterator[tuple[str, Any]]:
+    """(where it stands, value) of every item. UserError when the file is no JSON array."""
+    items = parse_json(read_text(path), str(path))
+    if not isinstance(items, list):
+        raise UserError(f"{path} holds one JSON {type(items).__name__}, not an array of items")
+    for number, item in enumerate(items, start=1):
+        yield f"{path} item {number}", item
+
+
+def read_parquet(
+    path: Path, fields: Sequence[str], optional: Sequence[str] | None = ()
+) -> Iterator[tuple[str, Any]]:
+    """(where it stands, row with these columns, and of the `optional` ones those there are; with None, all columns).
+
+    UserError when the file is no Parquet or lacks a column.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} is not a Parquet file ({first_line(error)})") from None
+    missing = [field for field in fields if field not in table.column_names]
+    if missing:
+        raise UserError(
+            f"{path} has no column {missing[0]!r}; it has "
+            f"{', '.join(ascii(name)[1:-1] for name in table.column_names) or 'none'}"
+        )
+    if optional is not None:
+        wanted = [*fields, *(name for name in optional if name in table.column_names)]
+        table = table.select(list(dict.fromkeys(wanted)))
+    try:
+        rows = table.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise UserError(f"{path} has a value that cannot be read ({first_line(error)})") from None
+    for number, row in enumerate(rows, start=1):
+        yield f"{path} row {number}", row
+
 
 Record = dict[str, Any]
 _PARQUET_MAGIC = b"PAR1"

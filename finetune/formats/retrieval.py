@@ -10,9 +10,8 @@ from pathlib import Path
 
 from cluster.errors import UserError
 from finetune.formats.files import read_text
-from finetune.formats.jsonl import parse_json
 from finetune.formats.labelled import check_characters
-from finetune.formats.records import Record, read_records
+from finetune.formats.records import Record, parse_json, read_records
 
 _STRING_AFTER_HEAD = re.compile(r'(:[^\n]*\n\s*)[rRuUbB]{0,2}("""|\'\'\')(.*?)\2', re.DOTALL)
 

@@ -3,7 +3,7 @@
 import keyword
 import re
 
-from finetune.formats.py150 import LINE_END, START
+from finetune.formats.published_lines import LINE_END, START
 from finetune.lexing import Lexeme, LexemeClass
 
 _END = "</s>"

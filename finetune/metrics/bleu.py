@@ -8,13 +8,29 @@ Shapes: N items, S statistics.
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from finetune.metrics.measured import FloatArray, Measured, mean_of
-from finetune.metrics.ngrams import most_of_each, ngrams
 from finetune.metrics.texts import check_texts
+
+NGram = tuple[str, ...]
+
+
+def ngrams(tokens: Sequence[str], order: int) -> Counter[NGram]:
+    """How often each run of `order` tokens occurs."""
+    return Counter(zip(*(tokens[start:] for start in range(order)), strict=False))
+
+
+def most_of_each(counts: Iterable[Counter[NGram]]) -> Counter[NGram]:
+    """The union: of each n-gram the most that any of the counts holds."""
+    union: Counter[NGram] = Counter()
+    for one in counts:
+        union |= one
+    return union
+
 
 MAX_ORDER = 4
 

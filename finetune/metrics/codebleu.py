@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from finetune.languages import grammar_name
+from finetune.metrics.bleu import most_of_each, ngrams
 from finetune.metrics.dataflow import flow_items
 from finetune.metrics.dataflow_grammars import GRAMMARS
 from finetune.metrics.keywords import KEYWORDS
 from finetune.metrics.measured import FloatArray, Measured
-from finetune.metrics.ngrams import most_of_each, ngrams
 from finetune.metrics.syntax import ShapeNumbers, parse, subtree_shapes
 from finetune.metrics.texts import check_texts
 

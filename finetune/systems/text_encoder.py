@@ -14,8 +14,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
-from finetune.layers.adaptation import depth_in_network
-from finetune.layers.low_rank import add_low_rank
+from finetune.layers.adaptation import add_low_rank, depth_in_network
 from finetune.layers.pooling import Pooling, PoolingConfig
 from finetune.modalities.base import OnProgress
 from finetune.systems.base import Base

@@ -15,10 +15,15 @@ import numpy as np
 from pydantic import PositiveInt, ValidationInfo, field_validator
 
 from cluster.errors import UserError
-from finetune.formats.literals import Literals, read_literals
 from finetune.formats.pair_files import PairSource
-from finetune.formats.published_lines import PublishedLines, language_of_items, published_lines
-from finetune.formats.py150 import START
+from finetune.formats.published_lines import (
+    START,
+    Literals,
+    PublishedLines,
+    language_of_items,
+    published_lines,
+    read_literals,
+)
 from finetune.languages import grammar_name
 from finetune.metrics.edit import edit_similarity, plain_literals
 from finetune.metrics.exact import exact_match_tokens

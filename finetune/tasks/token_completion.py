@@ -6,6 +6,7 @@ greedy decoding would write it; its rank is the worst of its pieces' ranks. Comm
 placeholders.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -19,20 +20,18 @@ from pydantic import PositiveInt, model_validator
 from cluster.config import LocalPath
 from cluster.errors import UserError
 from data_prep.finished.prepared import open_prepared
+from finetune.formats.files import read_lines
 from finetune.formats.labelled import check_characters
-from finetune.formats.parallel import read_lines
 from finetune.formats.records import read_records
 from finetune.formats.spaced import spaced_lexemes, without_ends
-from finetune.grammar_lexing import grammar_lexemes
 from finetune.held_out import SPLIT_TO_TEST_ON, SPLIT_TO_TRAIN_ON, held_out_documents
 from finetune.languages import grammar_name
-from finetune.lexing import Lexeme, LexemeClass, python_lexemes
+from finetune.lexing import Lexeme, LexemeClass, grammar_lexemes, python_lexemes
 from finetune.metrics.measured import Measured
 from finetune.metrics.tokens import token_accuracy, token_mrr
 from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.tasks.base import TaskConfigBase
-from finetune.tasks.code_parts import part_of
 from finetune.tasks.published import Published, whole_words
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
@@ -208,3 +207,51 @@ def _published(whole: Sequence[Code], parts: Sequence[Code]) -> dict[str, tuple[
 
 def _is_spaced(name: str | None) -> bool:
     return name is not None and name.endswith(".txt")
+
+
+_WRAPPED_CHARACTERS = 100
+
+
+def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Code:
+    """The item, or a part of at most `most` characters of its text, from the start of a line, or of a token with blanks
+    around it, on.
+
+    What is a lexeme is decided by the whole text: a part may begin within a string.
+    """
+    text = item.text
+    if most is None or len(text) <= most:
+        return item
+    starts = _starts(text, most)
+    start = starts[int(generator.integers(len(starts)))]
+    return Code(item.key, text[start : start + most], partial(_lexemes_within, item, start, start + most))
+
+
+def _starts(text: str, most: int) -> Sequence[int]:
+    """Where parts may begin: at lines, up to the first from which the text's end is reached. A line longer than half a
+    part counts as lines of 100 characters, each from a token with blanks around it on, where there is one.
+    """
+    latest, end = len(text) - most, len(text.rstrip())
+    starts: list[int] = []
+    begin = 0
+    for line in text[:end].split("\n"):
+        starts.append(begin)
+        if len(line) > most // 2:
+            starts += _within(line, begin, min(_WRAPPED_CHARACTERS, max(1, most // 2)))
+        begin += len(line) + 1
+    return starts[: bisect_left(starts, latest) + 1]
+
+
+def _within(line: str, begin: int, width: int) -> Iterator[int]:
+    for place in range(width, len(line), width):
+        blank = line.find(" ", place, place + width - 1)
+        yield begin + (blank + 1 if blank >= 0 else place)
+
+
+def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:
+    """Those that stand in characters [start, end) as a whole, at their bytes from `start` on."""
+    first_byte, last_byte = len(item.text[:start].encode()), len(item.text[:end].encode())
+    return [
+        Lexeme(one.text, one.kind, one.start_byte - first_byte, one.end_byte - first_byte)
+        for one in item.lexemes
+        if first_byte <= one.start_byte and one.end_byte <= last_byte
+    ]

@@ -6,8 +6,57 @@ import numpy as np
 from tree_sitter import Node
 
 from finetune.syntax import Edit, Parsed, indent_of, of_types
-from finetune.transforms.completion import may_complete
-from finetune.transforms.scopes import FreshNames, in_class, is_reflective, outermost_functions
+from finetune.transforms.scopes import FreshNames, in_class, is_reflective, outermost_functions, statements
+
+_LEAVES = ("return_statement", "throw_statement", "break_statement", "continue_statement", "yield_statement")
+_LOOPS = ("while_statement", "for_statement", "do_statement")
+# Not looked into: what follows them is then left as it is.
+_UNKNOWN = ("switch_expression", "switch_statement", "labeled_statement")
+
+
+def may_complete(parsed: Parsed, node: Node) -> bool:
+    """Return whether a Java statement can come to its end by the language's rules of reachability (JLS 14.22).
+
+    False also where that cannot be decided easily.
+    """
+    if node.type in _LEAVES or node.type in _UNKNOWN:
+        return False
+    if node.type in ("block", "constructor_body"):
+        return all(may_complete(parsed, one) for one in statements(node))
+    if node.type == "if_statement":
+        return _if_may(parsed, node)
+    if node.type in _LOOPS:
+        condition = node.child_by_field_name("condition")
+        return condition is not None and parsed.text(condition).strip("() \n") != "true" and (
+            node.type != "do_statement" or _body_may(parsed, node)
+        )  # fmt: skip
+    if node.type in ("try_statement", "try_with_resources_statement"):
+        parts = [
+            child for child in node.children if child.type in ("block", "catch_clause", "finally_clause")
+        ]
+        return all(_blocks_may(parsed, part) for part in parts)
+    if node.type == "synchronized_statement":
+        return _body_may(parsed, node)
+    return True
+
+
+def _if_may(parsed: Parsed, node: Node) -> bool:
+    first, second = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+    if first is None or second is None:
+        return True
+    return may_complete(parsed, first) or may_complete(parsed, second)
+
+
+def _body_may(parsed: Parsed, node: Node) -> bool:
+    body = node.child_by_field_name("body")
+    return body is not None and may_complete(parsed, body)
+
+
+def _blocks_may(parsed: Parsed, part: Node) -> bool:
+    if part.type == "block":
+        return may_complete(parsed, part)
+    return all(may_complete(parsed, child) for child in part.children if child.type == "block")
+
 
 _BUILTINS = frozenset(("iter", "next", "StopIteration"))
 

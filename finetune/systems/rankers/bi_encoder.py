@@ -7,7 +7,7 @@ Shapes: B matches of a batch, C = B (1 + hard negatives) candidates, Q queries, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,9 +21,43 @@ from cluster.errors import UserError
 from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.ranking import Match, RankingData
 from finetune.systems.base import Base, SystemConfigBase
-from finetune.systems.rankers.hard_negatives import with_hard_negatives
+from finetune.systems.rankers.bm25 import Bm25
 from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
 from pretrain.randomness import keyed_generator
+
+_MINED_PER_NEGATIVE = 4
+"""More are mined than wanted, so that every draw gives others."""
+
+
+def with_hard_negatives(matches: Sequence[Match], wanted: int) -> list[Match]:
+    """Matches that name no hard negatives get up to `4 * wanted` of them; the others stay as they are.
+
+    They come from what other matches find, are of another group, and have another text than what should be found.
+    """
+    if all(match.hard_negatives for match in matches):
+        return list(matches)
+    texts = list(dict.fromkeys(match.found for match in matches))
+    groups_of: dict[str, set[str]] = {}
+    for match in matches:
+        groups_of.setdefault(match.found, set()).add(match.group)
+    index, mined = Bm25(texts), []
+    numbered = iter(matches)
+    for score_QC in index.scores([match.query for match in matches]):
+        for score_C in score_QC:
+            match = next(numbered)
+            if match.hard_negatives:
+                mined.append(match)
+                continue
+            best = np.argsort(-score_C, kind="stable")
+            negatives: list[str] = []
+            for number in best:
+                if match.group not in groups_of[texts[number]] and texts[number] != match.found:
+                    negatives.append(texts[number])
+                if len(negatives) == _MINED_PER_NEGATIVE * wanted:
+                    break
+            mined.append(replace(match, hard_negatives=tuple(negatives)))
+    return mined
+
 
 _NO_GROUP = -1
 
@@ -197,3 +231,19 @@ class BiEncoder:
             lambda num_done: report(len(queries) + num_done),
         )
         return np.asarray(query_QE @ candidate_CE.T, dtype=np.float64)
+
+
+class ZeroShotEncoderConfig(BiEncoderConfig):
+    """As a bi-encoder; what concerns training plays no part."""
+
+    modality: ClassVar[ModalityName] = "rank"
+    learns: ClassVar[bool] = False
+
+    kind: Literal["zero_shot_encoder"] = "zero_shot_encoder"  # type: ignore[assignment]
+
+    def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
+        """A bi-encoder with nothing to train. Raises UserError when the model cannot place texts that long."""
+        check_length(self, base, self.query_tokens, "query_tokens")
+        check_length(self, base, self.candidate_tokens, "candidate_tokens")
+        module = Contrast(TextEncoder.build(self, base, seed), self.temperature, self.symmetric).eval()
+        return BiEncoder(self, module, Cutter(base.tokenizer, base.device), None)

@@ -10,8 +10,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from cluster.errors import UserError
-from finetune.layers.adaptation import depth_in_network
-from finetune.layers.low_rank import add_low_rank
+from finetune.layers.adaptation import add_low_rank, depth_in_network
 from finetune.layers.masked_decoder import Decoder, Memory
 from finetune.layers.transformer import StackConfig, Vocabulary
 from finetune.modalities.base import ModalityName
@@ -19,8 +18,7 @@ from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, Start, SystemConfigBase
 from finetune.systems.network import check_positions
 from finetune.systems.writers.config import WriterConfig
-from finetune.systems.writers.from_source import SourceWriter
-from finetune.systems.writers.masked import MaskedDecoderNetwork
+from finetune.systems.writers.from_source import MaskedDecoderNetwork, SourceWriter
 from pretrain.model.block import Norm
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.memory import SegmentMemory

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.decoding.decode import choose_tokens, ended_by, occurrences, write_in_batches
+from finetune.layers.masked_decoder import DecodedText, Decoder, Memory
+from finetune.layers.transformer import Vocabulary
 from finetune.modalities.base import OnProgress
 from finetune.modalities.writing import WritingData, writing_loss
 from finetune.systems.writers.config import WriterConfig
@@ -169,3 +171,22 @@ def filled_up(rows: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Ten
     is_there_BX = np.arange(length) < np.array([[len(row)] for row in rows])
     filled_BX[is_there_BX] = np.concatenate(rows)
     return torch.from_numpy(filled_BX).to(device), torch.from_numpy(is_there_BX).to(device)
+
+
+class MaskedDecoderNetwork(SourceNetwork):
+    """Writes with `decoder` and `vocabulary`, which its children set."""
+
+    decoder: Decoder
+    vocabulary: Vocabulary
+
+    def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
+        """Rows [B, T, D] to be scored."""
+        return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
+
+    def logits(self, rows_XD: Tensor) -> Tensor:
+        """Scores [X, V]."""
+        return self.vocabulary.logits(rows_XD)
+
+    def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
+        """Cached decoding."""
+        return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)

@@ -15,8 +15,7 @@ from finetune.modalities.base import ModalityName
 from finetune.modalities.writing import WritingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.writers.config import WriterConfig
-from finetune.systems.writers.from_source import SourceWriter
-from finetune.systems.writers.masked import MaskedDecoderNetwork
+from finetune.systems.writers.from_source import MaskedDecoderNetwork, SourceWriter
 from pretrain.randomness import key_seed
 
 

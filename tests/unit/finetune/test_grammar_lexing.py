@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.grammar_lexing import grammar_lexemes
-from finetune.lexing import LexemeClass
+from finetune.lexing import LexemeClass, grammar_lexemes
 
 _SHORT = {
     LexemeClass.IDENTIFIER: "i",

@@ -14,9 +14,8 @@ from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig
-from finetune.systems.rankers.bi_encoder import BiEncoderConfig
+from finetune.systems.rankers.bi_encoder import BiEncoderConfig, ZeroShotEncoderConfig
 from finetune.systems.rankers.lexical import LexicalRankerConfig
-from finetune.systems.rankers.zero_shot import ZeroShotEncoderConfig
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from finetune.systems.writers.lexical import CopyConfig, NearestConfig, NgramConfig
 from finetune.systems.writers.permutation_lm import PermutationWriterConfig

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finetune.formats.java_corpus import java_corpus_cuts, java_corpus_tokens
-from finetune.formats.literals import Literals
+from finetune.formats.published_lines import Literals, java_corpus_cuts, java_corpus_tokens
 
 KEPT = Literals(
     strings=frozenset(("utf-8", "aU+002CU+0020b", "\\n")),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from finetune.formats.literals import Literals, read_literals
+from finetune.formats.published_lines import Literals, read_literals
 
 
 def test_listed_values_are_kept() -> None:

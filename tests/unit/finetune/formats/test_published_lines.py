@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
-from finetune.formats.java_corpus import java_corpus_cuts, java_corpus_tokens
-from finetune.formats.literals import read_literals
-from finetune.formats.published_lines import language_of_items, published_lines
+from finetune.formats.published_lines import (
+    java_corpus_cuts,
+    java_corpus_tokens,
+    language_of_items,
+    published_lines,
+    read_literals,
+)
 from finetune.metrics.edit import plain_literals
 from finetune.modalities.writing import Pair
 from finetune.tasks.line_completion import cut_tokens

@@ -1,7 +1,6 @@
 """Python as the line completion set writes it."""
 
-from finetune.formats.literals import Literals
-from finetune.formats.py150 import line_ends, py150_cuts, py150_tokens
+from finetune.formats.published_lines import Literals, line_ends, py150_cuts, py150_tokens
 
 KEPT = Literals(strings=frozenset(("utf-8", "aU+002CU+0020b")), numbers=frozenset(("1",)))
 

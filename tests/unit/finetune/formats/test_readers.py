@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from cluster.errors import UserError
 from cluster.storage import sha256_file
 from finetune.formats import files
-from finetune.formats.files import fingerprints
-from finetune.formats.parallel import read_lines, read_parallel
+from finetune.formats.files import fingerprints, read_lines, read_parallel
 from finetune.formats.records import read_records, read_text_pairs
 
 RECORDS = [{"nl": "add one", "code": "x + 1", "more": 3}, {"nl": "naïve", "code": ["f", "(", ")"], "more": 4}]

@@ -13,11 +13,15 @@ from finetune.layers.pooling import PoolingConfig
 from finetune.lexical import sub_tokens
 from finetune.modalities.ranking import Match, Pool, RankingData
 from finetune.systems.base import Base
-from finetune.systems.rankers.bi_encoder import BiEncoder, BiEncoderConfig, masked_candidates
+from finetune.systems.rankers.bi_encoder import (
+    BiEncoder,
+    BiEncoderConfig,
+    ZeroShotEncoderConfig,
+    masked_candidates,
+    with_hard_negatives,
+)
 from finetune.systems.rankers.bm25 import Bm25
-from finetune.systems.rankers.hard_negatives import with_hard_negatives
 from finetune.systems.rankers.lexical import LexicalRankerConfig
-from finetune.systems.rankers.zero_shot import ZeroShotEncoderConfig
 from finetune.systems.text_encoder import Cutter
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription

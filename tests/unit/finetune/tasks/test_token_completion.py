@@ -18,8 +18,7 @@ from finetune.lexing import LexemeClass, python_lexemes
 from finetune.modalities.base import Source
 from finetune.modalities.predicting import Code, PredictingEvaluation
 from finetune.systems.predictors.ngram import NgramPredictorConfig
-from finetune.tasks.code_parts import part_of
-from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig
+from finetune.tasks.token_completion import TokenCompletion, TokenCompletionConfig, part_of
 from tests.example_corpus import write_corpus
 
 NO_CORPUS = Source(None, 0)
