@@ -33,9 +33,8 @@ class ParentInMlflow:
         self._tracking: Tracking | None = None
         self._run_id = ""
 
-    @property
-    def has_no_folder(self) -> bool:
-        """Whether the run's folder was removed, so that nothing more can be logged."""
+    def has_lost_folder(self) -> bool:
+        """Return whether the run's folder was removed, so that nothing more can be logged."""
         return not self._out.is_dir()
 
     def connect(self) -> "Tracking":

@@ -80,7 +80,7 @@ class MlflowLogger:
         # Only a failure after `_outcome` was set counts: earlier ones do not say how the store is now.
         while self._thread.is_alive() and not (self._has_failed_to_end and time.monotonic() > deadline_s):
             self._thread.join(timeout=0.1)
-        if not self._is_done and self._problem is not None and not self._parent.has_no_folder:
+        if not self._is_done and self._problem is not None and not self._parent.has_lost_folder():
             self._reporter.warn(
                 f"not everything could be logged to MLflow ({first_line(self._problem)}); the same command tries again"
             )
@@ -96,7 +96,7 @@ class MlflowLogger:
         while not self._is_done:
             self._has_news.clear()
             outcome = self._outcome
-            if self._parent.has_no_folder:  # the command reports it
+            if self._parent.has_lost_folder():  # the command reports it
                 return
             try:
                 self._parent.sync(list(self._stages), outcome)
@@ -104,7 +104,7 @@ class MlflowLogger:
                 self._report(None)
                 pause_s = _INTERVAL_S
             except Exception as error:  # every store fails in its own way; none may stop a run
-                if self._parent.has_no_folder:  # the store went with it
+                if self._parent.has_lost_folder():  # the store went with it
                     return
                 self._report(error)
                 self._has_failed_to_end = outcome is not None

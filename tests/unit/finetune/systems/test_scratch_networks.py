@@ -19,7 +19,7 @@ from finetune.systems.scratch_networks import (
     predicting_network,
 )
 from finetune.systems.text_encoder import EncoderConfig
-from pretrain.model.layout import UNFILLED_GROUP
+from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.unit.finetune.systems.toys import toy_base
 
