@@ -59,7 +59,7 @@ def test_the_best_rate_s_weights_and_journal_become_the_job_s(tmp_path: Path) ->
 def test_a_rate_that_diverges_is_told_and_not_kept(tmp_path: Path) -> None:
     trained = search(tmp_path, _RATES, Trainings(-1.0, -2.0, None))
     assert trained.learning_rate == 0.001
-    assert rates_text(trained.told()) == "0.001 -1 (kept), 0.002 -2, 0.004 diverged"
+    assert rates_text(trained.result_values()) == "0.001 -1 (kept), 0.002 -2, 0.004 diverged"
 
 
 def test_where_all_diverge_one_line_says_so(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_rate_is_not_named_twice() -> None:
 
 
 def test_without_a_search_the_result_has_the_rate_alone() -> None:
-    assert Trained(FitEnd(1, None, stopped=False), 0.001).told() == {"learning_rate": 0.001}
+    assert Trained(FitEnd(1, None, stopped=False), 0.001).result_values() == {"learning_rate": 0.001}

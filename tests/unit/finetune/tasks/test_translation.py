@@ -89,7 +89,7 @@ def test_empty_training_items_are_left_out_and_counted_and_empty_test_targets_re
 
 
 def test_nothing_to_judge_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no item to judge"):
+    with pytest.raises(UserError, match="there is no item to evaluate"):
         Translation(TranslationConfig(folder=tmp_path)).evaluate([], [])
 
 
