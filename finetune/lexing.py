@@ -52,7 +52,7 @@ def python_lexemes(text: str) -> list[Lexeme]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.ERRORTOKEN and token.string.strip():
-                return []  # Python 3.11 goes on behind what it cannot lex, later ones do not
+                return []  # Python 3.11 continues after what it cannot lex, later ones do not
             start = byte_of(*token.start)
             if token.type in _OPENERS:
                 string_starts.append(start)

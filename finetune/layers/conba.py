@@ -88,7 +88,7 @@ class ConbaConfig(Config):
 class SeedStates(nn.Module):
     """state_t = A state_{t-1} + B x_t with real matrices [D, D].
 
-    Made without `recurrent` it has no `W_DD`, and is asked for no transition.
+    Made without `recurrent` it has no `W_DD`, and has no transition.
     """
 
     def __init__(self, dim: int, max_radius: float, recurrent: bool = True) -> None:

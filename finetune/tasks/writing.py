@@ -34,7 +34,7 @@ def finish(
     facts: dict[str, float],
     seed: int,
 ) -> WritingData:
-    """Mark leaked test items by the whole training split, then draw each split down to what was asked for."""
+    """Mark leaked test items by the whole training split, then draw each split down to its configured size."""
     learnt = {pair.references[0] for pair in train}
     read = {pair.source for pair in train}
     test = [replace(pair, leaked=not learnt.isdisjoint(pair.references)) for pair in test]

@@ -16,7 +16,7 @@ class WriterConfig(Config):
     target_tokens: PositiveInt = 256
     """Of a text to learn at most; a text that is cut is learnt without its end."""
     keep: Literal["start", "end"] = "start"
-    """Which end of a source that is too long stays: the end where the text goes on behind it. Of a hole the tokens
+    """Which end of a source that is too long stays: the end where the text continues after it. Of a hole the tokens
     next to it stay."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     decoding: DecodingConfig = DecodingConfig()

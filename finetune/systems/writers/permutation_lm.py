@@ -47,7 +47,7 @@ class PermutationWriterConfig(WriterConfig, NetworkConfig, SystemConfigBase):
 
     kind: Literal["permutation_lm"] = "permutation_lm"
     layout: Literal["separated", "continued"] = "separated"
-    """Whether `<sep>` stands between source and target; "continued" where the target goes on with the source's
+    """Whether `<sep>` stands between source and target; "continued" where the target continues the source's
     text, as in completion."""
 
     @property
