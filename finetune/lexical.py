@@ -1,4 +1,4 @@
-"""What counting alone achieves: the columns beside the model's."""
+"""Words of identifiers and TF-IDF similarity, for the lexical baselines."""
 
 import re
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from finetune.syntax import Parsed, parse
 
 
 class LexemeClass(StrEnum):
-    """What a lexeme is, for the accuracy by class. Soft keywords (`match`, `type`) count as identifiers."""
+    """The class of a lexeme, for the accuracy by class. Soft keywords (`match`, `type`) count as identifiers."""
 
     IDENTIFIER = "identifier"
     KEYWORD = "keyword"
@@ -107,7 +107,7 @@ def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
 
 
 def _lexeme(node: Node, parsed: Parsed) -> Lexeme | None:
-    """None for a node of a wrapper around the text, and for line ends, which some grammars make tokens of."""
+    """Return the node's lexeme; None for nodes of a wrapper around the text, and for line ends."""
     whole = parsed.text(node)
     text = whole.strip()
     if not text or node.start_byte < parsed.start or node.end_byte > parsed.end:

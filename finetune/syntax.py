@@ -29,7 +29,7 @@ class Parsed:
     end: int
 
     def text(self, node: Node) -> str:
-        """Of a node."""
+        """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode()
 
 
@@ -43,7 +43,7 @@ class Edit:
 
 
 def parse(code: str, language: str) -> Parsed | None:
-    """None when the text has a syntax error, there is no such grammar, or it is too long or too deep to read."""
+    """Parse the text; None when it has a syntax error, has no grammar, or is too long or too deep to read."""
     language = grammar_name(language)
     parser = _parser(language)
     try:
@@ -97,7 +97,7 @@ def of_types(node: Node, *types: str) -> list[Node]:
 
 
 def inside(node: Node, types: Iterable[str], below: Node | None = None) -> bool:
-    """Whether the node stands within one of these types, looking up as far as `below`."""
+    """Return whether the node stands within one of these types, looking up as far as `below`."""
     wanted, parent = set(types), node.parent
     while parent is not None and parent != below:
         if parent.type in wanted:

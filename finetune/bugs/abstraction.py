@@ -35,7 +35,7 @@ def idioms_of(lines: Iterable[str], at_least: int = 5) -> frozenset[str]:
 def abstracted_pair(
     buggy: str, fixed: str, language: str, idioms: frozenset[str] = frozenset()
 ) -> tuple[str, str] | None:
-    """Both functions with names given out in common; None where one is no Java or both become the same."""
+    """Return both functions with common names; None where one is no Java or both become the same."""
     parsed = [parse(code, language) for code in (buggy, fixed)]
     if parsed[0] is None or parsed[1] is None or parsed[0].language != "java":
         return None

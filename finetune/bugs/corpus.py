@@ -50,7 +50,7 @@ def functions_in_file(path: Path) -> Iterator[str]:
 
 
 def functions_of_corpus(corpus: PreparedCorpus, split: str, language: str, seed: int) -> Iterator[str]:
-    """Of the split's documents in that language, packages taking turns."""
+    """Yield the functions of the split's documents in that language; packages take turns."""
     for document in held_out_documents(corpus, split, seed, language):
         yield from functions_of(document.text, grammar_name(language))
 
@@ -66,7 +66,7 @@ def generated_bugs(
     without: Iterable[str] = (),
     name: str = "bug",
 ) -> GeneratedBugs:
-    """At most `most` pairs, up to `each` of a function; repeated functions and those of `without` are left out.
+    """Make at most `most` pairs, up to `each` of a function; repeated functions and those of `without` are left out.
 
     A pure function of its arguments. With `idioms` both sides are written in the form of CodeXGLUE's refinement set.
     UserError when no function can have a bug.

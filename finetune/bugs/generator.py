@@ -11,7 +11,7 @@ _MAX_TRIES = 10
 
 @dataclass(frozen=True)
 class Bug:
-    """What was done, and the function with it."""
+    """A bug that was made: its kind, and the function with it."""
 
     kind: str
     code: str

@@ -169,7 +169,7 @@ KINDS: dict[str, Finder] = {
 
 
 def _joins_texts(node: Node) -> bool:
-    """Whether a `+` has a string on a side: nobody writes a minus there."""
+    """Return whether a `+` has a string on a side: nobody writes a minus there."""
     return any("string" in child.type for child in node.named_children)
 
 

@@ -51,12 +51,12 @@ _NAMES_OTHER = {
 
 
 def statements(block: Node) -> list[Node]:
-    """Those directly in a block; comments are none."""
+    """Return the statements directly in a block, without comments."""
     return [child for child in block.named_children if "comment" not in child.type]
 
 
 def mentions_nothing(parsed: Parsed, node: Node) -> bool:
-    """Whether null, None or undefined stands in the node."""
+    """Return whether null, None or undefined stands in the node."""
     return any(not one.child_count and parsed.text(one) in _NOTHING for one in walk(node))
 
 

@@ -55,12 +55,12 @@ class DecodingConfig(Config):
         return self
 
     def limit_tokens(self, source_tokens: int, max_new_tokens: int) -> int:
-        """Of the text for a source of so many tokens."""
+        """Return how long the text for a source of `source_tokens` may become."""
         if self.max_length_ratio is None:
             return max_new_tokens
         return min(max_new_tokens, math.ceil(self.max_length_ratio * source_tokens) + _SPARE_TOKENS)
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are chosen where there is no beam."""
+        """The settings of sampling, where there is no beam."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)

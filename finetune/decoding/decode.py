@@ -49,7 +49,7 @@ def choose_tokens(
 
 
 def occurrences(sources: Iterable[Hashable]) -> list[int]:
-    """Of every source, how many equal ones stand before it: a source given again asks for another sample."""
+    """Return how many equal sources stand before each: a source that is given again gets another sample."""
     seen: Counter[Hashable] = Counter()
     found = []
     for source in sources:
@@ -64,7 +64,7 @@ def write_in_batches(
     write: Callable[[Sequence[int]], Sequence[str]],
     on_progress: Callable[[int], None],
 ) -> list[str]:
-    """What `write` makes of every number in `range(len(lengths))`, asked for at most `batch` at a time.
+    """Write the texts with the numbers `range(len(lengths))` by `write`, at most `batch` at a time.
 
     The longest come first: what does not fit into memory fails at once.
     """

@@ -78,10 +78,10 @@ class ExperimentConfig(Config):
                 yield f"systems.{name}.{key}", needed_tokens
 
     def rates_to_try(self, name: str, seed: int) -> tuple[float, ...]:
-        """Those of `learning_rates`, by the job that searches: the first seed's of a system that learns."""
+        """Return the `learning_rates` that the job tries: only the first seed of a system that learns searches."""
         searches = seed == self.seed and self.systems[name].learns
         return self.training_of_system(name).learning_rates if searches else ()
 
     def seeds(self) -> range:
-        """Of the systems that learn."""
+        """Return the seeds of the systems that learn."""
         return range(self.seed, self.seed + self.num_seeds)

@@ -21,6 +21,6 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def first_rows(path: Path, most: int) -> list[dict[str, Any]]:
-    """At most so many from the beginning."""
+    """Return at most `most` rows from the beginning."""
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in islice(lines, most)]

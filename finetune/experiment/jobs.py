@@ -64,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobContext:
-    """What the jobs of an experiment share in a worker: the base model, the task and its data."""
+    """All that the jobs of an experiment share in a worker: the base model, the task and its data."""
 
     config: ExperimentConfig
     base: Base

@@ -19,7 +19,7 @@ TrainingData = Callable[[Any], Any]
 
 
 def columns_of(task_config: Any) -> Columns:
-    """Of the rows that a system for this task answers."""
+    """Return the columns of the rows that a system for this task answers."""
     return MODALITIES[task_config.modality].columns(task_config)
 
 

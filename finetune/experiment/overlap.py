@@ -139,7 +139,7 @@ def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -
 
 
 def _kept(path: Path) -> dict[str, Any]:
-    """What was found before; {} where nothing was, or the file is damaged: it is found again."""
+    """Return what an earlier search found; {} where there was none or its file is damaged."""
     try:
         return read_document(path) if path.is_file() else {}
     except UserError:

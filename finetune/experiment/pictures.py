@@ -15,7 +15,7 @@ _MAX_KEY_CHARS = 100
 
 
 def draw_pictures(system: System, evaluation: Evaluation, folder: Path) -> None:
-    """How the written text of the first test items is aligned with its source, where the system aligns at all."""
+    """Draw how the written texts of the first test items align with their sources, if the system aligns."""
     if not isinstance(system, Aligns) or not isinstance(evaluation, WritingEvaluation):
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,14 +33,14 @@ class Tried:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a job's training ended: under which rate, and which were tried (none without a search)."""
+    """The end of a job's training: its learning rate, and the rates that were tried (none without a search)."""
 
     end: FitEnd
     learning_rate: float
     tried: tuple[Tried, ...] = ()
 
     def journal_folder(self, job: Path) -> Path:
-        """Where the journal lies that the kept training was followed by."""
+        """Return the folder of the journal of the kept training."""
         return job / rate_name(self.learning_rate) if self.tried else job
 
     def result_values(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
 
 
 def _finished(folder: Path) -> list[Tried] | None:
-    """What was tried by a search that has ended; what a kill left behind at its end goes now."""
+    """Return what a finished search tried, after removing what a kill at its end left behind."""
     path = folder / _NAME
     if not path.is_file():
         return None
@@ -96,7 +96,7 @@ def _finished(folder: Path) -> list[Tried] | None:
 
 
 def _finish(folder: Path, tried: Sequence[Tried]) -> None:
-    """What was tried is written last, and only then does what made it go; the journals of all rates stay."""
+    """Write what was tried last, then remove what the training needed; the journals of all rates stay."""
     kept = folder / rate_name(best_of(tried).learning_rate)
     for name in (JOURNAL_NAME, BEST_NAME):
         write_bytes(folder / name, (kept / name).read_bytes())

@@ -54,12 +54,12 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
 
 
 def cut_texts(cut: Mapping[str, int]) -> list[str]:
-    """For people: of what a system was given, how much was longer than it reads or writes."""
+    """Describe how many of a system's texts were longer than it reads or writes."""
     return [f"{count:,} {what.replace('_', ' ')}" for what, count in cut.items() if count]
 
 
 def rates_text(found: Mapping[str, Any]) -> str:
-    """For people: what the search over a system's learning rates found; "" where there was none."""
+    """Describe what the search over a system's learning rates found; "" where there was none."""
     tried = found.get("learning_rates_tried", [])
     texts = [
         f"{one['learning_rate']:g} "
@@ -71,7 +71,7 @@ def rates_text(found: Mapping[str, Any]) -> str:
 
 
 def overlap_text(facts: Mapping[str, Any]) -> str:
-    """For people: "37 of 6,267 candidates, 2 of 472 answers (8 too short to tell)"."""
+    """Describe the overlap: "37 of 6,267 candidates, 2 of 472 answers (8 too short to tell)"."""
     parts = []
     for role, counts in facts["texts"].items():
         not_searched = [

@@ -15,7 +15,7 @@ TransformKind = Literal["rename", "dead_code", "permute", "for_to_while", "swap_
 
 
 class RobustnessConfig(Config):
-    """Which changes are tried on the code of the test split: what is read, found or labelled."""
+    """The changes that are made to the code of the test split: to what is read, found or labelled."""
 
     transforms: tuple[TransformKind, ...] = ()
     language: Literal["java", "python"] = "python"
@@ -30,7 +30,7 @@ def robustness_of(
     threshold: float | None = None,
     watch: WatchOf = lambda what, num_items: no_progress,
 ) -> dict[str, dict[str, float]]:
-    """By transform: on how many items, the headline metric before and after, and the difference with its interval.
+    """Return by transform the number of items, the headline before and after, and the difference with interval.
 
     Transforms that change nothing are left out. Labels are given by `threshold`, as on the unchanged items.
     """

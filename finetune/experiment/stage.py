@@ -88,7 +88,7 @@ def run_experiment(
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Of a finished experiment."""
+    """Return the summary of a finished experiment."""
     summary: dict[str, Any] = read_document(folder / RESULT_NAME)
     return summary
 

@@ -14,7 +14,7 @@ MAX_UNPACKED_BYTES = 16 << 30
 
 
 def read_bytes(path: Path) -> bytes:
-    """What the file holds, unpacked where its name ends as packed sources' do (.gz, .zst, .bz2, .xz).
+    """Return the bytes of the file, unpacked where its name ends as packed sources' do (.gz, .zst, .bz2, .xz).
 
     UserError when the file is missing, is a folder, cannot be read or unpacked, or unpacks to more than
     `MAX_UNPACKED_BYTES`.

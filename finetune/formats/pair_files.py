@@ -40,7 +40,7 @@ class PairSource(Config):
     max_test: PositiveInt | None = None
 
     def file_name(self, split: Split) -> str | None:
-        """Of a split, as configured."""
+        """Return the file name of a split, as configured."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def most(self, split: Split) -> int | None:

@@ -21,22 +21,22 @@ from finetune.syntax import Parsed, parse
 
 @dataclass(frozen=True)
 class Literals:
-    """Those that keep their value (`<NUM_LIT:1>`); all others become `<STR_LIT>`, `<NUM_LIT>` and `<CHAR_LIT>`."""
+    """Literals that keep their value (`<NUM_LIT:1>`); all others are `<STR_LIT>`, `<NUM_LIT>` and `<CHAR_LIT>`."""
 
     strings: frozenset[str] = frozenset()
     numbers: frozenset[str] = frozenset()
     characters: frozenset[str] = frozenset()
 
     def string(self, content: str) -> str:
-        """Of what stands between the quotes."""
+        """Return the literal for the text between the quotes."""
         return _literal_text("STR", _without_separators(content), self.strings)
 
     def character(self, content: str) -> str:
-        """Of the one character between the quotes."""
+        """Return the literal for the one character between the quotes."""
         return _literal_text("CHAR", _without_separators(content), self.characters)
 
     def number(self, text: str) -> str:
-        """Of a number, as it is written."""
+        """Return the literal for a number as it is written."""
         return _literal_text("NUM", text, self.numbers)
 
 
@@ -95,7 +95,7 @@ def py150_cuts(tokens: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def line_ends(tokens: Sequence[str]) -> list[int]:
-    """For every token, where its line's tokens end."""
+    """Return for every token where the tokens of its line end."""
     ends, end = [], len(tokens)
     for number in range(len(tokens) - 1, -1, -1):
         if tokens[number] == LINE_END:
@@ -183,7 +183,7 @@ def _written(kind: str, text: str, literals: Literals) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PublishedLines:
-    """How a source becomes tokens, [] where it cannot, and which (first, end) of these are to be completed."""
+    """A published form: its tokens, [] where there are none, and which (first, end) of them are completed."""
 
     language: str
     tokens: Callable[[str, Literals], list[str]]
@@ -208,7 +208,7 @@ def published_lines(language: str) -> PublishedLines:
 
 
 def language_of_items(items: Sequence[Pair]) -> str | None:
-    """Of the form that items have: Python's has `<EOL>`, every completion of Java's ends at `;` or `}`."""
+    """Return the language of the items: Python's have `<EOL>`, every completion of Java's ends at `;` or `}`."""
     if any(LINE_END in pair.source.split() for pair in items):
         return "Python"
     if items and all(pair.references[0].endswith(tuple(ENDS)) for pair in items):

@@ -13,14 +13,14 @@ from finetune.formats.files import read_bytes, read_text
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, value) of every line that is not blank. UserError naming the line that is no JSON."""
+    """Yield (place, value) of every line that is not blank. Raises UserError with the line that is no JSON."""
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             yield f"{path} line {number}", parse_json(line, f"{path} line {number}")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """UserError for what is no JSON, and for nesting and numbers beyond what Python reads."""
+    """Parse JSON. Raises UserError for what is no JSON, and for nesting and numbers beyond what Python reads."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -30,7 +30,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def read_json_array(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, value) of every item. UserError when the file is no JSON array."""
+    """Yield (place, value) of every item. Raises UserError when the file is no JSON array."""
     items = parse_json(read_text(path), str(path))
     if not isinstance(items, list):
         raise UserError(f"{path} holds one JSON {type(items).__name__}, not an array of items")
@@ -41,7 +41,7 @@ def read_json_array(path: Path) -> Iterator[tuple[str, Any]]:
 def read_parquet(
     path: Path, fields: Sequence[str], optional: Sequence[str] | None = ()
 ) -> Iterator[tuple[str, Any]]:
-    """(where it stands, row with these columns, and of the `optional` ones those there are; with None, all columns).
+    """Yield (place, row) with these columns and the `optional` ones that exist; with None, all columns.
 
     UserError when the file is no Parquet or lacks a column.
     """

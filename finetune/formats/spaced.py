@@ -35,7 +35,7 @@ def spaced_lexemes(text: str) -> list[Lexeme]:
 
 
 def _class_of(token: str) -> LexemeClass:
-    """By the look of it: which language it is does not stand in the file."""
+    """Classify a token by its characters, because the file does not name its language."""
     if _LITERAL.match(token):
         return LexemeClass.LITERAL
     if keyword.iskeyword(token) or token in _JAVA_KEYWORDS:

@@ -64,7 +64,7 @@ def adapt(network: TwoStreamTransformer, adaptation: Adaptation, rank: int, alph
 
 
 def depth_in_network(num_layers: int, name: str) -> int:
-    """How many layers a parameter of a network lies below its output; the embedding lies deepest."""
+    """Return how many layers a parameter of a network lies below its output; the embedding lies deepest."""
     if name.startswith("blocks."):
         return num_layers - int(name.split(".")[1])
     if name.startswith(("final_norm", "output", "vocabulary.output")):

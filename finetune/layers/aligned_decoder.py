@@ -35,7 +35,7 @@ class Annotations:
         return self.of_lanes(lane_B.repeat_interleave(times))
 
     def of_lanes(self, lane_X: Tensor) -> "Annotations":
-        """Of these lanes alone."""
+        """Return the annotations of these lanes alone."""
         parts = (self.annotation_BSC, self.energy_BSA, self.is_source_BS, self.state_BR)
         return Annotations(*(part[lane_X] for part in parts))
 
@@ -49,7 +49,7 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class StepProducts:
-    """What a step multiplies by matrices: its state twice, a weight for every annotation, the context, and the
+    """The products of a step with matrices: its state twice, a weight for every annotation, the context, and the
     state after the reset gate."""
 
     align_state: Product
@@ -83,13 +83,13 @@ class AlignedDecoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def annotations(self, annotation_BSC: Tensor, is_source_BS: Tensor) -> Annotations:
-        """What all steps share; s_0 = tanh(W h), of the backward state at the source's first token (A.2.2)."""
+        """Compute what all steps share; s_0 = tanh(W h), of the backward state at the source's first token (A.2.2)."""
         backward_BR = annotation_BSC[:, 0, self.state_dim :]
         state_BR = at_least_float32(torch.tanh(self.start(backward_BR)))
         return Annotations(annotation_BSC, self.align_annotation(annotation_BSC), is_source_BS, state_BR)
 
     def products(self, source: Annotations) -> StepProducts:
-        """For single steps."""
+        """Return the products for single steps."""
         return StepProducts(
             self.align_state,
             lambda weight_B1S: weight_B1S @ source.annotation_BSC,
@@ -99,7 +99,7 @@ class AlignedDecoder(nn.Module):
         )
 
     def _shared_products(self, source: Annotations) -> StepProducts:
-        """For all steps of a text, which have one gradient for each matrix."""
+        """Return the products for all steps of a text, which have one gradient for each matrix."""
         layers = (self.align_state, self.from_context, self.from_state, self.from_reset_state)
         align_state, *others = (SharedFactor(layer.weight.T) for layer in layers)
         return StepProducts(align_state, SharedFactor(source.annotation_BSC), *others)

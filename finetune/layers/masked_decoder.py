@@ -25,7 +25,7 @@ from pretrain.model.block import Norm
 
 @dataclass(frozen=True)
 class Memory:
-    """What a decoder attends to: every layer's keys and values of the source, and which of them there are."""
+    """All that a decoder attends to: every layer's keys and values of the source, and which of them exist."""
 
     layers: list[KeysValues]
     visible_B11S: Tensor
@@ -38,7 +38,7 @@ class Memory:
         return self.of_lanes(lane_B.repeat_interleave(times))
 
     def of_lanes(self, lane_X: Tensor) -> "Memory":
-        """Of these lanes alone."""
+        """Return the memory of these lanes alone."""
         layers = [(key[lane_X], value[lane_X]) for key, value in self.layers]
         return Memory(layers, self.visible_B11S[lane_X])
 

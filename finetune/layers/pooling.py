@@ -21,7 +21,7 @@ from pretrain.model.precision import at_least_float32
 
 
 class PoolingConfig(Config):
-    """Which states are pooled, and how."""
+    """The states that are pooled, and the kind of pooling."""
 
     kind: Literal["mean", "max", "attention", "last", "mlp", "conba"] = "mean"
     """`attention`: a mean weighted by a learned score of each place. `mlp`: the mean of x + W2 gelu(W1 x + b1) + b2.

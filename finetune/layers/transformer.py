@@ -91,14 +91,14 @@ class Attention(nn.Module):
         self.output = nn.Linear(model_dim, model_dim)
 
     def keys_values(self, narrow_BKD: Tensor) -> KeysValues:
-        """Of the rows that are attended to."""
+        """Return the keys and values of the rows that are attended to."""
         key_BKD, value_BKD = self.key_value(narrow_BKD).chunk(2, dim=-1)
         return self._heads(key_BKD), self._heads(value_BKD)
 
     def forward(
         self, narrow_BQD: Tensor, keys_values: KeysValues, visible: Tensor | None, *, causal: bool = False
     ) -> Tensor:
-        """What every row gathers, [B, Q, D]; `visible` is bool and broadcasts to [B, N, Q, K]."""
+        """Return what every row gathers, [B, Q, D]; `visible` is bool and broadcasts to [B, N, Q, K]."""
         mixed_BNQH = functional.scaled_dot_product_attention(
             self._heads(self.query(narrow_BQD)), *keys_values, attn_mask=visible, is_causal=causal
         )
@@ -119,7 +119,7 @@ class SubLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def entering(self, rows_BQD: Tensor, dtype: torch.dtype) -> Tensor:
-        """What the sub-layer reads."""
+        """Return the input of the sub-layer."""
         return (self.norm(rows_BQD) if self.pre_norm else rows_BQD).to(dtype)
 
     def leaving(self, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ class Encoder(nn.Module):
         initialise(self)
 
     def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """What the decoder attends to, [B, S, D]; padding is not seen."""
+        """Return what the decoder attends to, [B, S, D]; padding is not seen."""
         for block in self.blocks:
             rows_BSD = block(rows_BSD, is_source_BS[:, None, None])
         return self.final_norm(rows_BSD)  # type: ignore[no-any-return]

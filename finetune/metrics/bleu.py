@@ -20,7 +20,7 @@ NGram = tuple[str, ...]
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Counter[NGram]:
-    """How often each run of `order` tokens occurs."""
+    """Return how often each run of `order` tokens occurs."""
     return Counter(zip(*(tokens[start:] for start in range(order)), strict=False))
 
 
@@ -57,7 +57,7 @@ def _corpus_row(references: Sequence[Sequence[str]], written: Sequence[str]) -> 
 
 
 def _matches(references: Sequence[Sequence[str]], written: Sequence[str]) -> tuple[list[int], list[int]]:
-    """By order: how many n-grams of `written` a reference has too, and how many there are."""
+    """Count by order the n-grams of `written` that a reference has too, and all of them."""
     matches = []
     for order in range(1, MAX_ORDER + 1):
         wanted = most_of_each(ngrams(reference, order) for reference in references)

@@ -149,7 +149,7 @@ def _parts(sums: FloatArray) -> FloatArray:
 
 
 def _geometric_mean(match: FloatArray, total: FloatArray) -> FloatArray:
-    """Of match / total by order; 0 where not even single tokens match."""
+    """Return the geometric mean of match / total by order; 0 where not even single tokens match."""
     smoothed = np.where(match == 0, _NO_MATCH, match)
     mean = np.exp(np.log(smoothed / total).mean(axis=-1))
     return np.asarray(np.where(match[..., 0] == 0, 0.0, mean))

@@ -33,7 +33,7 @@ class Setting:
     body: str | None = None
 
     def sides(self, node: Node) -> tuple[Node | None, Node | None]:
-        """What is set and what it is set to."""
+        """Return what is set and what it is set to."""
         left = node.child_by_field_name(self.left)
         if self.right is not None:
             return left, node.child_by_field_name(self.right)
@@ -58,7 +58,7 @@ class Grammar:
     """Nodes with children that count as one leaf."""
 
     def is_leaf(self, node: Node) -> bool:
-        """Whether a node is one name or literal."""
+        """Return whether a node is one name or literal."""
         return node.child_count == 0 or node.type in self.whole
 
 

@@ -29,7 +29,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much higher the first of two metrics is, on the same items."""
+    """The difference of two metrics on the same items: the first minus the second."""
 
     difference: float
     low: float
@@ -81,7 +81,7 @@ def compare_resampled(difference: float, difference_R: FloatArray, num_items: in
 
 
 def _resamples(num_items: int, seed: int) -> Iterator[FloatArray]:
-    """How often each item was drawn, [some resamples, num_items], in parts that fit into memory."""
+    """Return how often each item was drawn, [some resamples, num_items], in parts that fit into memory."""
     if not num_items:
         raise ValueError("nothing was measured")
     generator = np.random.default_rng(seed)

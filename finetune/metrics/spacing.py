@@ -47,7 +47,7 @@ def structured_python(code: str) -> str:
 
 
 def _changes_of_depth(depths: list[int], depth: int) -> list[str]:
-    """What a line at `depth` begins with; `depths` of the blocks around it are brought up to date."""
+    """Return the tokens that a line at `depth` begins with; `depths` of the blocks around it are brought up to date."""
     found = []
     while depth < depths[-1]:
         depths.pop()

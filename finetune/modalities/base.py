@@ -40,7 +40,7 @@ class TaskData(Generic[Example, Evaluated]):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a task that makes its data from a corpus finds it: a folder of `permcode prep`, or None."""
+    """The corpus of a task that makes its data from one: a folder of `permcode prep`, or None."""
 
     prep: Path | None
     seed: int
@@ -56,21 +56,21 @@ class Learner(Protocol):
 
     @property
     def lengths_tokens(self) -> Sequence[int]:
-        """Of every training example, source and target together: batches are made of like ones."""
+        """The length of every training example, source and target together; a batch has examples of like length."""
         ...
 
     def batch(self, indices: Sequence[int], draw: int) -> Any:
-        """What `module` takes for these examples. Random choices are a function of `draw` alone."""
+        """Return the input of `module` for these examples. Random choices are a function of `draw` alone."""
         ...
 
     def depth(self, name: str) -> int:
-        """How many layers a parameter lies below the head, for layer-wise learning rates."""
+        """Return how many layers a parameter lies below the head, for layer-wise learning rates."""
         ...
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a system made of the test split: metrics, the headline first, and a row for every item."""
+    """A system's answers on the test split: metrics, the headline first, and a row for every item."""
 
     measured: list[Measured]
     rows: list[Row]
@@ -82,7 +82,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Columns:
-    """What a row to be answered must have, and may have."""
+    """The columns that a row to be answered must have, and may have."""
 
     needed: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def validate(self, system: Any) -> float:
-        """The headline metric on a part of the validation split."""
+        """Return the headline metric on a part of the validation split."""
 
     @abstractmethod
     def test(self, system: Any, on_progress: OnProgress) -> Answers:
@@ -130,50 +130,50 @@ class Evaluation(ABC):
     def before_and_after(
         self, system: Any, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """The headline metric on the test items that `change` changes, before and after; None where it changes none.
+        """Return the headline metric on the items that `change` changes, before and after; None where it changes none.
 
         Labels are given by `threshold`, as on the unchanged items.
         """
 
 
 class Modality(ABC):
-    """How systems of one kind are evaluated and used."""
+    """The evaluation and the use of systems of one modality."""
 
     @abstractmethod
     def evaluation(
         self, task: Any, data: Any, valid_items: int, threshold: float | None = None
     ) -> Evaluation:
-        """The evaluation of a task of this modality with its data.
+        """Build the evaluation of a task of this modality with its data.
 
         `threshold` is a system's that was chosen before; None chooses one where the task asks for that.
         """
 
     @abstractmethod
     def columns(self, task_config: Any) -> Columns:
-        """Of the rows that a system for this task answers."""
+        """Return the columns of the rows that a system for this task answers."""
 
     @abstractmethod
     def no_data(self, task_config: Any, num_labels: int) -> Any:
-        """Splits without items, for systems whose weights are loaded afterwards."""
+        """Return splits without items, for systems whose weights are loaded afterwards."""
 
     @abstractmethod
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """One answer per row; rows have the columns of `columns`."""
+        """Return one answer per row; rows have the columns of `columns`."""
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many items, evenly over all: files are often sorted."""
+    """Return at most `most` items, evenly spread over all, because files are often sorted."""
     if len(items) <= most:
         return list(items)
     return [items[number * len(items) // most] for number in range(most)]
 
 
 def no_progress(_: int) -> None:
-    """For evaluations during training, whose progress is not shown."""
+    """Ignore the progress: that of evaluations during training is not shown."""
 
 
 def cut_of(system: Any) -> dict[str, int]:
-    """How many of the texts a system was given were longer than it reads or writes, by what they were."""
+    """Return how many of the texts that a system was given were longer than it reads or writes, by kind of text."""
     return dict(getattr(system, "cut", {}))

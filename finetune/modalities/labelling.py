@@ -1,4 +1,6 @@
-"""Labels for texts: clones in pairs, defects, cloze.
+"""Labelling texts or pairs of texts: data, protocols, evaluation, perturbation and answers.
+
+Clones in pairs, defects and cloze are such tasks.
 
 Shapes: N items, C labels.
 """
@@ -48,7 +50,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabellingData(TaskData[Labelled, Sequence[Labelled]]):
-    """Also says what it takes to build a system without any item: a saved one is loaded so."""
+    """The data of a labelling task, with all that is needed to build a saved system without any item."""
 
     num_texts: int = 0
     """Of an item, 1 or 2; 0 takes what the first item has."""
@@ -56,14 +58,14 @@ class LabellingData(TaskData[Labelled, Sequence[Labelled]]):
     """At least; more are taken where items have more."""
 
     def shape(self) -> tuple[int, int]:
-        """(texts of an item, labels), also by what the items show; (0, ...) where nothing tells."""
+        """Return (texts of an item, number of labels), also by what the items have; (0, ...) where that is unknown."""
         items = [*self.train, *self.valid, *self.test]
         num_texts = self.num_texts or (len(items[0].texts) if items else 0)
         return num_texts, max([self.num_labels, *(1 + item.label for item in items)])
 
 
 class LabellingTask(Protocol):
-    """Labels for texts: clones in pairs, defects, cloze."""
+    """A task whose systems label a text or a pair of texts."""
 
     reads_corpus: bool
     """Whether it may make data from a corpus."""
@@ -73,7 +75,7 @@ class LabellingTask(Protocol):
     """Of an item, 1 or 2."""
 
     def files(self) -> list[Path]:
-        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
 
     def load(self, source: Source) -> LabellingData:
@@ -95,7 +97,7 @@ class Labeller(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
+        """The network to train and its data; None where nothing is trained."""
         ...
 
     def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
@@ -104,28 +106,28 @@ class Labeller(Protocol):
 
 
 def wanted_labels(items: Sequence[Labelled]) -> NDArray[np.int64]:
-    """Of every item. UserError when there is none."""
+    """Return the label of every item. Raises UserError when there is no item."""
     if not items:
         raise UserError("there is no item to evaluate: the split is empty")
     return np.array([item.label for item in items], dtype=np.int64)
 
 
 def given_labels(probability_NC: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
-    """The likelier label of every item; with a threshold, the second of two labels from that probability on."""
+    """Return the likelier label of every item; with a threshold, the second of two labels from that probability on."""
     if threshold is not None:
         return np.asarray(probability_NC[:, 1] >= threshold, dtype=np.int64)
     return np.asarray(probability_NC.argmax(axis=1), dtype=np.int64)
 
 
 def chosen_threshold(items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> float | None:
-    """The one of the highest F1 on these items; None where none of them has the second label."""
+    """Return the threshold of the highest F1 on these items; None where no item has the second label."""
     if not any(item.label == 1 for item in items):
         return None
     return best_threshold(wanted_labels(items), probability_NC[:, 1])
 
 
 def label_shares(items: Sequence[Labelled], labels: Sequence[str], split: str) -> dict[str, float]:
-    """The share of each label in a split, as facts."""
+    """Return the share of each label in a split, as facts for the report."""
     return {
         f"{split}_share_{name}": sum(item.label == number for item in items) / max(1, len(items))
         for number, name in enumerate(labels)
@@ -191,7 +193,7 @@ class LabellingEvaluation(Evaluation):
 
 
 class Labelling(Modality):
-    """See the module."""
+    """Systems that label a text or a pair of texts."""
 
     def evaluation(
         self, task: LabellingTask, data: LabellingData, valid_items: int, threshold: float | None = None
@@ -210,7 +212,7 @@ class Labelling(Modality):
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """The name of each row's label, and the probabilities of all."""
+        """Return the name of each row's label, and the probabilities of all labels."""
         system: Labeller = trained.system
         names = self.columns(trained.task_config).needed
         texts = [tuple(str(row[name]) for name in names) for row in rows]

@@ -1,4 +1,4 @@
-"""Every token of a code from those before it: completion of tokens.
+"""Predicting every token of a code from those before it: data, protocols, evaluation, perturbation and answers.
 
 Shapes: D documents, T their tokens.
 """
@@ -55,13 +55,13 @@ PredictingData = TaskData[Code, Sequence[Code]]
 
 
 class PredictingTask(Protocol):
-    """Every token of a code from those before it."""
+    """A task whose systems predict every token of a code from those before it."""
 
     reads_corpus: bool
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
 
     def load(self, source: Source) -> PredictingData:
@@ -85,11 +85,11 @@ class Predictor(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
+        """The network to train and its data; None where nothing is trained."""
         ...
 
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
-        """Of every item: the rank, from 1, of each of its lexemes among the choices given all that stands before it;
+        """Return for every item the rank, from 1, of each of its lexemes among the choices, given the text before it;
         infinite for what is no choice.
         """
         ...
@@ -136,7 +136,7 @@ class PredictingEvaluation(Evaluation):
 
 
 class Predicting(Modality):
-    """See the module."""
+    """Systems that predict every token of a code."""
 
     def evaluation(
         self, task: PredictingTask, data: PredictingData, valid_items: int, threshold: float | None = None

@@ -1,4 +1,6 @@
-"""Candidates for queries: search and clone retrieval.
+"""Ranking candidates for queries: data, protocols, evaluation, perturbation and answers.
+
+Search and clone retrieval are such tasks.
 
 Shapes: Q queries, C candidates.
 """
@@ -65,7 +67,7 @@ class Pool:
     excluded: Sequence[int | None] | None = None
 
     def of_queries(self, numbers: Sequence[int]) -> "Pool":
-        """Some of the queries, all candidates."""
+        """Return the pool with some of the queries and all candidates."""
         return Pool(
             [self.query_keys[number] for number in numbers],
             [self.queries[number] for number in numbers],
@@ -80,13 +82,13 @@ RankingData = TaskData[Match, Pool]
 
 
 class RankingTask(Protocol):
-    """Candidates for queries: search and clone retrieval."""
+    """A task whose systems rank candidates for queries."""
 
     reads_corpus: bool
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
 
     def load(self, source: Source) -> RankingData:
@@ -103,7 +105,7 @@ class Ranker(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
+        """The network to train and its data; None where nothing is trained."""
         ...
 
     def scores(
@@ -155,7 +157,7 @@ class RankingEvaluation(Evaluation):
 
 
 class Ranking(Modality):
-    """See the module."""
+    """Systems that rank candidates for queries."""
 
     def evaluation(
         self, task: RankingTask, data: RankingData, valid_items: int, threshold: float | None = None
@@ -174,7 +176,7 @@ class Ranking(Modality):
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """The score of each query with its own candidate; every text is read once.
+        """Return the score of each query with its own candidate; every text is read once.
 
         Raises UserError for more rows than memory holds.
         """

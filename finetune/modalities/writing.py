@@ -1,4 +1,9 @@
-"""Texts for texts: translation, repair, generation, summaries, completion of lines, infilling."""
+"""Writing a text for a text: data, protocols, loss, evaluation, perturbation and answers.
+
+Translation, repair, generation, summaries, completion of lines and infilling are such tasks.
+
+Shapes: X predictions, V vocabulary.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,13 +55,13 @@ WritingData = TaskData[Pair, Sequence[Pair]]
 
 
 class WritingTask(Protocol):
-    """Texts for texts: translation, repair, generation, summaries, completion, infilling."""
+    """A task whose systems write a text for a text."""
 
     reads_corpus: bool
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """What `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
         ...
 
     def load(self, source: Source) -> WritingData:
@@ -77,7 +82,7 @@ class Writer(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """What is trained; None where nothing is."""
+        """The network to train and its data; None where nothing is trained."""
         ...
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
@@ -102,7 +107,7 @@ def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) ->
 
 @dataclass(frozen=True)
 class Changed:
-    """Items that the transform could change: `before[i]` and `after[i]` are one item, with the same references.
+    """The items that the transform could change: `before[i]` and `after[i]` are one item, with the same references.
 
     A fair comparison judges a system on both, never on all items against the changed ones.
     """
@@ -113,7 +118,7 @@ class Changed:
 
 
 def transformed_items(items: Sequence[Pair], kind: str, language: str, seed: int) -> Changed:
-    """Those whose source is changed, each by itself; references stay. UserError for an unknown kind.
+    """Return the items whose source the transform changes; references stay. Raises UserError for an unknown kind.
 
     References that repeat names of the source (translation) cannot be met after a renaming; labels, summaries and what
     is to be found can.
@@ -169,7 +174,7 @@ class WritingEvaluation(Evaluation):
 
 
 class Writing(Modality):
-    """See the module."""
+    """Systems that write a text for a text."""
 
     def evaluation(
         self, task: WritingTask, data: WritingData, valid_items: int, threshold: float | None = None
@@ -188,7 +193,7 @@ class Writing(Modality):
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """The text written for each."""
+        """Return the text that the system writes for each row."""
         system: Writer = trained.system
         has_suffix = "suffix" in self.columns(trained.task_config).optional
         given = [(str(row["text"]), _text(row, "suffix") if has_suffix else None) for row in rows]

@@ -53,7 +53,7 @@ def until_stop(completion: str) -> str:
 
 
 def checking_program(problem: Problem, completion: str) -> str:
-    """What is run: the prompt with the completion behind it, the tests, and their call."""
+    """Return the program: the prompt with the completion behind it, the tests, and their call."""
     return f"{problem.prompt}{completion}\n{problem.test}\ncheck({problem.entry_point})"
 
 

@@ -34,7 +34,7 @@ def unshare(flags: int) -> None:
 
 
 def make_mounts_private() -> None:
-    """What is mounted from now on is not seen outside."""
+    """Hide what is mounted from now on from the outside."""
     _mount(None, "/", None, _MOUNT_RECURSIVE | _MOUNT_PRIVATE, None)
 
 

@@ -11,7 +11,7 @@ Status = Literal["passed", "failed", "timeout", "memory", "output", "killed"]
 
 
 class Limits(Config):
-    """What one program may use. Every process of it is held to the limits that are said to be per process."""
+    """The limits of one program. Every process of it is held to the limits that are said to be per process."""
 
     wall_s: float = Field(default=10.0, gt=0)
     """From the program's start to its last process killed."""
@@ -31,7 +31,7 @@ class Limits(Config):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a program.
+    """How a program ended.
 
     passed: it ran to its last line. failed: an exception ended it, or it left early (`sys.exit`, `os._exit`) with
     any code, for then its checks may not have run. timeout: wall clock or processor time was used up. memory: a

@@ -94,7 +94,7 @@ def containment_problem() -> str | None:
 
 
 def sandbox_check() -> Check:
-    """What `permcode doctor` says of it."""
+    """Return what `permcode doctor` prints about the sandbox."""
     problem = containment_problem()
     if problem is None:
         return Check("sandbox", "ok", "generated programs can be run (pass@k)")
@@ -228,7 +228,7 @@ def _outcome(watch: _Watch, ended_by: Status | None, secret: str, limits: Limits
 
 
 def _own_end(verdict: bytearray, report: dict[str, Any], secret: str, limits: Limits) -> Status:
-    """How a program ended that no limit on the outside did end."""
+    """Return how a program ended that no outside limit ended."""
     verdicts: tuple[Status, ...] = ("passed", "failed", "memory")
     for status in verdicts:
         if f"{secret} {status}\n".encode() in verdict:
@@ -246,6 +246,6 @@ def _interpreter() -> str:
 
 
 def _interpreter_folders() -> list[str]:
-    """Where the interpreter and its library lie, the outermost first."""
+    """Return the folders of the interpreter and its library, the outermost first."""
     folders = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(_interpreter())}
     return sorted(os.path.realpath(folder) for folder in folders)

@@ -29,7 +29,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class SavedSystem:
-    """What `system.json` says: configs as JSON values."""
+    """The content of `system.json`: configs as JSON values."""
 
     system: dict[str, Any]
     task: dict[str, Any]

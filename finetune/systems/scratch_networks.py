@@ -32,14 +32,14 @@ from pretrain.weights import ModelDescription
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """As of a `TwoStreamTransformer`: how many states `read` gives, and how wide they are."""
+    """The number of states that `read` returns, and their width, named as in a `TwoStreamTransformer`'s config."""
 
     num_layers: int
     model_dim: int
 
 
 class ReplacingNetwork(nn.Module):
-    """What both have in common with a `TwoStreamTransformer`: parameters are named as there, by `blocks`."""
+    """A network whose parameters are named as those of a `TwoStreamTransformer`, by `blocks`."""
 
     def __init__(self, num_layers: int, model_dim: int, vocab_size: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class ReplacingNetwork(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
 
@@ -216,7 +216,7 @@ class TransformerPredictor(PredictingNetwork):
 
 
 def encoding_network(config: ScratchNetworkConfig, base: Base, seed: int) -> EncodingNetwork:
-    """On the device of `base`, in training mode."""
+    """Build the network on the device of `base`, in training mode."""
     torch.manual_seed(key_seed(seed, "scratch-weights"))
     if isinstance(config, RecurrentNetworkConfig):
         return RecurrentEncoder(config, base.description).to(base.device)
@@ -224,7 +224,7 @@ def encoding_network(config: ScratchNetworkConfig, base: Base, seed: int) -> Enc
 
 
 def predicting_network(config: ScratchNetworkConfig, base: Base, seed: int) -> PredictingNetwork:
-    """On the device of `base`, in training mode."""
+    """Build the network on the device of `base`, in training mode."""
     torch.manual_seed(key_seed(seed, "scratch-weights"))
     eod_id = base.tokenizer.eod_id
     if isinstance(config, RecurrentNetworkConfig):
@@ -252,7 +252,7 @@ def _blocks(stack: WideStackConfig) -> tuple[nn.ModuleList, nn.Module]:
 
 
 def _stack_like(config: ModelConfig) -> WideStackConfig:
-    """As many layers as the base model has, as wide; as many heads, or the most below that which fit the width."""
+    """Return a stack as deep and wide as the base model, with as many heads or the most that fit the width."""
     most = config.num_heads
     num_heads = next((heads for heads in range(most, 0, -1) if config.model_dim % (2 * heads) == 0), 1)
     return WideStackConfig(

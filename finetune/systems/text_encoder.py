@@ -26,7 +26,7 @@ from pretrain.randomness import key_seed
 
 
 class EncoderConfig(ReplaceableNetworkConfig):
-    """Which network encodes, where it starts from and what of it is trained; shared by the systems that read whole
+    """The network that encodes, its first weights and what of it is trained; shared by the systems that read whole
     texts. `adaptation` trains all that a vector depends on ("full"), low-rank changes of it ("lora"), or the pooling
     and what comes after alone ("head")."""
 
@@ -114,7 +114,7 @@ class TextEncoder(nn.Module):
 
     @classmethod
     def build(cls, config: EncoderConfig, base: Base, seed: int) -> "TextEncoder":
-        """On the device of `base`; what gets no gradient here, or shall not be trained, needs none."""
+        """Build the encoder on the device of `base`; parameters that are not trained need no gradient."""
         network = (
             base.network(config.start, seed, config.positions)
             if config.network is None
@@ -180,7 +180,7 @@ def check_length(config: EncoderConfig, base: Base, max_tokens: int, what: str) 
 
 
 def _is_read(name: str, num_layers: int, pooling: PoolingConfig) -> bool:
-    """Whether a vector depends on the network's parameter: the last layer and the output never are read."""
+    """Return whether a vector depends on the network's parameter: the last layer and the output never are read."""
     if name.startswith("blocks."):
         return pooling.layers != "bottom" and int(name.split(".")[1]) < num_layers - 1
     return name.startswith(("embedding.", "input_positions."))

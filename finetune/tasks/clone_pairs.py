@@ -71,7 +71,7 @@ class ClonePairs:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         config = self.config
         if config.codes is None:
             return config.files()

@@ -86,7 +86,7 @@ class CloneRetrieval:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         names = (self.config.train, self.config.valid, self.config.test)
         return [self.config.folder / name for name in names if name is not None]
 

@@ -73,7 +73,7 @@ class Cloze:
         self.labels = config.words
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return [path for path in (self.config.items, self.config.answers) if path is not None]
 
     def load(self, source: Source) -> LabellingData:
@@ -136,7 +136,7 @@ class Cloze:
 
 
 def document_of(item: Labelled) -> str:
-    """Where an item of a corpus comes from."""
+    """Return the name of the document that an item of a corpus comes from."""
     return item.key.rpartition("@")[0]
 
 

@@ -57,7 +57,7 @@ class CodeSearch:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return self.config.files()
 
     def load(self, source: Source) -> RankingData:

@@ -76,7 +76,7 @@ class Defect:
         self.reads_corpus = config.folder is None
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         config = self.config
         if config.folder is None:
             return []

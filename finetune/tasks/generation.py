@@ -75,7 +75,7 @@ class Generation:
         self.language = grammar_name(config.language)
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:

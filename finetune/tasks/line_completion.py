@@ -88,7 +88,7 @@ class LineCompletion:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return self.config.files() + ([self.config.literals] if self.config.literals is not None else [])
 
     def load(self, source: Source) -> WritingData:
@@ -110,7 +110,7 @@ class LineCompletion:
         )
 
     def _taught(self, data: WritingData, literals: Literals, source: Source) -> WritingData:
-        """With training items in the published form, and validation items where the files have none."""
+        """Add training items in the published form, and validation items where the files have none."""
         form = self._form(data.test)
 
         def pairs(text: str, generator: np.random.Generator) -> Iterator[Pair]:
@@ -121,7 +121,7 @@ class LineCompletion:
         return replace(data, train=train, valid=data.valid or valid)
 
     def _form(self, items: Sequence[Pair]) -> PublishedLines:
-        """Of the task's language. UserError when it has none, or when the items are plainly written in the other."""
+        """Return the form of the task's language. UserError when it has none, or the items are in the other."""
         form, found = published_lines(self.config.language), language_of_items(items)
         if found not in (None, form.language):
             raise UserError(
@@ -131,7 +131,7 @@ class LineCompletion:
         return form
 
     def _cut(self, data: WritingData) -> WritingData:
-        """Whether a short line stands in train says nothing about leaks, so none are reported here."""
+        """Return whether a short line stands in train says nothing about leaks, so none are reported here."""
         most = self.config.context_characters
         facts = {name: fact for name, fact in data.facts.items() if not name.startswith("test_")}
         facts["test_sources_cut"] = sum(len(pair.source) > most for pair in data.test)

@@ -1,4 +1,4 @@
-"""What the tasks that rank have in common: pools made of pairs, names masked in both, the metrics of search.
+"""Shared by the tasks that rank: pools made of pairs, names masked in both, the metrics of search.
 
 Shapes: Q queries, C candidates.
 """
@@ -69,7 +69,7 @@ class Masking:
     """Of the test split."""
 
     def text(self, code: str, language: str, split: str) -> str:
-        """One text."""
+        """Mask one text."""
         text, parsed = masked(code, language, self.names)
         if not parsed:
             fact = f"{split}_masked_unparsed"
@@ -77,7 +77,7 @@ class Masking:
         return self.published.note(text, code) if split == "test" else text
 
     def pairs(self, pairs: TextPairs, languages: tuple[str, str], split: str) -> list[tuple[str, str]]:
-        """Both sides of all pairs."""
+        """Mask both sides of all pairs."""
         return [
             (self.text(first, languages[0], split), self.text(second, languages[1], split))
             for first, second in pairs
@@ -85,7 +85,7 @@ class Masking:
 
 
 def leaks(train: TextPairs, test: TextPairs) -> dict[str, float]:
-    """How many test queries, and test candidates, stand verbatim on the same side of the training pairs."""
+    """Count the test queries, and test candidates, that stand verbatim on the same side of the training pairs."""
     queries, candidates = ({pair[side] for pair in train} for side in (0, 1))
     return {
         "test_queries_in_train": sum(query in queries for query, _ in test),

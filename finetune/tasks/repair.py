@@ -73,7 +73,7 @@ class Repair:
         self.language = grammar_name(config.language)
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         bugs = self.config.bugs
         return self.config.files() + (
             [bugs.functions] if bugs is not None and bugs.functions is not None else []

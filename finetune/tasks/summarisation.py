@@ -53,7 +53,7 @@ class Summarisation:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:

@@ -95,7 +95,7 @@ class TextSearch:
         self.config = config
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         names = (self.config.train, self.config.valid, self.config.test, self.config.base)
         return [self._path(name) for name in names if name is not None]
 
@@ -179,7 +179,7 @@ class TextSearch:
         )
 
     def _read(self, name: str, split: str, facts: dict[str, float], published: Published) -> list[TextPair]:
-        """Of a file; what lacks query or code is left out and counted."""
+        """Read a file; what lacks query or code is left out and counted."""
         read = read_text_pairs(self._path(name), self.config.query, self.config.code)
         pairs = with_both_sides(read, split, facts)
         if self.config.docstrings:

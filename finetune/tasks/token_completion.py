@@ -94,7 +94,7 @@ class TokenCompletion:
         self.is_source = not _is_spaced(config.test)
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         names = (self.config.train, self.config.valid, self.config.test)
         return [self._path(name) for name in names if name is not None]
 
@@ -227,8 +227,10 @@ def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Cod
 
 
 def _starts(text: str, most: int) -> Sequence[int]:
-    """Where parts may begin: at lines, up to the first from which the text's end is reached. A line longer than half a
-    part counts as lines of 100 characters, each from a token with blanks around it on, where there is one.
+    """Return where parts may begin: at lines, up to the first from which the text's end is reached.
+
+    A line longer than half a part counts as lines of 100 characters, each from a token with
+    blanks around it on, where there is one.
     """
     latest, end = len(text) - most, len(text.rstrip())
     starts: list[int] = []
@@ -248,7 +250,7 @@ def _within(line: str, begin: int, width: int) -> Iterator[int]:
 
 
 def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:
-    """Those that stand in characters [start, end) as a whole, at their bytes from `start` on."""
+    """Return the lexemes that stand in characters [start, end) as a whole, at their bytes from `start` on."""
     first_byte, last_byte = len(item.text[:start].encode()), len(item.text[:end].encode())
     return [
         Lexeme(one.text, one.kind, one.start_byte - first_byte, one.end_byte - first_byte)

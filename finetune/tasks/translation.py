@@ -48,7 +48,7 @@ class Translation:
         self.language = grammar_name(config.language or config.target)
 
     def files(self) -> list[Path]:
-        """What is read, for fingerprints."""
+        """List the files that `load` reads, for fingerprints."""
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:

@@ -1,4 +1,4 @@
-"""What the tasks that write a text for a text have in common: splits from files, leaks marked, references checked."""
+"""Shared by the tasks that write a text for a text: splits from files, leaks marked, references checked."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -50,12 +50,12 @@ def finish(
 
 
 def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """As `held_out`, but a pair alone is held out."""
+    """Hold pairs out as `held_out` does, but also a pair alone."""
     return held_out(train, seed) if len(train) > 1 else ([], list(train))
 
 
 def references(items: Sequence[Pair]) -> list[Sequence[str]]:
-    """Of every item. UserError when there is none, or one has no text: withheld labels cannot be judged by."""
+    """Return the references of every item. UserError when there is none, or one is empty, as withheld labels are."""
     if not items:
         raise UserError("there is no item to evaluate: the test split is empty")
     empty = [item.key for item in items if not any(text.strip() for text in item.references)]

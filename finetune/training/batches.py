@@ -30,7 +30,7 @@ class Batches:
         return self._epoch_of(number)[1]
 
     def epoch(self, number: int) -> int:
-        """In which epoch micro-batch `number` lies, from 0."""
+        """Return the epoch of micro-batch `number`, from 0."""
         return self._epoch_of(number)[0]
 
     def _epoch_of(self, number: int) -> tuple[int, NDArray[np.int64]]:

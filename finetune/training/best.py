@@ -1,4 +1,4 @@
-"""The best weights so far, beside the commits."""
+"""The file of the best weights so far, beside the checkpoints."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ BEST_NAME = "best.safetensors"
 
 @dataclass(frozen=True)
 class Best:
-    """Where the headline metric was highest on the validation split, for the last time."""
+    """The step with the highest headline metric on the validation split, the last of equals."""
 
     step: int
     metric: float
@@ -37,7 +37,7 @@ def write_best(folder: Path, best: Best, trained: dict[str, Tensor]) -> None:
 
 
 def read_best(folder: Path) -> Best | None:
-    """None before the first evaluation. Raises UserError for a damaged file."""
+    """Read the step and metric; None before the first evaluation. Raises UserError for a damaged file."""
     if not (folder / BEST_NAME).exists():
         return None
     try:
@@ -89,10 +89,10 @@ def _sha256(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_better(metric: float, best: Best | None) -> bool:
-    """Whether an evaluation beats the best one before it; one that is no number never does."""
+    """Return whether an evaluation beats the best one before it; one that is no number never does."""
     return math.isfinite(metric) and (best is None or metric > best.metric)
 
 
 def is_as_good(metric: float, best: Best | None) -> bool:
-    """Whether it beats or equals it."""
+    """Return whether it beats or equals it."""
     return math.isfinite(metric) and (best is None or metric >= best.metric)

@@ -30,11 +30,11 @@ class FitConfig(Config):
     beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     clip_norm: PositiveFloat = 1.0
     evaluate_every_steps: PositiveInt = 200
-    """How often the task's headline metric is taken on the validation split; a commit follows."""
+    """How often the headline metric is measured on the validation split; a checkpoint follows."""
     patience: PositiveInt | None = None
     """Evaluations in a row without a better one before training stops; None trains all steps."""
     valid_items: PositiveInt = 200
-    """Items of the validation split that an evaluation during training judges, at most."""
+    """Items of the validation split that an evaluation during training uses, at most."""
     precision: Literal["bf16", "fp32"] = "bf16"
     zero_stage: Literal[0, 1, 2] = 0
     num_workers: PositiveInt = 1
@@ -53,10 +53,10 @@ class FitConfig(Config):
         return self
 
     def with_rate(self, learning_rate: float) -> "FitConfig":
-        """The same, but this rate alone."""
+        """Return the same config with this rate alone."""
         return self.model_copy(update={"learning_rate": learning_rate, "learning_rates": ()})
 
 
 def rate_name(learning_rate: float) -> str:
-    """Of the folder below a job's in which this rate is tried."""
+    """Return the name of the folder, below the job's, in which this rate is tried."""
     return f"rate-{learning_rate:g}"

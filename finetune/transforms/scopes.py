@@ -39,7 +39,7 @@ def blocks(parsed: Parsed) -> list[Node]:
 
 
 def in_class(node: Node) -> bool:
-    """Whether a Python statement runs in the body of a class, where names are attributes."""
+    """Return whether a Python statement runs in the body of a class, where names are attributes."""
     parent = node.parent
     while parent is not None and parent.type not in ("function_definition", "class_definition"):
         parent = parent.parent
@@ -47,12 +47,12 @@ def in_class(node: Node) -> bool:
 
 
 def statements(block: Node) -> list[Node]:
-    """Those directly in a block; comments are none."""
+    """Return the statements directly in a block, without comments."""
     return [child for child in block.named_children if "comment" not in child.type]
 
 
 def is_reflective(parsed: Parsed) -> bool:
-    """Whether Python code may look at its variables by name."""
+    """Return whether Python code may look at its variables by name."""
     return parsed.language == "python" and any(
         node.type == "identifier" and parsed.text(node) in _REFLECTIVE for node in walk(parsed.root)
     )

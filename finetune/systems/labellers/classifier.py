@@ -59,7 +59,7 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
         return {"text_tokens": self.text_tokens} if self.start == "pretrained" else {}
 
     def build(self, base: Base, data: LabellingData, seed: int) -> "ClassifierLabeller":
-        """As many labels as the data has, two at least; without training items its learner is None.
+        """Build a classifier with the data's labels, two at least; without training items its learner is None.
 
         Raises UserError when the model cannot place texts as long as the config asks for, or the number of texts of an
         item is not known.
@@ -136,7 +136,7 @@ class Classifier(nn.Module):
 
 
 class TextReader:
-    """What is read of items: one row of tokens each, or two."""
+    """Reads items as tokens: one row each, or two."""
 
     def __init__(
         self, config: ClassifierConfig, tokenizer: CodeTokenizer, cutter: Cutter, num_texts: int
@@ -145,7 +145,7 @@ class TextReader:
         self._separator = np.array([tokenizer.special_id(SEPARATOR)], dtype=np.int64)
 
     def rows(self, items: Sequence[Texts], what: str) -> list[tuple[Row, ...]]:
-        """Of every item as many rows as it takes readings; texts that are cut are counted by `what`.
+        """Return the rows of every item, one per reading; texts that are cut are counted by `what`.
 
         Raises UserError for an item with another number of texts than the first one to be learnt from.
         """
@@ -184,7 +184,7 @@ class LabelLearner:
         self.lengths_tokens = [sum(map(len, rows)) for rows in self._rows]
 
     def batch(self, indices: Sequence[int], draw: int) -> LabelBatch:
-        """These items; nothing is drawn."""
+        """Return the batch of these items; nothing is random."""
         labels = torch.tensor([self._items[index].label for index in indices], device=self._device)
         return LabelBatch(self._reader.readings([self._rows[index] for index in indices]), labels)
 
@@ -204,7 +204,7 @@ class ClassifierLabeller:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many texts were longer than what is read of them, by what they are."""
+        """How many texts were longer than the limit, by kind of text."""
         return self._cutter.cut
 
     @torch.inference_mode()

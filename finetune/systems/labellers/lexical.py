@@ -1,4 +1,4 @@
-"""What words alone tell about a label: the column beside every model that labels.
+"""Labels by the words of a text: the baseline of every model that labels.
 
 Shapes: N items, C labels, F features.
 """
@@ -70,7 +70,7 @@ class LexicalLabeller:
         return found_NC
 
     def _features(self, texts: Sequence[Texts]) -> Any:
-        """Of one text the sparse TF-IDF vector; of two [N, F]: cosine, shared words, likeness of lengths."""
+        """Return sparse TF-IDF vectors of single texts; of pairs [N, F]: cosine, shared words, likeness of lengths."""
         sides = [self._vectorizer.transform([one[side] for one in texts]) for side in range(self._num_texts)]
         if len(sides) == 1:
             return sides[0]

@@ -72,7 +72,7 @@ class ZeroShotCloze:
         return found_NC
 
     def log_likelihoods(self, parts: tuple[str, ...]) -> list[float]:
-        """Of each candidate in its place, in nats."""
+        """Return the log-likelihood of each candidate in its place, in nats."""
         placeholder = self._config.placeholder
         if len(parts) != 1 or parts[0].count(placeholder) != 1:
             raise UserError(f"a cloze item must be one text with {placeholder} once in it")

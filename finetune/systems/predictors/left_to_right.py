@@ -87,7 +87,7 @@ class NextTokenNetwork(nn.Module):
         self.network, self.segment_tokens = network, segment_tokens
 
     def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Of every segment in turn: scores [B, L, V], the true tokens [B, L], and where one stands at all [B, L]."""
+        """Yield for every segment the scores [B, L, V], the true tokens [B, L], and whether there is one [B, L]."""
         carried: SegmentMemory | Carried | None = None
         for first in range(0, batch.tokens_BT.shape[1], self.segment_tokens):
             part = slice(first, first + self.segment_tokens)
@@ -124,7 +124,7 @@ class NextTokenLearner:
         self.lengths_tokens = [len(window) for window in windows]
 
     def batch(self, indices: Sequence[int], draw: int) -> WindowBatch:
-        """These windows; nothing is drawn."""
+        """Return the batch of these windows; nothing is random."""
         return side_by_side([self._windows[index] for index in indices], self.module.network.device)
 
     def depth(self, name: str) -> int:
@@ -182,7 +182,7 @@ class LeftToRightPredictor:
 
 
 def lanes_at_once(segment_tokens: int, vocab_size: int) -> int:
-    """As many as keep the scores of a segment within bounds."""
+    """Return how many lanes keep the scores of a segment within memory."""
     return max(1, min(_MAX_LANES, _MAX_SCORES // (segment_tokens * vocab_size)))
 
 

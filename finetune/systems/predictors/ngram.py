@@ -39,7 +39,7 @@ class NgramPredictorConfig(SystemConfigBase):
 
 
 class Followers:
-    """What followed one run of lexemes, and how often."""
+    """The lexemes that followed a run of lexemes, with their counts."""
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class Followers:
         return sorted(self.count.values())
 
     def num_as_frequent(self, lexeme: str) -> int:
-        """How many are as frequent as this one or more, itself included."""
+        """Return how many lexemes are at least as frequent as this one, itself included."""
         return len(self._ascending) - bisect_left(self._ascending, self.count[lexeme])
 
 

@@ -87,7 +87,7 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
         return {"query_tokens": self.query_tokens, "candidate_tokens": self.candidate_tokens}
 
     def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
-        """Without training matches, or where nothing can be trained, it ranks as it starts: its learner is None.
+        """Build the bi-encoder; without training matches its learner is None, and it ranks with its first weights.
 
         Raises UserError when the model cannot place texts as long as the config asks for, or when only the head is to
         be trained and the pooling has no parameters.
@@ -158,7 +158,7 @@ class ContrastiveLearner:
         ]
 
     def batch(self, indices: Sequence[int], draw: int) -> ContrastiveBatch:
-        """These matches, with hard negatives drawn by `draw`."""
+        """Return the batch of these matches, with hard negatives drawn by `draw`."""
         matches = [self._matches[index] for index in indices]
         generator = keyed_generator(self._seed, "hard-negatives", draw)
         negatives = [
@@ -202,7 +202,7 @@ class BiEncoder:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many texts were longer than what is read of them, by what they are."""
+        """How many texts were longer than the limit, by kind of text."""
         return self._cutter.cut
 
     def vectors(
@@ -234,7 +234,7 @@ class BiEncoder:
 
 
 class ZeroShotEncoderConfig(BiEncoderConfig):
-    """As a bi-encoder; what concerns training plays no part."""
+    """The settings of a bi-encoder that is not trained; those of training have no effect."""
 
     modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = False

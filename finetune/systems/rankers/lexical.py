@@ -1,4 +1,4 @@
-"""What counting words finds: the column beside every model that ranks."""
+"""Ranking by counting words: the baseline of every model that ranks."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -28,7 +28,7 @@ class LexicalRankerConfig(SystemConfigBase):
     """BM25: how much long candidates are held back."""
 
     def build(self, base: Base | None, data: RankingData, seed: int) -> "LexicalRanker":
-        """`base` and `seed` play no part."""
+        """Build the ranker; `base` and `seed` have no effect."""
         known = [text for match in data.train for text in (match.query, match.found)]
         return LexicalRanker(self, known)
 

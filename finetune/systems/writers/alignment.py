@@ -32,7 +32,7 @@ class Aligns(Protocol):
     """A writer that knows its alignment."""
 
     def alignment(self, source: str, target: str | None = None) -> Alignment:
-        """Of a target, or of what the system itself writes for the source."""
+        """Return the alignment of a target, or of what the system itself writes for the source."""
         ...
 
 

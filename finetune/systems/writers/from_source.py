@@ -38,13 +38,13 @@ class SourceBatch:
 
 
 class SourceNetwork(nn.Module, ABC):
-    """What such a network must do; `Encoded` is its own type."""
+    """A network that reads a source and writes a target; `Encoded` is its own type."""
 
     label_smoothing: float = 0.0
 
     @abstractmethod
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Any:
-        """What the decoder needs of the source, with a method `repeated(times)` that repeats its lanes."""
+        """Return what the decoder needs of the source, with a method `repeated(times)` that repeats its lanes."""
 
     @abstractmethod
     def decode(self, encoded: Any, input_BT: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class SourceNetwork(nn.Module, ABC):
 
     @abstractmethod
     def depth(self, name: str) -> int:
-        """How many layers a parameter lies below the output."""
+        """Return how many layers a parameter lies below the output."""
 
     def predictions(self, batch: SourceBatch) -> Tensor:
         """Scores [X, V] of all wanted tokens, lane after lane."""
@@ -129,7 +129,7 @@ class SourceWriter:
 
     @property
     def network(self) -> SourceNetwork:
-        """What is trained."""
+        """The network that is trained."""
         return self.learner.module
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
@@ -146,7 +146,7 @@ class SourceWriter:
         return write_in_batches(list(map(len, rows)), self._config.decoding.batch, write, on_progress)
 
     def read(self, sources: Sequence[tuple[str, str | None]]) -> list[Tokens]:
-        """What the encoder reads of every source."""
+        """Return the tokens that the encoder reads of every source."""
         return [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
 
     @torch.inference_mode()
@@ -160,7 +160,7 @@ class SourceWriter:
 
 
 def _read(source: Source, tokenizer: CodeTokenizer) -> Tokens:
-    """What the encoder reads."""
+    """Return the tokens that the encoder reads."""
     return np.append(source.joined(tokenizer.special_id("<hole>")), tokenizer.eod_id)
 
 

@@ -1,4 +1,4 @@
-"""What copying and counting alone achieve.
+"""Writers that copy or count: the baselines of every model that writes.
 
 Shapes: N training texts, M some of them, Q queries, V words.
 """
@@ -77,7 +77,7 @@ class NearestConfig(SystemConfigBase):
 
 
 class NgramConfig(SystemConfigBase):
-    """Goes on with the lexeme that most often followed the longest run of lexemes that training has seen.
+    """Continues with the lexeme that most often followed the longest run of lexemes that training has seen.
 
     It ends where that is likelier than any lexeme. How often targets ended behind the longest such run is counted in
     training targets alone; besides, what no target holds (a line's end, where targets are parts of lines) is an end.
@@ -97,7 +97,7 @@ class NgramConfig(SystemConfigBase):
 
 
 class _Lexical:
-    """Nothing to train, nothing cut."""
+    """A writer that is not trained and cuts nothing."""
 
     learner = None
 
@@ -170,7 +170,7 @@ class NgramWriter(_Lexical):
         self._end_share = _end_shares(read, config.order)
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
-        """What follows, up to where texts end; a hole's suffix plays no part."""
+        """Write what follows, up to where texts end; a hole's suffix has no effect."""
         found = []
         for source, _ in sources:
             found.append("".join(self._following(_LEXEME.findall(source))))
@@ -193,7 +193,7 @@ class NgramWriter(_Lexical):
 
 @dataclass(frozen=True)
 class _Followers:
-    """What followed a run: the likeliest lexeme that targets hold, its share, and the share of what none holds."""
+    """What followed a run: the likeliest lexeme of targets, its share, and the share of what no target holds."""
 
     likeliest: str
     share: float
@@ -211,7 +211,7 @@ def _lexemes(pair: Pair) -> Read:
 
 
 def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known | None:
-    """What is known of the longest run at the end of `past`; None where nothing is, of the empty run either."""
+    """Return what followed the longest known run at the end of `past`; None where not even the empty run is known."""
     for first in range(len(past) + 1):
         found = of_run.get(tuple(past[first:]))
         if found is not None:
@@ -220,7 +220,7 @@ def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known |
 
 
 def _followers(read: Sequence[Read], order: int) -> dict[Run, _Followers]:
-    """Of every run of up to `order` - 1 lexemes; among equals the one seen first."""
+    """Return the followers of every run of up to `order` - 1 lexemes; among equals the one seen first."""
     # Targets begin without the blank that stands before their first lexeme in a text.
     held = {lexeme.lstrip(" ") for lexemes, num_given in read for lexeme in lexemes[num_given:]}
     counts: defaultdict[Run, Counter[str]] = defaultdict(Counter)
@@ -241,7 +241,7 @@ def _likeliest(counts: Counter[str], held: Set[str]) -> _Followers | None:
 
 
 def _end_shares(read: Sequence[Read], order: int) -> dict[Run, float]:
-    """How often targets ended behind a run of up to `order` - 1 lexemes whose last one is the target's."""
+    """Return how often targets ended behind a run of up to `order` - 1 lexemes whose last one is the target's."""
     seen: Counter[Run] = Counter()
     ended: Counter[Run] = Counter()
     for lexemes, num_given in read:

@@ -48,7 +48,7 @@ class LaidOut:
 
 @dataclass(frozen=True)
 class PrefixBatch:
-    """What the network takes: examples side by side, filled up with places that nobody sees."""
+    """The input of the network: examples side by side, padded with places that nothing attends to."""
 
     tokens_BL: Tensor
     content: TokenLayout
@@ -67,12 +67,12 @@ class PrefixLayout:
         self._separator = [tokenizer.special_id("<sep>")] if separated else []
 
     def prompt(self, source: Source) -> Tokens:
-        """What stands before the target, or before a hole."""
+        """Return the tokens before the target, or before a hole."""
         separator = self._separator if source.after_T is None else []
         return np.concatenate([[self._eod], source.before_T, separator]).astype(np.int64)
 
     def suffix(self, source: Source) -> Tokens:
-        """What stands behind a hole."""
+        """Return the tokens behind a hole."""
         assert source.after_T is not None
         return source.after_T if source.after_is_cut else np.append(source.after_T, self._eod)
 

@@ -19,7 +19,7 @@ Tokens = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Source:
-    """What is given: a text, or the two sides of a hole."""
+    """A source: a text, or the two sides of a hole."""
 
     before_T: Tokens
     after_T: Tokens | None
@@ -28,7 +28,7 @@ class Source:
 
     @property
     def num_tokens(self) -> int:
-        """Of both sides."""
+        """The number of tokens of both sides."""
         return len(self.before_T) + (0 if self.after_T is None else len(self.after_T))
 
     def joined(self, hole_id: int) -> Tokens:
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be written; without its end where it was cut."""
+    """A text to be written; without its end where it was cut."""
 
     tokens_T: Tokens
     is_cut: bool
@@ -78,7 +78,7 @@ class Sequences:
         return found
 
     def texts(self, found: Sequence[Generated]) -> list[str]:
-        """What was written; texts that did not end within their limit are counted."""
+        """Decode what was written; texts that did not end within their limit are counted."""
         self.cut["written_texts"] += sum(not one.ended or one.forced for one in found)
         return [self._tokenizer.decode(one.tokens) for one in found]
 

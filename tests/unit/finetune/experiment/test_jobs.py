@@ -1,4 +1,4 @@
-"""A job that is judged: told how far it is, stopped in between, judged again."""
+"""A job that is evaluated: its progress is in the journal, it can be stopped and evaluated again."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from cluster.journal import read_journal
 from cluster.storage import read_json
 from data_prep.finished.prepared import PreparedCorpus
-from finetune.experiment import jobs, judging
+from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, JobContext, run_job
 from pretrain.health.stop import STOP_NAME, StopRequest
@@ -23,7 +23,7 @@ def context(
     """For one worker, without a process group."""
     monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(jobs, "agreed", lambda look: look())
-    monkeypatch.setattr(judging, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(jobs, "_WRITE_EVERY_S", 0.0)
     for split in ("train", "valid", "test"):
         for side in ("old", "new"):
             (tmp_path / f"{split}.{side}").write_text("".join(f"{side} {number}\n" for number in range(40)))
@@ -37,7 +37,9 @@ def context(
     return JobContext.open(config, pretrain_folder, None, torch.device("cpu"))
 
 
-def test_judging_is_stopped_leaves_nothing_and_is_done_again(context: JobContext, tmp_path: Path) -> None:
+def test_an_evaluation_that_is_stopped_leaves_nothing_and_is_done_again(
+    context: JobContext, tmp_path: Path
+) -> None:
     job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
     (tmp_path / STOP_NAME).touch()
     assert run_job(job, context, stop) is False
@@ -45,9 +47,9 @@ def test_judging_is_stopped_leaves_nothing_and_is_done_again(context: JobContext
     (tmp_path / STOP_NAME).unlink()
     assert run_job(job, context, stop) is True
     assert read_json(job.result)["metrics"]["bleu"]["num_items"] == 40
-    told = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
-    assert told[:2] == ["judging the test split"] * 2, "once for each time"
-    assert told[-1] == "judging the test split, 40 of 40 items"
+    texts = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
+    assert texts[:2] == ["judging the test split"] * 2, "once for each time"
+    assert texts[-1] == "judging the test split, 40 of 40 items"
 
 
 def test_items_seen_in_pretraining_are_also_left_out_of_the_headline(

@@ -8,10 +8,14 @@ import pytest
 
 from cluster.errors import UserError
 from finetune.formats.published_lines import (
+    Literals,
     java_corpus_cuts,
     java_corpus_tokens,
     language_of_items,
+    line_ends,
     published_lines,
+    py150_cuts,
+    py150_tokens,
     read_literals,
 )
 from finetune.metrics.edit import plain_literals
@@ -115,3 +119,51 @@ def _shape(items: list[tuple[list[str], list[str]]]) -> np.ndarray:
         if not {"class", "interface", "enum"}.isdisjoint(old)
     ]
     return np.array(rows, np.float64).mean(axis=0)
+
+
+KEPT = Literals(strings=frozenset(("utf-8", "aU+002CU+0020b")), numbers=frozenset(("1",)))
+
+
+def test_tokens_lines_and_literals() -> None:
+    text = '"""Doc\nstring."""\n\n# why\ndef f(a,\n      b=1): \n    x = u"utf-8" + \\\n        \'a, b\' + "no" + 2\n'
+    assert " ".join(py150_tokens(text, KEPT)) == (
+        '"""<STR_LIT>""" <EOL> def f ( a , <EOL> b = <NUM_LIT:1> ) : <EOL> '
+        'x = u"<STR_LIT:utf-8>" + \'<STR_LIT:aU+002CU+0020b>\' + "<STR_LIT>" + <NUM_LIT>'
+    )
+    assert py150_tokens("f(", KEPT) == []
+
+
+def test_cuts_go_to_the_end_of_the_line() -> None:
+    assert line_ends(["a", "<EOL>", "b", "c"]) == [1, 1, 4, 4]
+    assert line_ends([]) == []
+    assert py150_cuts(["a", "b", "<EOL>", "c", "d"]) == [(1, 2), (3, 5), (4, 5)]
+
+
+def test_listed_values_are_kept() -> None:
+    literals = Literals(frozenset(("aU+002CU+0020b", "")), frozenset(("1L",)), frozenset(("U+0020",)))
+    assert [literals.string(text) for text in ("a, b", "a,b", "")] == [
+        "<STR_LIT:aU+002CU+0020b>",
+        "<STR_LIT>",
+        "<STR_LIT:>",
+    ]
+    assert [literals.number(text) for text in ("1L", "1")] == ["<NUM_LIT:1L>", "<NUM_LIT>"]
+    assert [literals.character(text) for text in (" ", ",")] == ["<CHAR_LIT:U+0020>", "<CHAR_LIT>"]
+
+
+def test_a_list_of_characters_is_javas_only(tmp_path: Path) -> None:
+    path = tmp_path / "literals.json"
+    path.write_text('{"str": ["a"], "num": ["1"], "regex": []}')
+    assert read_literals(path) == Literals(frozenset("a"), frozenset("1"), frozenset())
+    path.write_text('{"str": ["a"], "num": ["1"], "char": ["b"]}')
+    assert read_literals(path) == Literals(frozenset("a"), frozenset("1"), frozenset("b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '{"str": ["a"], "num": [1]}', '{"str": [], "num": [], "char": "ab"}', '{"str": []}', "x"],
+)
+def test_another_file_than_literals_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "literals.json").write_text(text)
+    with pytest.raises(UserError, match="literals.json") as caught:
+        read_literals(tmp_path / "literals.json")
+    assert "\n" not in str(caught.value)
