@@ -36,7 +36,7 @@ def submit_run(config: RunConfig, out: Path, address: str, reporter: Reporter) -
 
 
 def config_for_cluster(config: RunConfig) -> RunConfig:
-    """The same run with the local paths of corpus and evaluation sets absolute: a job starts in a folder of its own."""
+    """Return the run with absolute paths of corpus and evaluation sets: a job has another working directory."""
     decontamination = config.prep.decontamination
     sets = {
         name: given if given.path is None else given.model_copy(update={"path": absolute(given.path)})
