@@ -209,7 +209,7 @@ def test_the_audit_of_an_unfinished_run_looks_past_a_damaged_checkpoint(run: Pat
     path = stage(run) / JOURNAL_NAME
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: next(n for n, line in enumerate(lines) if b'"step":10,' in line) + 1]))
-    assert "checkpoint of step 12 is there, but" in audit_run(run, read=False).problems[0]
+    assert "there is a checkpoint of step 12, but" in audit_run(run, read=False).problems[0]
     weights = stage(run) / "checkpoints" / "step-00000012" / "weights-00000.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert audit_run(run, read=False).problems == []
