@@ -206,7 +206,7 @@ def _read(printed: Printed) -> None:
         assert done.returncode == 0, done.stderr
     elif program == "permcode":
         group: Any = typer.main.get_command(app)
-        given = group.commands[words[0]].make_context(words[0], words[1:]).params
+        given = group.get_command(None, words[0]).make_context(words[0], words[1:]).params
         if given.get("recipe") in recipe_names():
             overrides = given["overrides"] or []
             if given.get("model") is None:
