@@ -17,11 +17,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@$(BIN)/permcode doctor --build || { \
-		echo "make: do what stands behind -> in the lines that begin with error, then give the same command again" >&2; \
+		echo "make: fix the lines that begin with error as they say after ->, then run the same command again" >&2; \
 		exit 1; }
 	@touch $@
 
-demo: $(STAMP) ## the whole road on the Python code of this machine: runs/demo
+demo: $(STAMP) ## all stages on the Python code of this machine: runs/demo
 	$(BIN)/permcode run --recipe demo --out runs/demo
 
 test: $(STAMP) ## the test suite but what is slow or needs a GPU (two files at a time)

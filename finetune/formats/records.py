@@ -73,7 +73,7 @@ _PARQUET_MAGIC = b"PAR1"
 def read_records(
     path: Path, fields: Sequence[str], optional: Sequence[str] = (), *, keeps_others: bool = False
 ) -> list[Record]:
-    """The named fields of every record of a JSON-lines, JSON-array or Parquet file, told apart by its first bytes.
+    """The named fields of every record of a JSON-lines, JSON-array or Parquet file, recognised by its first bytes.
 
     `optional` fields are read where they are; with `keeps_others` all are, in their order. UserError when the file is
     empty or of another format, or a record lacks a field.

@@ -1,6 +1,6 @@
 """The first thing a jailed interpreter runs: reads the program from stdin, runs it, says how it went.
 
-Its source is given to the interpreter by `-c`: nothing of ours can be imported inside. It is told by a secret word that
+Its source is given to the interpreter by `-c`: nothing of ours can be imported inside. It learns by a secret word that
 the program came to its end; a program that only wrote "passed" or ended the process would not know it. (A program
 made to search the interpreter's own frames could: what is at stake is a score, not the machine.)
 """

@@ -1,7 +1,7 @@
 """Neighbouring statements that have nothing to do with each other change places.
 
 Only those that give a local variable a plain value: names, literals, and in Java arithmetic that cannot throw. What a
-call or an attribute does cannot be told from the text. Nothing is moved within `try`, where the order of what fails
+call or an attribute does cannot be seen in the text. Nothing is moved within `try`, where the order of what fails
 could be seen.
 """
 

@@ -119,7 +119,7 @@ def _keywords(parsed: Parsed) -> Iterator[str]:
 
 
 def _fixed(parsed: Parsed, function: Node) -> Iterator[str]:
-    """Names that must stay: global, nonlocal, imported, told by an f-string, or of functions within."""
+    """Names that must stay: global, nonlocal, imported, shown by an f-string, or of functions within."""
     for node in walk(function):
         if node.type in ("global_statement", "nonlocal_statement", "dotted_name", "aliased_import"):
             yield from (parsed.text(one) for one in of_types(node, "identifier"))

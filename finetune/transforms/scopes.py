@@ -13,7 +13,7 @@ FUNCTIONS = {
     "java": ("method_declaration", "constructor_declaration"),
 }
 _BLOCKS = {"python": ("block",), "java": ("block", "constructor_body")}
-# What sees or changes variables by their names, so that nothing about them can be told from the text.
+# What sees or changes variables by their names, so that nothing about them can be derived from the text.
 _REFLECTIVE = frozenset(("locals", "vars", "eval", "exec", "globals", "dir", "__import__"))
 
 
