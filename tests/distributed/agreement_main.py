@@ -22,14 +22,14 @@ def main(given: dict[str, Any]) -> None:
     def refuse() -> None:
         raise UserError(f"rank {rank} cannot use it")
 
-    told: list[Any] = [agreed(lambda: rank), agreed(lambda: None), agreed(lambda: Path("found"))]
+    reported: list[Any] = [agreed(lambda: rank), agreed(lambda: None), agreed(lambda: Path("found"))]
     try:
         agreed(refuse)
     except UserError as error:
-        told.append(error)
-    told.append(agreed(lambda: "goes on"))
-    told += _in_parts()
-    (Path(given["folder"]) / f"{rank}.json").write_text(json.dumps([str(one) for one in told]))
+        reported.append(error)
+    reported.append(agreed(lambda: "goes on"))
+    reported += _in_parts()
+    (Path(given["folder"]) / f"{rank}.json").write_text(json.dumps([str(one) for one in reported]))
     dist.destroy_process_group()
 
 
@@ -45,10 +45,10 @@ def _in_parts() -> list[Any]:
             raise UserError("found nothing")
         return num_parts
 
-    told: list[Any] = [agreed_in_parts(lambda part_done: look(part_done, 3), lambda: ticks.append(None))]
-    told.append(len(ticks))
+    reported: list[Any] = [agreed_in_parts(lambda part_done: look(part_done, 3), lambda: ticks.append(None))]
+    reported.append(len(ticks))
     try:
         agreed_in_parts(lambda part_done: look(part_done, 1), lambda: ticks.append(None))
     except UserError as error:
-        told.append(error)
-    return [*told, len(ticks)]
+        reported.append(error)
+    return [*reported, len(ticks)]

@@ -19,10 +19,10 @@ def main(given: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     join_process_group("gloo")
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    told, before = [], None
+    reported, before = [], None
     for case in given["cases"]:
         seen, before = try_case(Case(**case), before)
-        told.append(asdict(seen))
+        reported.append(asdict(seen))
     if dist.get_rank() == 0:
-        (Path(given["folder"]) / "seen.json").write_text(json.dumps(told))
+        (Path(given["folder"]) / "seen.json").write_text(json.dumps(reported))
     dist.destroy_process_group()

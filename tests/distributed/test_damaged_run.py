@@ -65,7 +65,7 @@ def stage(out: Path) -> Path:
     return out / "pretrain-0123456789ab"
 
 
-def _told(out: Path) -> Any:
+def _reported(out: Path) -> Any:
     found = find_status_folder(out)
     return read_facts(stage(out), _NOW_S), read_shape(found), found.finished_stages
 
@@ -91,7 +91,7 @@ def _gone_on_from(out: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "status": _told,
+    "status": _reported,
     "skip": _checked,
     "audit": lambda out: audit_run(out, read=False),
     "report": lambda out: summary_of(stage(out)),

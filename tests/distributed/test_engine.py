@@ -45,10 +45,10 @@ def try_cases(cases: list[Case], folder: Path, world_size: int) -> list[Seen]:
     return [Seen(**seen) for seen in json.loads((folder / "seen.json").read_text())]
 
 
-def check_nothing_is_lost(cases: list[Case], told: list[Seen], world_size: int) -> None:
+def check_nothing_is_lost(cases: list[Case], reported: list[Seen], world_size: int) -> None:
     """Restored, continued, stepped over: each as if nothing had been."""
     before = ""
-    for case, seen in zip(cases, told, strict=True):
+    for case, seen in zip(cases, reported, strict=True):
         assert seen.starts_empty, case
         assert seen.half != seen.end
         assert seen.spoilt_applied == [False, False], case

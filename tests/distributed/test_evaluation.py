@@ -71,9 +71,9 @@ def test_training_ends_with_the_same_bits_and_two_ranks_find_what_one_does(
         torch.device("cpu"),
     )
     alone = evaluator.final(model).to_json()
-    told = ranks[0]["final"]
-    assert told["num_bytes"] == alone["num_bytes"]
-    assert told["by_condition"] == pytest.approx(alone["by_condition"], rel=_TOLERANCE[precision])
-    assert told["model_standard_error"] == pytest.approx(
+    reported = ranks[0]["final"]
+    assert reported["num_bytes"] == alone["num_bytes"]
+    assert reported["by_condition"] == pytest.approx(alone["by_condition"], rel=_TOLERANCE[precision])
+    assert reported["model_standard_error"] == pytest.approx(
         alone["model_standard_error"], rel=10 * _TOLERANCE[precision]
     )

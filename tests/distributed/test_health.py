@@ -154,9 +154,9 @@ def test_a_worker_that_lags_is_named(prep_folder: Path, tmp_path: Path, zero_sta
     config = small_config(num_steps=8, zero_stage=zero_stage, health={"straggler_every_steps": 4})
     fault = {"kind": "slow", "rank": 1}
     Workers(config, prep_folder, folder, world_size=2, fault=fault).wait()
-    told = events(folder, "stragglers")
-    assert [event.facts["lagging"] for event in told] == [[1], [1]]
-    assert all(event.text.endswith("; lagging: worker 1") for event in told)
+    reported = events(folder, "stragglers")
+    assert [event.facts["lagging"] for event in reported] == [[1], [1]]
+    assert all(event.text.endswith("; lagging: worker 1") for event in reported)
 
 
 @pytest.mark.slow

@@ -104,15 +104,15 @@ def test_the_model_folder_holds_the_model_whose_result_is_reported(
     evaluator = Evaluator(
         config.validation, corpus, config.lanes, config.segment_tokens, config.lanes, torch.device("cpu")
     )
-    told = json.loads((untouched / "result.json").read_text())["validation"]
+    reported = json.loads((untouched / "result.json").read_text())["validation"]
     found = evaluator.final(load_pretrained(untouched / "model"))
-    assert told["num_bytes"] == found.headline.num_bytes
-    assert told["model_bits_per_byte"] == pytest.approx(found.headline.bits_per_byte, rel=1e-2)
+    assert reported["num_bytes"] == found.headline.num_bytes
+    assert reported["model_bits_per_byte"] == pytest.approx(found.headline.bits_per_byte, rel=1e-2)
     # Two workers there, one here; float32 masters here, their bf16 copies there.
-    assert told["by_condition"] == pytest.approx(found.to_json()["by_condition"], rel=1e-2)
+    assert reported["by_condition"] == pytest.approx(found.to_json()["by_condition"], rel=1e-2)
     reader = LaneReader(corpus, "train", config.lanes, config.segment_tokens, seed=3)
     for name, bits_per_byte in evaluator.baselines(reader, _STEPS).to_json().items():
-        assert told[name] == pytest.approx(bits_per_byte)
+        assert reported[name] == pytest.approx(bits_per_byte)
 
 
 def test_memory_keeps_float32_under_bfloat16(untouched: Path) -> None:

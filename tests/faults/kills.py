@@ -77,7 +77,7 @@ class Run:
             found.problems.append(f"{found.num_steps} steps in the books")
         return [*found.problems, *check_digests(books, reader, list(books.steps))]
 
-    def num_starts_told(self) -> int:
+    def num_starts_reported(self) -> int:
         """How often the journal says that a process began."""
         return sum(record.name == "attempt" for record in read_journal(self.folder / "journal.jsonl"))
 

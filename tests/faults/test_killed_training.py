@@ -43,7 +43,7 @@ def test_killed_at_a_dozen_points_one_after_the_other_it_ends_with_the_same_bits
         assert run.kill_at(point), f"{point} was not reached"
     assert run.finish() == untouched[0]
     assert run.problems() == []
-    assert run.num_starts_told() == len(_DOZEN) + 1
+    assert run.num_starts_reported() == len(_DOZEN) + 1
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_killed_at_every_point_it_ends_with_the_same_bits(
         assert run.finish() == state, point
         assert run.problems() == [], point
         # Killed before its first word, an attempt leaves none.
-        assert run.num_starts_told() in (1, 2), point
+        assert run.num_starts_reported() in (1, 2), point
         shutil.rmtree(run.folder)
 
 
@@ -75,4 +75,4 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(
     num_kills = sum(run.kill_after(draw.uniform(0.05, 1.5), draw.sample([0, 1], 2)) for _ in range(4))
     assert run.finish() == untouched[0]
     assert run.problems() == []
-    assert run.num_starts_told() <= num_kills + 5
+    assert run.num_starts_reported() <= num_kills + 5

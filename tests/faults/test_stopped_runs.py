@@ -51,8 +51,8 @@ def test_sigterm_saves_and_another_number_of_workers_and_zero_stage_resumes(tmp_
         1,
         3,
     )
-    told = run([sys.executable, "-m", "pipeline.cli", "audit", str(out), "--read", "--json"]).stdout
-    books = json.loads(told)
+    reported = run([sys.executable, "-m", "pipeline.cli", "audit", str(out), "--read", "--json"]).stdout
+    books = json.loads(reported)
     assert books["balances"]
     assert (books["num_steps"], books["num_remade_steps"], books["num_attempts"]) == (300, 0, 2)
     with sqlite3.connect(out / "mlflow.db") as store:

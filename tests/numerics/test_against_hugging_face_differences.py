@@ -76,9 +76,9 @@ def test_a_remembered_document_is_document_0_there_and_its_own_here() -> None:
     with exact_sinusoids():
         expected = theirs(**segment.for_theirs(DTYPE), mems=mems).logits
     same = replace(memory, document_BM=torch.ones_like(memory.document_BM))
-    as_theirs, as_told = (ours(*segment.for_ours(), one).logits_BPV for one in (memory, same))
+    as_theirs, as_reported = (ours(*segment.for_ours(), one).logits_BPV for one in (memory, same))
     assert (as_theirs - expected).abs().max() < TINY
-    assert (as_told - expected).abs().max() > 0.01
+    assert (as_reported - expected).abs().max() > 0.01
 
 
 def test_padding_in_memory_is_read_there_and_never_here() -> None:

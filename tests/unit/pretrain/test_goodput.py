@@ -135,14 +135,14 @@ def test_a_process_that_waited_for_its_task_began_when_the_one_before_had_died()
 
 
 def test_a_rewind_that_the_next_start_tells_again_belongs_to_its_start_up() -> None:
-    told_again = [
+    reported_again = [
         step(2, 30.0, began_s=20.0, compute_s=10.0),
         event("attempt", 41.0, process_started_s=40.0, previous_beat_s=32.0),
         event("rewind", 43.0, to_step=1),
         event("start", 45.0, step=1),
         step(2, 50.0, began_s=46.0, compute_s=4.0),
     ]
-    found = goodput([*BEGINNING, *told_again], 50.0, 50.0)
+    found = goodput([*BEGINNING, *reported_again], 50.0, 50.0)
     assert found.num_attempts == 2
     assert nonzero(found.parts) == {
         "startup_s": 10.0 + 6.0,

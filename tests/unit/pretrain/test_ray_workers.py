@@ -85,7 +85,7 @@ def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "error", "told"),
+    ("name", "values", "error", "reported"),
     [
         (ERROR_NAME, {"message": "losses are not finite"}, UserError, "losses are not finite"),
         (HANG_NAME, {"text": "worker 1 hangs"}, RetryableError, "worker 1 hangs; run the same command again"),
@@ -98,14 +98,14 @@ def test_what_has_a_reason_is_not_tried_again(
     name: str,
     values: dict[str, str],
     error: type[Exception],
-    told: str,
+    reported: str,
 ) -> None:
     def fail() -> None:
         checkpoint(workers.folder, 4)()
         write_json(workers.folder / name, values)
 
     attempts = Attempts(fail)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         run(workers, attempts, monkeypatch)
     assert attempts.num_started == 1
 

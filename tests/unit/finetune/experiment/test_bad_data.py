@@ -56,7 +56,7 @@ _FILES = {
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "reported"),
     [
         ({"kind": "translation", **_SIDES, "train": "short.{side}"}, r"short.old has 2 lines.*short.new has 1"),
         ({"kind": "translation", **_SIDES, "train": "empty.{side}"}, "empty.old is empty"),
@@ -91,15 +91,15 @@ _FILES = {
         ({"kind": "text_search", "test": "lines.txt", "base": "lines.txt"}, "lines.txt is not JSON"),
     ],
 )  # fmt: skip
-def test_data_that_cannot_be_used_is_told_in_one_line(
-    tmp_path: Path, pretrain_folder: Path, corpus: PreparedCorpus, task: dict[str, Any], told: str
+def test_data_that_cannot_be_used_is_reported_in_one_line(
+    tmp_path: Path, pretrain_folder: Path, corpus: PreparedCorpus, task: dict[str, Any], reported: str
 ) -> None:
     for name, data in _FILES.items():
         (tmp_path / name).write_bytes(data)
     system = _SYSTEMS[task["kind"]] | ({"words": task["words"]} if "words" in task else {})
     config = ExperimentConfig.model_validate({"task": _in_folder(task, tmp_path), "systems": {"own": system}})
     job = Job("own", 0, tmp_path / "job")
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=reported) as caught:
         JobContext.open(config, pretrain_folder, corpus.folder, torch.device("cpu")).build(job)
     assert "\n" not in str(caught.value)
     assert not job.folder.exists()
@@ -143,7 +143,7 @@ def test_every_system_is_tried_before_the_first_is_trained(
 ) -> None:
     classifier = {"kind": "classifier"}
     late = {"kind": "zero_shot_cloze", "words": ["max", "min", "sum"]}
-    for task, systems, told in (
+    for task, systems, reported in (
         ({"kind": "defect", "folder": str(tmp_path), **_FUNCS}, {"own": classifier, "late": late}, "has 3 words"),
         ({"kind": "cloze", **_in_folder({"items": "items.json", "answers": "right.txt", "kind": "cloze"}, tmp_path)},
          {"own": classifier}, "system own has no training data"),
@@ -154,6 +154,6 @@ def test_every_system_is_tried_before_the_first_is_trained(
         config = ExperimentConfig.model_validate({"task": task, "systems": systems})
         context = JobContext.open(config, pretrain_folder, corpus.folder, torch.device("cpu"))
         jobs = [Job(name, seed, tmp_path / name / str(seed)) for name in systems for seed in (0, 1)]
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=reported):
             context.check(jobs)
         assert not any(job.folder.exists() for job in jobs)

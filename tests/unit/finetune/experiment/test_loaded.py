@@ -109,16 +109,16 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
     row = {name: _ROWS[name] for name in (*columns.needed, *columns.optional)}
     answer = usable.answer([row])[0]
     json.dumps(answer)
-    told = answer["prediction"]
+    reported = answer["prediction"]
     match usable.modality:
         case "write":
-            assert [told] == built.write([(row["text"], row.get("suffix"))], lambda _: None)
+            assert [reported] == built.write([(row["text"], row.get("suffix"))], lambda _: None)
         case "rank":
-            assert told == built.scores([row["query"]], [row["candidate"]], lambda _: None)[0, 0]
+            assert reported == built.scores([row["query"]], [row["candidate"]], lambda _: None)[0, 0]
         case "label":
             found_C = built.probabilities([tuple(row[name] for name in columns.needed)], lambda _: None)[0]
             labels = usable.task_config.build().labels  # type: ignore[union-attr]
-            assert told == labels[int(found_C.argmax())]
+            assert reported == labels[int(found_C.argmax())]
             assert list(answer["probabilities"]) == list(labels)
             assert np.array_equal(list(answer["probabilities"].values()), found_C)
         case "predict":
@@ -140,7 +140,7 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
                 ")",
             ]
             assert answer["ranks"] == rank_T.tolist()
-            assert told == (rank_T == 1).mean()
+            assert reported == (rank_T == 1).mean()
 
 
 def test_a_text_that_cannot_be_lexed_has_no_answer_and_those_beside_it_have(
@@ -233,7 +233,7 @@ def test_a_system_that_only_counts_says_that_it_is_not_saved(
 
 
 @pytest.mark.parametrize(
-    ("task", "system", "row", "told"),
+    ("task", "system", "row", "reported"),
     [
         (_CLONES, {"kind": "classifier"}, {"text": "a"}, "text in 'other': .* clone_pairs have text, other"),
         (_DEFECT, {"kind": "classifier"}, {"text": 3}, "row 1 has no text in 'text': .* defect have text"),
@@ -244,12 +244,17 @@ def test_a_system_that_only_counts_says_that_it_is_not_saved(
     ],
 )  # fmt: skip
 def test_a_row_without_what_the_system_reads_is_named(
-    base: Base, tmp_path: Path, task: dict[str, Any], system: dict[str, Any], row: dict[str, Any], told: str
+    base: Base,
+    tmp_path: Path,
+    task: dict[str, Any],
+    system: dict[str, Any],
+    row: dict[str, Any],
+    reported: str,
 ) -> None:
     if system["kind"] == "permutation_lm":
         system = system | _WRITER
     usable, _ = saved_and_loaded(base, tmp_path, task, system)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=reported):
         usable.answer([row])
 
 
@@ -327,7 +332,7 @@ def test_weights_of_a_pytorch_gru_are_refused_for_the_papers_unit(base: Base, tm
         LoadedSystem.load(tmp_path, "cpu")
 
 
-def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Path) -> None:
+def test_a_writer_can_be_reported_to_decode_in_another_way(base: Base, tmp_path: Path) -> None:
     config = TypeAdapter[Any](SystemConfig).validate_python({"kind": "permutation_lm", **_WRITER})
     system = config.build(base, _DATA["write"], 0)
     save_system(tmp_path, config.model_dump(mode="json"), _TRANSLATION, 0, [], base, module_of(system))
@@ -339,10 +344,10 @@ def test_a_writer_can_be_told_to_decode_in_another_way(base: Base, tmp_path: Pat
     )
     assert short["prediction"] in {"", *tokens}
     assert longer["prediction"] not in {"", *tokens}
-    for changes, told in (
+    for changes, reported in (
         ({"beam": 0}, "^decoding.beam: "),
         ({"beams": 2}, "^decoding.beams: "),
         ({"beam": 2, "temperature": 0.5}, "^decoding: beam=2 and temperature=0.5 exclude each other"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=reported):
             LoadedSystem.load(tmp_path, "cpu", changes)

@@ -99,7 +99,7 @@ def test_the_corpus_is_searched_once_for_the_same_items(
     assert len(searches.locations) == 2
 
 
-def test_nothing_is_told_of_items_that_are_not_there(
+def test_nothing_is_reported_of_items_that_are_not_there(
     corpus: PreparedCorpus, tmp_path: Path, searches: Searches
 ) -> None:
     reporter = RecordingReporter()
@@ -208,7 +208,7 @@ def test_texts_that_were_made_the_same_have_the_items_of_each() -> None:
     }
 
 
-def test_what_is_published_rewritten_cannot_be_told(
+def test_what_is_published_rewritten_cannot_be_reported(
     corpus: PreparedCorpus, tmp_path: Path, searches: Searches
 ) -> None:
     for split in ("train", "valid", "test"):
@@ -247,7 +247,7 @@ def test_texts_with_literals_left_out_are_counted_apart(
     }
 
 
-def test_candidates_answers_and_queries_of_a_pool_are_told_apart() -> None:
+def test_candidates_answers_and_queries_of_a_pool_are_reported_apart() -> None:
     pool = Pool(["1", "2", "3"], ["q", "r", "q"], ["a", "b", "c"], [(0,), (0, 1), (1,)])
     found = {(one.role, one.text): one.items for one in searched_texts(pool)}
     assert found == {

@@ -48,20 +48,20 @@ def test_progress_rises_to_the_number_of_items(
 ) -> None:
     files, description = checked_model(pretrain_folder)
     base = Base(description, corpus.tokenizer, files, torch.device("cpu"))
-    told: list[int] = []
+    reported: list[int] = []
     pairs = [Pair(text, text, (text,)) for text in _TEXTS[:5]]
     matches = [Match(text, text, text) for text in _TEXTS[:5]]
     labelled = [Labelled(text, (text,), number % 2) for number, text in enumerate(_TEXTS[:6])]
     name = type(config).__module__
     if "writers" in name:
         config.build(base, WritingData(pairs, [], []), 0).write(  # type: ignore[union-attr]
-            [(text, None) for text in _TEXTS], told.append
+            [(text, None) for text in _TEXTS], reported.append
         )
     elif "rankers" in name:
         system = config.build(base, RankingData(matches, _POOL, _POOL), 0)
-        system.scores(_POOL.queries, _POOL.candidates, told.append)  # type: ignore[union-attr]
+        system.scores(_POOL.queries, _POOL.candidates, reported.append)  # type: ignore[union-attr]
     else:
         system = config.build(base, LabellingData(labelled, [], []), 0)
-        system.probabilities([(text,) for text in _TEXTS], told.append)  # type: ignore[union-attr]
-    assert told == sorted(told)
-    assert told[-1] == _NUM_ITEMS
+        system.probabilities([(text,) for text in _TEXTS], reported.append)  # type: ignore[union-attr]
+    assert reported == sorted(reported)
+    assert reported[-1] == _NUM_ITEMS

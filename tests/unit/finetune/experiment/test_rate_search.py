@@ -56,7 +56,7 @@ def test_the_best_rate_s_weights_and_journal_become_the_job_s(tmp_path: Path) ->
     assert left == ["rate-0.001/journal.jsonl", "rate-0.002/journal.jsonl", "rate-0.004/journal.jsonl"]
 
 
-def test_a_rate_that_diverges_is_told_and_not_kept(tmp_path: Path) -> None:
+def test_a_rate_that_diverges_is_reported_and_not_kept(tmp_path: Path) -> None:
     trained = search(tmp_path, _RATES, Trainings(-1.0, -2.0, None))
     assert trained.learning_rate == 0.001
     assert rates_text(trained.result_values()) == "0.001 -1 (kept), 0.002 -2, 0.004 diverged"

@@ -22,7 +22,7 @@ def test_values_and_bounds_are_means_over_seeds() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_only_metrics_that_all_seeds_have_of_as_many_items_are_told(first: int) -> None:
+def test_only_metrics_that_all_seeds_have_of_as_many_items_are_reported(first: int) -> None:
     values = np.array([0.0, 1.0, 1.0, 0.0])
     measured = [mean_of("mrr", values), mean_of("mrr_unseen", values[1:]), mean_of("recall", values)]
     both = [graded(measured), graded(measured[::2])]

@@ -83,11 +83,11 @@ def test_a_predictor_is_judged_by_the_tokens_of_the_changed_texts() -> None:
 def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
     evaluation = ranking_evaluation()
     system = LexicalRankerConfig().build(None, RankingData([], evaluation.test_pool, evaluation.test_pool), 0)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     def watch(what: str, num_items: int) -> OnProgress:
-        told.append((what, num_items))
-        if len(told) == 2:
+        reported.append((what, num_items))
+        if len(reported) == 2:
             raise StopRequested
         return lambda _: None
 
@@ -95,4 +95,4 @@ def test_a_stop_is_heard_while_changed_code_is_judged() -> None:
         robustness_of(
             RobustnessConfig(transforms=("rename", "dead_code")), evaluation, system, 0, watch=watch
         )
-    assert told == [("before rename", 6), ("after rename", 6)]
+    assert reported == [("before rename", 6), ("after rename", 6)]

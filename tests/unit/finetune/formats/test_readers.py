@@ -69,7 +69,7 @@ def test_other_encoding_missing_file_and_folder_are_refused(tmp_path: Path) -> N
         pa.array([0], type=pa.timestamp("s", tz="Nowhere/City")),
     ],
 )
-def test_a_parquet_value_that_cannot_be_read_is_told(tmp_path: Path, column: pa.Array) -> None:
+def test_a_parquet_value_that_cannot_be_read_is_reported(tmp_path: Path, column: pa.Array) -> None:
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet has a value that cannot be read"):
         read_records(tmp_path / "a.parquet", ["text"])
@@ -172,9 +172,9 @@ def test_fingerprints_are_those_of_the_bytes(tmp_path: Path) -> None:
 def test_any_bytes_give_texts_or_one_clear_line(tmp_path: Path, beginning: bytes, data: bytes) -> None:
     path = _write(tmp_path / "a", beginning + data)
     for read in (read_lines, lambda path: read_text_pairs(path, "nl", "nl")):
-        told = ""
+        reported = ""
         try:
             read(path)
         except UserError as error:
-            told = str(error)
-        assert "\n" not in told
+            reported = str(error)
+        assert "\n" not in reported

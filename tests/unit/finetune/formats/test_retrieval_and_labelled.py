@@ -52,12 +52,12 @@ CONTENTS = st.one_of(
 def test_any_bytes_are_read_or_refused_in_one_line(tmp_path: Path, number: int, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    told = ""
+    reported = ""
     try:
         READERS[number](path)
     except UserError as error:
-        told = str(error)
-    assert "\n" not in told
+        reported = str(error)
+    assert "\n" not in reported
 
 
 def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
@@ -78,6 +78,6 @@ def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(READERS)))
-def test_missing_files_are_told_by_name(tmp_path: Path, number: int) -> None:
+def test_missing_files_are_reported_by_name(tmp_path: Path, number: int) -> None:
     with pytest.raises(UserError, match="task file .*nowhere does not exist"):
         READERS[number](tmp_path / "nowhere")

@@ -98,7 +98,7 @@ def test_a_data_flow_of_zero_counts_as_zero() -> None:
     assert measured.value < 25
 
 
-def test_nothing_to_match_is_told() -> None:
+def test_nothing_to_match_is_reported() -> None:
     parts = codebleu_parts(codebleu([["pass"]], ["pass"], "python"))
     assert (parts.syntax, parts.dataflow, parts.num_flow_items) == (1.0, 0.0, 0)
 

@@ -90,9 +90,9 @@ def test_a_prediction_sees_what_is_before_it_in_its_text_and_nothing_else(
 def test_ranks_are_places_among_sorted_scores_whatever_stands_beside(corpus: PreparedCorpus) -> None:
     texts = [_TEXT, "x = 1\n" * 9, "", "def f(a):\n    return a + 1\n"]
     made = predictor(corpus, [_TEXT])
-    told: list[int] = []
-    found = made.ranks([code(text) for text in texts], told.append)
-    assert told[-1] == 4
+    reported: list[int] = []
+    found = made.ranks([code(text) for text in texts], reported.append)
+    assert reported[-1] == 4
     for text, rank_I in zip(texts, found, strict=True):
         tokens = corpus.tokenizer.encode(text).astype(np.int64)
         if not len(tokens):
@@ -155,7 +155,7 @@ def test_a_model_from_random_weights_reads_segments_as_long_as_it_is_asked_to(co
     assert len(made.ranks([code(_TEXT)], lambda _: None)[0])
 
 
-def test_weights_too_large_to_compute_with_are_told(corpus: PreparedCorpus) -> None:
+def test_weights_too_large_to_compute_with_are_reported(corpus: PreparedCorpus) -> None:
     made = predictor(corpus, [_TEXT])
     with torch.no_grad():
         for parameter in made.learner.module.parameters():

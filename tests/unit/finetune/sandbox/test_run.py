@@ -58,7 +58,7 @@ print(os.read(0, 100), [file for file in range(3, 64) if os.path.exists(f"/dev/f
 
 
 @contained
-def test_output_and_the_end_of_the_traceback_are_told() -> None:
+def test_output_and_the_end_of_the_traceback_are_reported() -> None:
     outcome = run_python("print('größer')\nraise ValueError('no such thing')", _LIMITS)
     assert outcome.stdout == "größer\n"
     assert outcome.stderr_tail.endswith("ValueError: no such thing\n")

@@ -25,7 +25,7 @@ _TEXTS = st.text("ab =\n\u00e9\U0001f600", max_size=12)
     limits=st.tuples(st.integers(1, 8), st.integers(1, 8)),
     keep=st.sampled_from(["start", "end"]),
 )
-def test_nothing_is_longer_than_its_limit_and_every_cut_is_told(
+def test_nothing_is_longer_than_its_limit_and_every_cut_is_reported(
     corpus: PreparedCorpus, before: str, after: str | None, target: str, limits: tuple[int, int], keep: str
 ) -> None:
     config = WriterConfig.model_validate(

@@ -113,7 +113,7 @@ def test_the_decoder_begins_with_the_encoders_embedding(corpus: PreparedCorpus) 
         assert torch.equal(*weights) == pretrained
 
 
-def test_shapes_that_do_not_fit_are_told(corpus: PreparedCorpus) -> None:
+def test_shapes_that_do_not_fit_are_reported(corpus: PreparedCorpus) -> None:
     with pytest.raises(ValidationError, match="model_dim must be a multiple of 2 \\* num_heads=8, got 12"):
         WideStackConfig(model_dim=12)
     with pytest.raises(ValidationError, match="beam=2 and temperature=0.5 exclude each other"):

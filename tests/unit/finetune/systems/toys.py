@@ -86,10 +86,10 @@ def train(
 
 
 def written(writer: Writer, pairs: Sequence[Pair]) -> list[str]:
-    told: list[int] = []
-    found = writer.write([(pair.source, pair.suffix) for pair in pairs], told.append)
-    assert told == sorted(told)
-    assert not pairs or told[-1] == len(pairs)
+    reported: list[int] = []
+    found = writer.write([(pair.source, pair.suffix) for pair in pairs], reported.append)
+    assert reported == sorted(reported)
+    assert not pairs or reported[-1] == len(pairs)
     return found
 
 

@@ -91,7 +91,7 @@ def test_python_is_learnt_as_python_is_published(tmp_path: Path, corpus: Prepare
 
 
 @pytest.mark.parametrize(
-    ("item", "language", "told"),
+    ("item", "language", "reported"),
     [
         (
             _JAVA,
@@ -111,15 +111,17 @@ def test_python_is_learnt_as_python_is_published(tmp_path: Path, corpus: Prepare
         ({**_JAVA, "gt": ""}, "Java", r"dev.json: 1 of 1 items \(first test-1\) .* its labels are withheld"),
     ],
 )
-def test_a_form_that_is_lacking_or_another_one_is_told_in_one_line(
-    tmp_path: Path, java: Source, item: dict[str, str], language: str, told: str
+def test_a_form_that_is_lacking_or_another_one_is_reported_in_one_line(
+    tmp_path: Path, java: Source, item: dict[str, str], language: str, reported: str
 ) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=reported) as caught:
         _task(tmp_path, [item], language=language).load(java)
     assert "\n" not in str(caught.value)
 
 
-def test_a_corpus_without_the_language_is_told_in_one_line(tmp_path: Path, corpus: PreparedCorpus) -> None:
+def test_a_corpus_without_the_language_is_reported_in_one_line(
+    tmp_path: Path, corpus: PreparedCorpus
+) -> None:
     with pytest.raises(UserError, match="has no Java document .*: use a larger corpus"):
         _task(tmp_path, [_JAVA], language="Java").load(Source(prep=corpus.folder, seed=3))
 

@@ -173,15 +173,15 @@ def test_the_rows_of_an_exam_are_what_its_numbers_are_made_of(corpus: PreparedCo
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "reported"),
     [
         ({"test": "a.txt"}, "folder must be given"),
         ({"folder": "f", "train": "a.txt"}, "test must be given with train"),
         ({"folder": "f", "test": "a.txt", "valid": "b.txt"}, "train must be given with valid"),
     ],
 )
-def test_files_that_do_not_go_together_are_refused(config: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_files_that_do_not_go_together_are_refused(config: dict[str, Any], reported: str) -> None:
+    with pytest.raises(ValidationError, match=reported):
         task(**config)
 
 

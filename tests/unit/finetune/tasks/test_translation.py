@@ -59,7 +59,7 @@ def test_metrics_with_and_without_leaked_items(tmp_path: Path) -> None:
     assert task.evaluate_headline(test, written).value == measured["bleu"].value
 
 
-def test_limits_draw_the_same_items_and_leaks_are_told_by_the_whole_file(tmp_path: Path) -> None:
+def test_limits_draw_the_same_items_and_leaks_are_reported_by_the_whole_file(tmp_path: Path) -> None:
     config = TranslationConfig(folder=_folder(tmp_path, SPLITS), max_train=5, max_test=2)
     data = Translation(config).load(SOURCE)
     assert (len(data.train), len(data.test)) == (5, 2)

@@ -66,9 +66,9 @@ def test_methods_compile_and_give_the_same(tmp_path: Path) -> None:
         lines.append('"" + ' + ' + " " + '.join(calls))
     (tmp_path / "Main.java").write_text(source + _MAIN % ' + "\\n" + '.join(lines))
     subprocess.run(["javac", "-J-XX:TieredStopAtLevel=1", "Main.java"], cwd=tmp_path, check=True, timeout=120)
-    told = subprocess.run(["java", "-Xshare:auto", "-cp", ".", "Main"], cwd=tmp_path, check=True, timeout=60,
+    reported = subprocess.run(["java", "-Xshare:auto", "-cp", ".", "Main"], cwd=tmp_path, check=True, timeout=60,
                           capture_output=True, text=True).stdout  # fmt: skip
-    results = told.strip().split("\n")
+    results = reported.strip().split("\n")
     assert len(results) == 36 * len(METHODS)
     for line in results:
         assert len(set(line.split(" "))) == 1

@@ -50,7 +50,7 @@ class Training:
         self.journal.close()
 
 
-def told_by_journal(path: Path) -> dict[tuple[str, int], float]:
+def reported_by_journal(path: Path) -> dict[tuple[str, int], float]:
     """What counts: the first word on each metric of a step, unless a rewind takes it back."""
     found: dict[tuple[str, int], float] = {}
     for line in path.read_text().splitlines():
@@ -62,7 +62,7 @@ def told_by_journal(path: Path) -> dict[tuple[str, int], float]:
     return found
 
 
-def told_by_database(path: Path, run_id: str) -> list[tuple[tuple[str, int], float]]:
+def reported_by_database(path: Path, run_id: str) -> list[tuple[tuple[str, int], float]]:
     with sqlite3.connect(path) as store:
         rows = store.execute("select key, step, value, is_nan from metrics where run_uuid = ?", (run_id,))
         found = [((key, step), math.nan if is_nan else value) for key, step, value, is_nan in rows]
@@ -73,7 +73,7 @@ def told_by_database(path: Path, run_id: str) -> list[tuple[tuple[str, int], flo
 def wait_for_rows(database: Path, run_id: str, num_rows: int) -> None:
     """Or until the feed has nothing more to send, as where rewinds hold points back."""
     deadline_s = time.monotonic() + 2
-    while len(told_by_database(database, run_id)) < num_rows and time.monotonic() < deadline_s:
+    while len(reported_by_database(database, run_id)) < num_rows and time.monotonic() < deadline_s:
         time.sleep(0.005)
 
 
@@ -102,11 +102,11 @@ def test_after_any_kills_each_metric_of_each_step_is_stored_once_as_in_the_journ
         wait_for_rows(database, run_id, num_stored[-1] + draw.randrange(1, 80))
         feeder.kill()
         feeder.join()
-        num_stored.append(len(told_by_database(database, run_id)))
+        num_stored.append(len(reported_by_database(database, run_id)))
     training.end()
     assert len(set(num_stored)) > 2, f"the feeds were not killed in the middle: {num_stored}"
     tracking.feed(run_id, path).send_new()
 
-    stored, expected = told_by_database(database, run_id), told_by_journal(path)
+    stored, expected = reported_by_database(database, run_id), reported_by_journal(path)
     assert len(stored) == len(dict(stored)) == len(expected)
     assert dict(stored) == pytest.approx(expected, nan_ok=True, abs=0, rel=0)

@@ -72,16 +72,18 @@ def _try(kill: str, folder: Path, wanted: dict[int, str]) -> None:
     shutil.copytree(folder / "begun", checkpoints)
     codes = _attempt(checkpoints, "first", {"PERMCODE_FAULT": kill}, _KEEP)
     assert codes[int(kill.split(":")[2])] == -signal.SIGKILL, f"{kill}: not reached ({codes})"
-    told = checkpoints / "told"
+    reported = checkpoints / "reported"
     # A kill may come between the making of the file and the writing of its first line.
-    last_told = int(([str(_BEGUN_STEP)] + (told.read_text().split() if told.exists() else []))[-1])
+    last_reported = int(
+        ([str(_BEGUN_STEP)] + (reported.read_text().split() if reported.exists() else []))[-1]
+    )
     found = newest_valid(checkpoints, lambda damaged: None)
     assert found is not None, f"{kill}: no checkpoint is left"
     step = step_of(found) or 0
-    assert step >= last_told, f"{kill}: {last_told} was told, {step} is there"
+    assert step >= last_reported, f"{kill}: {last_reported} was reported, {step} is there"
     assert state_digest(found) == wanted[step], f"{kill}: step {step} is another state"
     assert _attempt(checkpoints, "second", {}, _KEEP) == [0, 0], f"{kill}: the second start failed"
-    told.unlink(missing_ok=True)
+    reported.unlink(missing_ok=True)
     # A kill between the last checkpoint and the removal of the one before it leaves both.
     left = {step_of(path) for path in checkpoints.iterdir()}
     assert left in ({_LAST_STEP}, {_LAST_STEP, _LAST_STEP - 1}), f"{kill}: {os.listdir(checkpoints)} is left"
@@ -137,7 +139,7 @@ def _train(rank: int, checkpoints: Path, origin: Path, token: str, keep: Checkpo
         if isinstance(event, CheckpointWaited):  # the machine is busy
             return
         assert isinstance(event, CheckpointWritten), text
-        with (checkpoints / "told").open("a") as file:
+        with (checkpoints / "reported").open("a") as file:
             file.write(f"{event.step}\n")
 
     writer = CheckpointWriter(checkpoints, rank, _RANKS, keep, report, resumed_step=checkpoint.step)

@@ -164,7 +164,7 @@ def test_a_setting_without_a_rule_never_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (
             {"pretrain": {"num_steps": 5, "from_the_future": 1}},
@@ -173,10 +173,12 @@ def test_a_setting_without_a_rule_never_changes() -> None:
         ({"seed": "none"}, "has settings that this permcode does not know"),
     ],
 )
-def test_a_config_of_another_version_is_refused(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
+def test_a_config_of_another_version_is_refused(
+    tmp_path: Path, damage: dict[str, Any], reported: str
+) -> None:
     folder = write_checkpoint(tmp_path, 1)
     write_document(folder / "config.json", read_document(folder / "config.json") | damage)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=reported):
         RunIdentity.read(folder)
     (folder / "config.json").unlink()
     with pytest.raises(UserError, match="made by an older permcode"):

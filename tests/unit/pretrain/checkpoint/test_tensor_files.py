@@ -94,7 +94,7 @@ def test_a_tensor_is_a_copy_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "told"),
+    ("pieces", "reported"),
     [
         ([cut("b", 0, 2), cut("b", 3, 5)], "element 2 of b is missing"),
         ([cut("b", 1, 5)], "element 0 of b is missing"),
@@ -106,9 +106,9 @@ def test_a_tensor_is_a_copy_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_pieces_that_do_not_cover_a_tensor_once_are_refused(
-    tmp_path: Path, pieces: list[list[Piece]], told: str
+    tmp_path: Path, pieces: list[list[Piece]], reported: str
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=reported):
         stored(tmp_path, *pieces)
 
 

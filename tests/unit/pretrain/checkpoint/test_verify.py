@@ -53,11 +53,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         path.write_bytes(data[: len(data) // 2])
     else:
         path.unlink()
-    told: list[Damaged] = []
-    assert newest_valid(checkpoints, told.append) == checkpoints / "step-00000001"
-    assert [damaged.checkpoint for damaged in told] == ["step-00000002"]
-    assert name in told[0].problem
-    assert str(told[0]).endswith("; trying the one before it")
+    reported: list[Damaged] = []
+    assert newest_valid(checkpoints, reported.append) == checkpoints / "step-00000001"
+    assert [damaged.checkpoint for damaged in reported] == ["step-00000002"]
+    assert name in reported[0].problem
+    assert str(reported[0]).endswith("; trying the one before it")
 
 
 def test_a_flipped_bit_anywhere_in_the_list_is_found(two_checkpoints: Path, tmp_path: Path) -> None:

@@ -212,8 +212,8 @@ def test_a_damaged_checkpoint_is_replaced_and_does_not_count_as_kept(tmp_path: P
         write_checkpoint(tmp_path, step)
     for step in (3, 4):
         (tmp_path / f"step-0000000{step}" / "weights-00000.safetensors").write_bytes(b"")
-    told: list[Damaged] = []
-    assert newest_valid(tmp_path, told.append) == tmp_path / "step-00000002"
+    reported: list[Damaged] = []
+    assert newest_valid(tmp_path, reported.append) == tmp_path / "step-00000002"
     events = Events()
     (writer,) = writers_of(tmp_path, 1, events, keep=2, resumed_step=2)
     begin_one(writer, 4, 0, 1)

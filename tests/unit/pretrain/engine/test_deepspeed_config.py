@@ -15,27 +15,27 @@ def config(**changes: object) -> EngineSettings:
 
 def test_micro_batches_make_up_the_lanes() -> None:
     for world_size, accumulated in [(1, 4), (2, 2), (4, 1)]:
-        told = deepspeed_config(config(num_workers=world_size), world_size, PARAMETERS, on_gpu=False)
-        assert told["train_batch_size"] == 16
-        assert told["gradient_accumulation_steps"] == accumulated
-        assert told["train_micro_batch_size_per_gpu"] == 4
+        reported = deepspeed_config(config(num_workers=world_size), world_size, PARAMETERS, on_gpu=False)
+        assert reported["train_batch_size"] == 16
+        assert reported["gradient_accumulation_steps"] == accumulated
+        assert reported["train_micro_batch_size_per_gpu"] == 4
 
 
 def test_sums_of_bfloat16_gradients_are_float32_where_deepspeed_can() -> None:
-    told = deepspeed_config(config(), 2, PARAMETERS, on_gpu=False)
-    assert told["data_types"] == {"grad_accum_dtype": "fp32"}
+    reported = deepspeed_config(config(), 2, PARAMETERS, on_gpu=False)
+    assert reported["data_types"] == {"grad_accum_dtype": "fp32"}
     for changes, world_size in [({}, 4), ({"precision": "fp32"}, 2), ({"zero_stage": 0}, 2)]:
-        told = deepspeed_config(
+        reported = deepspeed_config(
             config(num_workers=world_size, **changes), world_size, PARAMETERS, on_gpu=False
         )
-        assert "data_types" not in told
+        assert "data_types" not in reported
 
 
 def test_a_deterministic_step_is_one_gradient_clipped_already() -> None:
-    told = deepspeed_config(config(deterministic=True), 2, PARAMETERS, on_gpu=False)
-    assert told["gradient_accumulation_steps"] == 1
-    assert told["gradient_clipping"] == 0.0
-    assert "data_types" not in told
+    reported = deepspeed_config(config(deterministic=True), 2, PARAMETERS, on_gpu=False)
+    assert reported["gradient_accumulation_steps"] == 1
+    assert reported["gradient_clipping"] == 0.0
+    assert "data_types" not in reported
 
 
 def test_deepspeed_clips_where_it_wraps_the_optimizer() -> None:

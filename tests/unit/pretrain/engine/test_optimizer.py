@@ -22,9 +22,9 @@ def shares_and_decays(
 
 def test_matrices_decay_and_vectors_do_not() -> None:
     model = small_model(norm="pre")
-    told = shares_and_decays(model, OptimizerConfig(weight_decay=0.25))
+    reported = shares_and_decays(model, OptimizerConfig(weight_decay=0.25))
     for name, parameter in model.named_parameters():
-        assert told[name] == (1.0, 0.25 if parameter.dim() >= 2 else 0.0), name
+        assert reported[name] == (1.0, 0.25 if parameter.dim() >= 2 else 0.0), name
 
 
 def test_every_parameter_is_in_one_group() -> None:
@@ -36,7 +36,7 @@ def test_every_parameter_is_in_one_group() -> None:
 
 
 def test_lower_layers_learn_slower() -> None:
-    told = shares_and_decays(small_model(norm="pre"), OptimizerConfig(layer_decay=0.5))
+    reported = shares_and_decays(small_model(norm="pre"), OptimizerConfig(layer_decay=0.5))
     expected = {
         "output_bias_V": 1.0,
         "final_norm.weight": 1.0,
@@ -46,7 +46,7 @@ def test_lower_layers_learn_slower() -> None:
         "embedding.weight": 0.0625,
         "query_start_D": 0.0625,
     }
-    assert {name: told[name][0] for name in expected} == expected
+    assert {name: reported[name][0] for name in expected} == expected
 
 
 def test_a_group_gets_its_share_of_the_rate() -> None:

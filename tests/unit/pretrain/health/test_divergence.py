@@ -83,10 +83,12 @@ def test_only_the_end_of_the_last_attempt_asks_for_a_return() -> None:
     assert pending_return_step([]) is None
 
 
-@pytest.mark.parametrize(("peak", "told"), [(1e4, "0.001"), (3e-3, "0.0003"), (2e-5, "2e-06")])
-def test_the_proposed_rate_is_a_tenth_and_at_most_the_default(peak: float, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("peak", "reported"), [(1e4, "0.001"), (3e-3, "0.0003"), (2e-5, "2e-06")])
+def test_the_proposed_rate_is_a_tenth_and_at_most_the_default(
+    peak: float, reported: str, tmp_path: Path
+) -> None:
     config = PretrainConfig.model_validate({"num_steps": 1000, "schedule": {"peak_learning_rate": peak}})
     text = resume_command(config, tmp_path / "my run" / "pretrain-0", back_to=0, num_checkpoints=2)
-    assert f" pretrain.schedule.peak_learning_rate={told} --accept schedule.peak_learning_rate`" in text
+    assert f" pretrain.schedule.peak_learning_rate={reported} --accept schedule.peak_learning_rate`" in text
     assert f"--out '{tmp_path}/my run' " in text
     assert text.endswith("from step 0, as no checkpoint is left whose weights gave a normal loss")

@@ -36,26 +36,26 @@ def test_no_more_lanes_than_allowed_are_decoded_side_by_side(
         lanes.append(len(session.offset_B))
 
     monkeypatch.setattr(DecodingSession, "repeat_lanes", repeat)
-    told = [""] * 10
+    reported = [""] * 10
 
     def show(number: int, text: str) -> None:
-        told[number] += text
+        reported[number] += text
 
     found = lm.complete(
         ["x", "def f("], max_new_tokens=4, sampling=Sampling(0.9), num_samples=5, max_lanes=3, on_text=show
     )
-    assert [one.text for one in found] == [one.text for one in whole] == told
+    assert [one.text for one in found] == [one.text for one in whole] == reported
     assert lanes == [3, 2, 3, 2]
 
 
 def test_streamed_text_is_the_completions_text(lm: PermutationLM) -> None:
-    told = ["", "", ""]
+    reported = ["", "", ""]
 
     def show(number: int, text: str) -> None:
-        told[number] += text
+        reported[number] += text
 
     found = lm.complete(["def f(", "x", "y"], max_new_tokens=12, on_text=show, max_lanes=2)
-    assert told == [one.text for one in found]
+    assert reported == [one.text for one in found]
 
 
 def test_a_stop_string_ends_the_text_before_it(lm: PermutationLM) -> None:

@@ -72,9 +72,9 @@ def test_a_run_in_training_gives_its_newest_valid_checkpoint(
         assert loaded.complete("def f(", max_new_tokens=4)[0].text == wanted
     assert find_model_folder(stage).folder == second
     (second / WEIGHTS).write_bytes(b"")
-    told: list[str] = []
-    assert find_model_folder(stage, told.append).folder == first
-    assert WEIGHTS in told[0]
+    reported: list[str] = []
+    assert find_model_folder(stage, reported.append).folder == first
+    assert WEIGHTS in reported[0]
     with pytest.raises(UserError, match=f"{WEIGHTS} is damaged"):
         PermutationLM.from_run(second)
 
@@ -85,11 +85,11 @@ def test_skipped_damaged_checkpoints_are_reported_by_every_lookup(
     stage = tmp_path / "run" / "pretrain-0123"
     first, second = (write_checkpoint(stage, step, lm.network, text_corpus) for step in (1, 2))
     (second / WEIGHTS).write_bytes(b"")
-    told: list[str] = []
-    PermutationLM.from_run(stage.parent, device="cpu", on_damaged=told.append)
-    assert export_to_hf(stage, tmp_path / "hf", told.append).folder == first
-    assert len(told) == 2
-    assert all(f"step-00000002: {WEIGHTS} is damaged" in text for text in told)
+    reported: list[str] = []
+    PermutationLM.from_run(stage.parent, device="cpu", on_damaged=reported.append)
+    assert export_to_hf(stage, tmp_path / "hf", reported.append).folder == first
+    assert len(reported) == 2
+    assert all(f"step-00000002: {WEIGHTS} is damaged" in text for text in reported)
 
 
 def test_a_checkpoint_is_hashed_once(
@@ -119,9 +119,9 @@ def test_a_stage_without_a_usable_checkpoint_is_skipped_for_an_older_one(
     Listing(1, {}).write(newest / "checkpoints" / "step-00000001")
     for number, stage in enumerate((old, newer, newest)):
         os.utime(stage, (number, number))
-    told: list[str] = []
-    assert find_model_folder(tmp_path / "run", told.append).folder == wanted
-    assert all(any(str(stage) in text for text in told) for stage in (newer, newest))
+    reported: list[str] = []
+    assert find_model_folder(tmp_path / "run", reported.append).folder == wanted
+    assert all(any(str(stage) in text for text in reported) for stage in (newer, newest))
     shutil.rmtree(old)
     with pytest.raises(UserError, match="pretrain-2.* has no model.json"):
         find_model_folder(tmp_path / "run")

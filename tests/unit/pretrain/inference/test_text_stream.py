@@ -17,33 +17,33 @@ class ByteTokenizer:
 
 
 def streamed(data: bytes, stop: Sequence[str | bytes]) -> tuple[TextStream, list[str]]:
-    told: list[str] = []
-    stream = TextStream(ByteTokenizer(), stop, told.append)  # type: ignore[arg-type]
+    reported: list[str] = []
+    stream = TextStream(ByteTokenizer(), stop, reported.append)  # type: ignore[arg-type]
     for byte in data:
         if stream.add(byte):
             break
     stream.close()
-    return stream, told
+    return stream, reported
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("abé\n", max_size=30), st.lists(st.text("abé\n", min_size=1, max_size=4), max_size=2))
 def test_what_is_emitted_is_the_text_before_the_first_stop_string(text: str, stop: list[str]) -> None:
-    stream, told = streamed(text.encode(), stop)
+    stream, reported = streamed(text.encode(), stop)
     # The stop string that is complete first ends the text, where it begins.
     ends = [(text.find(one) + len(one), text.find(one)) for one in stop if one in text]
     first_end = min((end for end, _ in ends), default=None)
     wanted = text if first_end is None else text[: min(start for end, start in ends if end == first_end)]
-    assert "".join(told) == stream.text == wanted
+    assert "".join(reported) == stream.text == wanted
     assert stream.data == wanted.encode()
 
 
 def test_a_character_is_emitted_when_it_is_whole() -> None:
-    told: list[str] = []
-    stream = TextStream(ByteTokenizer(), on_text=told.append)  # type: ignore[arg-type]
+    reported: list[str] = []
+    stream = TextStream(ByteTokenizer(), on_text=reported.append)  # type: ignore[arg-type]
     for byte in "é€".encode():
         stream.add(byte)
-    assert told == ["é", "€"]
+    assert reported == ["é", "€"]
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"a\xc3", b"\x80b"])
@@ -54,13 +54,13 @@ def test_broken_utf8_is_replaced_in_the_text_and_kept_in_the_data(data: bytes) -
 
 
 def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
-    told: list[str] = []
-    stream = TextStream(ByteTokenizer(), ["end"], told.append)  # type: ignore[arg-type]
+    reported: list[str] = []
+    stream = TextStream(ByteTokenizer(), ["end"], reported.append)  # type: ignore[arg-type]
     for byte in b"ene":
         stream.add(byte)
-    assert told == ["en"]
+    assert reported == ["en"]
     stream.close()
-    assert told == ["en", "e"]
+    assert reported == ["en", "e"]
 
 
 def test_a_stop_string_may_be_bytes_that_are_no_text() -> None:
