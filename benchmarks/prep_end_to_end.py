@@ -2,8 +2,8 @@
 
     python -m benchmarks.prep_end_to_end CORPUS --peers .venv-bench/bin/python --tokenizer tokenizer.json
 
-In turn, medians. Ours trains its tokenizer too, which datatrove is handed; both rates are told, with that step and
-without it. Both write to the same disk; the texts are in the page cache for both.
+The two run in turn; medians are printed. permcode also trains its tokenizer, which datatrove is given;
+its rate is printed with that step and without it. Both write to the same disk and read texts from the page cache.
 """
 
 import argparse

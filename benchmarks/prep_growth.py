@@ -52,10 +52,10 @@ def run_pipeline(corpus: Path, max_mb: float, *more: str) -> PipelineTiming:
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    told["usage"] = {role: Usage(**usage) for role, usage in told["usage"].items()}
-    told["steps"] = [Step(**step) for step in told["steps"]]
-    return PipelineTiming(**told)
+    printed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    printed["usage"] = {role: Usage(**usage) for role, usage in printed["usage"].items()}
+    printed["steps"] = [Step(**step) for step in printed["steps"]]
+    return PipelineTiming(**printed)
 
 
 def write_many_files(corpus: Path, target: Path, num_files: int) -> None:

@@ -169,14 +169,14 @@ def prep_config(corpus: Path, settings: list[str]) -> Any:
     if corpus.is_file():
         columns = {"content": "content", "repository": "repository", "path": "path"}
         source = {"kind": "jsonl", "urls": [str(corpus)], "columns": columns}
-    told: dict[str, Any] = {"source": source}
+    values: dict[str, Any] = {"source": source}
     for setting in settings:
         key, _, value = setting.partition("=")
-        at = told
+        at = values
         for name in key.split(".")[:-1]:
             at = at.setdefault(name, {})
         at[key.split(".")[-1]] = yaml.safe_load(value)
-    return PrepConfig.model_validate(told)
+    return PrepConfig.model_validate(values)
 
 
 def run(corpus: Path, folder: Path, settings: list[str], num_files: int, num_bytes: int) -> PipelineTiming:

@@ -16,17 +16,19 @@ def tiktoken_encoding(tokenizer: Path) -> Any:
     """The encoding whose ids are the tokenizer's, less the special tokens that stand before them."""
     from tiktoken import Encoding
 
-    told = json.loads(tokenizer.read_text())
-    special = {token["content"] for token in told["added_tokens"]}
+    stored = json.loads(tokenizer.read_text())
+    special = {token["content"] for token in stored["added_tokens"]}
     bytes_of = _byte_of_char()
     tokens = {
         bytes(bytes_of[char] for char in token): number
-        for token, number in told["model"]["vocab"].items()
+        for token, number in stored["model"]["vocab"].items()
         if token not in special
     }
     first = min(tokens.values())
     ranks = {token: number - first for token, number in tokens.items()}
-    return Encoding("same", pat_str=_pattern(told["pre_tokenizer"]), mergeable_ranks=ranks, special_tokens={})
+    return Encoding(
+        "same", pat_str=_pattern(stored["pre_tokenizer"]), mergeable_ranks=ranks, special_tokens={}
+    )
 
 
 def _pattern(pre_tokenizer: dict[str, Any]) -> str:

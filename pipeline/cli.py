@@ -74,7 +74,7 @@ COMMANDS = {
     },
 }
 """All commands by group. A new command or option is a decision: tests/unit/pipeline/test_commands.py lists them."""
-_ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SHOWN_PACKAGES = ("torch", "deepspeed", "ray", "mlflow", "tokenizers", "sentencepiece", "webdataset")
 
 
@@ -86,22 +86,22 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = dict.fromkeys(_ENTRIES, TyperCommand(None))
+        self.commands = dict.fromkeys(ENTRIES, TyperCommand(None))
         """Typer reads the names for its suggestions from here."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_ENTRIES)
+        return list(ENTRIES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _ENTRIES:
+        if cmd_name not in ENTRIES:
             return None
-        module, function = _ENTRIES[cmd_name].function.split(".")
+        module, function = ENTRIES[cmd_name].function.split(".")
         command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         command.command(cmd_name)(getattr(import_module(f"pipeline.commands.{module}"), function))
         return get_command(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = max(map(len, _ENTRIES))
+        width = max(map(len, ENTRIES))
         for group, entries in COMMANDS.items():
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])

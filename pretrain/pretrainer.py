@@ -52,7 +52,7 @@ from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
 from pretrain.resume import ResumePoint, prepare_resume
-from pretrain.run import RESULT_NAME, Run
+from pretrain.run import Run
 from pretrain.schedule import learning_rate
 from pretrain.trainer import StepData, StepResult, Trainer, TrainerConfig, TrainState, Validation
 from pretrain.weights import ModelDescription, save_model
@@ -363,7 +363,7 @@ class Pretrainer(Trainer):
             result = self._write_model()
         self.recorder.end(f"trained to step {self.state.step}", events.Ended(step=self.state.step))
         if dist.get_rank() == 0:
-            write_document(context.run.folder / RESULT_NAME, result)
+            write_document(context.run.folder / PretrainFiles.RESULT, result)
         dist.barrier()
 
     def _write_model(self) -> dict[str, Any]:

@@ -16,11 +16,8 @@ from cluster.reporter import Reporter
 from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME
 from pretrain.files import PretrainFiles
-from pretrain.health.stop import STOP_NAME, run_until_done_or_stopped
-from pretrain.health.watchdog import HANG_NAME
-from pretrain.run import RESULT_NAME
+from pretrain.health.stop import run_until_done_or_stopped
 
-ERROR_NAME = PretrainFiles.ERROR
 _MAX_START_FAILURES = 3
 _MAX_SHOWN_CHARS = 200
 """The most characters shown of Ray's messages: when memory runs out, they list every process."""
@@ -51,7 +48,7 @@ class Workers:
         UnfinishedError for workers that fail too often, RetryableError when they hang, and KeyboardInterrupt when a
         stop was requested, even if the workers finished all the same: their results remain.
         """
-        for name in (ERROR_NAME, HANG_NAME, STOP_NAME):
+        for name in (PretrainFiles.ERROR, PretrainFiles.HANG, PretrainFiles.STOP):
             (self.folder / name).unlink(missing_ok=True)
         backend = choose_backend(self.num_workers)
         logs = self.folder.parent / "logs"
@@ -63,8 +60,8 @@ class Workers:
             time.sleep(_PAUSE_S)
         # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
         gc.collect()
-        if (self.folder / STOP_NAME).exists():
-            (self.folder / STOP_NAME).unlink()
+        if (self.folder / PretrainFiles.STOP).exists():
+            (self.folder / PretrainFiles.STOP).unlink()
             raise KeyboardInterrupt
 
     def _run_attempt(
@@ -77,10 +74,15 @@ class Workers:
         before = _lasting_outputs(self.folder)
         try:
             run_until_done_or_stopped(
-                self._trainer(work, settings, settings["backend"]).fit, self.folder / STOP_NAME, reporter
+                self._trainer(work, settings, settings["backend"]).fit,
+                self.folder / PretrainFiles.STOP,
+                reporter,
             )
         except TrainingFailedError as error:
-            known = any((self.folder / name).exists() for name in (ERROR_NAME, HANG_NAME, STOP_NAME))
+            known = any(
+                (self.folder / name).exists()
+                for name in (PretrainFiles.ERROR, PretrainFiles.HANG, PretrainFiles.STOP)
+            )
             if known or not _lasting_outputs(self.folder) - before:
                 self._explain(error, Path(settings["log_folder"]))
             failure: Exception = error
@@ -92,11 +94,11 @@ class Workers:
         return None
 
     def _explain(self, error: Exception, logs: Path) -> NoReturn:
-        if (self.folder / ERROR_NAME).exists():
-            raise UserError(read_document(self.folder / ERROR_NAME)["message"]) from error
-        if (self.folder / HANG_NAME).exists():
+        if (self.folder / PretrainFiles.ERROR).exists():
+            raise UserError(read_document(self.folder / PretrainFiles.ERROR)["message"]) from error
+        if (self.folder / PretrainFiles.HANG).exists():
             raise RetryableError(
-                f"{read_document(self.folder / HANG_NAME)['text']}; run the same command again"
+                f"{read_document(self.folder / PretrainFiles.HANG)['text']}; run the same command again"
             ) from error
         raise UnfinishedError(
             f"{self.what} workers failed ({_last_line(error)}): see {logs}, then run the same command again to resume "
@@ -146,14 +148,14 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
     with redirect_output(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"):
         import torch
 
-        if (folder / ERROR_NAME).exists():
+        if (folder / PretrainFiles.ERROR).exists():
             raise RuntimeError("an earlier attempt failed on the user's side; not trying again")
         try:
             join_process_group(settings["backend"])
             # A worker may see GPUs that the run does not use.
             yield get_device() if settings["backend"] == "nccl" else torch.device("cpu")
         except UserError as error:
-            write_document(folder / ERROR_NAME, {"message": str(error)})
+            write_document(folder / PretrainFiles.ERROR, {"message": str(error)})
             raise
 
 
@@ -166,7 +168,7 @@ def is_first_of_node() -> bool:
 
 def _lasting_outputs(folder: Path) -> set[Path]:
     """Return the files that show lasting progress: those of checkpoints and results."""
-    return {path for name in (COMMIT_NAME, RESULT_NAME) for path in folder.rglob(name)}
+    return {path for name in (COMMIT_NAME, PretrainFiles.RESULT) for path in folder.rglob(name)}
 
 
 def _last_line(error: Exception) -> str:

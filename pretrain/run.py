@@ -10,9 +10,6 @@ from pretrain.config import PretrainConfig
 from pretrain.data.corpora import WeightedCorpus, corpora_fingerprint
 from pretrain.files import PretrainFiles
 
-RESULT_NAME = PretrainFiles.RESULT
-PREP_NAME = PretrainFiles.PREP
-
 
 @dataclass(frozen=True)
 class Run:

@@ -13,9 +13,10 @@ from cluster.storage import read_document, write_document
 from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
+from pretrain.files import PretrainFiles
 from pretrain.journal.events import Start, event_of
 from pretrain.ray_workers import Workers
-from pretrain.run import PREP_NAME, RESULT_NAME, Run
+from pretrain.run import Run
 from pretrain.worker import work
 
 _AFTER_WATCHDOG_S = 60
@@ -41,8 +42,8 @@ def run_pretrain(
     open_prepared(prep_folder)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
-    write_document(folder / PREP_NAME, {"folder": run.prep_folder.name})
-    if not (folder / RESULT_NAME).exists():
+    write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
+    if not (folder / PretrainFiles.RESULT).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
             _fit(run, reporter)
     return summary_of(folder)
@@ -51,7 +52,7 @@ def run_pretrain(
 def _fit(run: Run, reporter: Reporter) -> None:
     """Train with Ray's workers. Raises UserError, RetryableError, or KeyboardInterrupt when a stop was requested."""
     _workers(run).run(work, {"run": run}, reporter)
-    if not (run.folder / RESULT_NAME).exists():
+    if not (run.folder / PretrainFiles.RESULT).exists():
         raise KeyboardInterrupt
 
 
@@ -91,7 +92,7 @@ def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Rep
 
 def summary_of(folder: Path) -> dict[str, Any]:
     """Return the figures of a finished pretraining, and the steps from which it resumed."""
-    result: dict[str, Any] = read_document(folder / RESULT_NAME, _RESULT_ADVICE)
+    result: dict[str, Any] = read_document(folder / PretrainFiles.RESULT, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
     validation = result["validation"]
     unigram = validation["unigram_bits_per_byte"]

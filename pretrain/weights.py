@@ -20,7 +20,6 @@ from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
 _FORMAT = 2
-CONFIG_NAME = PretrainFiles.MODEL_CONFIG
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
 _DEFAULT_SEGMENT_TOKENS = 512
@@ -109,7 +108,9 @@ def write_config(
 ) -> None:
     """Write the `config.json` of a folder with the files in `sha256`; `module` is the model's name in a system."""
     description = ModelDescription.of(model, segment_tokens).to_json()
-    write_document(folder / CONFIG_NAME, description | {"sha256": dict(sha256), "module": module})
+    write_document(
+        folder / PretrainFiles.MODEL_CONFIG, description | {"sha256": dict(sha256), "module": module}
+    )
 
 
 def load_pretrained(folder: Path) -> TwoStreamTransformer:
@@ -119,9 +120,11 @@ def load_pretrained(folder: Path) -> TwoStreamTransformer:
 
 def check_model_folder(folder: Path) -> ModelDescription:
     """Verify the checksums of a model folder and return its description. Raises UserError for a damaged file."""
-    path = folder / CONFIG_NAME
+    path = folder / PretrainFiles.MODEL_CONFIG
     if not path.is_file():
-        raise UserError(f"{folder} holds no model ({CONFIG_NAME} is missing): run `permcode pretrain` first")
+        raise UserError(
+            f"{folder} holds no model ({PretrainFiles.MODEL_CONFIG} is missing): run `permcode pretrain` first"
+        )
     description = ModelDescription.read(path)
     hashes = read_document(path, _MODEL_ADVICE).get("sha256")
     if not isinstance(hashes, dict):
@@ -144,7 +147,7 @@ def build_model(description: ModelDescription, folder: Path) -> TwoStreamTransfo
         tensors = load_file(path)
     except Exception as error:  # safetensors raises many types of exceptions for damage
         raise UserError(f"{path} is damaged (cannot be read): restore it or pretrain again") from error
-    module = read_document(folder / CONFIG_NAME, _MODEL_ADVICE).get("module")
+    module = read_document(folder / PretrainFiles.MODEL_CONFIG, _MODEL_ADVICE).get("module")
     if module:
         start = f"{module}."
         tensors = {name.removeprefix(start): one for name, one in tensors.items() if name.startswith(start)}

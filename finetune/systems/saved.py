@@ -20,8 +20,9 @@ from cluster.errors import UserError
 from cluster.storage import read_document, sha256_bytes, sha256_file, write_bytes, write_document
 from data_prep.tokenizer import CodeTokenizer
 from finetune.systems.base import Base, System
+from pretrain.files import PretrainFiles
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import CONFIG_NAME, TOKENIZER_NAME, WEIGHTS_NAME, ModelDescription, write_config
+from pretrain.weights import TOKENIZER_NAME, WEIGHTS_NAME, ModelDescription, write_config
 
 SYSTEM_NAME = "system.json"
 _FORMAT = 1
@@ -68,7 +69,7 @@ def save_system(
     assert base.weights is not None
     write_bytes(folder / TOKENIZER_NAME, base.weights.tokenizer.read_bytes())
     hashes[TOKENIZER_NAME] = sha256_file(folder / TOKENIZER_NAME)
-    (folder / CONFIG_NAME).unlink(missing_ok=True)  # of what was saved here before
+    (folder / PretrainFiles.MODEL_CONFIG).unlink(missing_ok=True)  # of what was saved here before
     if (found := _usable_network(module)) is not None:
         write_config(folder, found[1], base.description.segment_tokens, hashes, module=found[0])
     values = {

@@ -9,7 +9,7 @@ import typer
 
 from cluster.errors import UserError
 from pipeline.commands.exit_codes import exit_codes, warn
-from pipeline.commands.model_options import (
+from pipeline.commands.options import (
     Beam,
     Num,
     Run,

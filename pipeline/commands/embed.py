@@ -11,7 +11,7 @@ import typer
 from cluster.errors import UserError
 from cluster.storage import write_bytes
 from pipeline.commands.exit_codes import exit_codes, warn
-from pipeline.commands.model_options import Files, Run, Task
+from pipeline.commands.options import Files, Run, Task
 from pipeline.commands.text_output import ends_quietly, print_lines
 from pipeline.folder.task_folder import task_folder
 from pipeline.folder.user_files import check_output, read_text_file

@@ -7,6 +7,7 @@ import typer
 
 from cluster.reporter import Reporter
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.options import TaskOfRun
 
 System = Annotated[
     Path,
@@ -15,14 +16,6 @@ System = Annotated[
         help="The folder of `permcode finetune --from`, of a run (with --task), or of a run's task (RUN/NAME-KEY): "
         "its best system is used. Or the model folder of one system.",
         show_default=False,
-    ),
-]
-Task = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        metavar="T",
-        help="The task of a run, by name or kind; needed if the run has several.",
     ),
 ]
 
@@ -44,7 +37,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    task: Task = None,
+    task: TaskOfRun = None,
 ) -> None:
     """Write a finetuned system's answers to the rows of a file.
 
@@ -89,7 +82,7 @@ def evaluate(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the predictions as JSON lines."),
     ] = None,
-    task: Task = None,
+    task: TaskOfRun = None,
 ) -> None:
     """Evaluate a finetuned system on its task's test split or on another file; with --all, the whole experiment.
 

@@ -26,6 +26,7 @@ from data_prep.finished.prepared import open_prepared
 from data_prep.finished.summary import summarise
 from finetune.experiment.files import PREDICTIONS_NAME
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.options import Folder
 from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.folder.prep_folder import PrepFolder, find_prep_folder
 from pipeline.folder.stage_record import StageRecord, output_files, read_record, write_record
@@ -167,14 +168,6 @@ def _updated(record: StageRecord, prep: Path) -> StageRecord:
     corpus = open_prepared(prep)
     summary = summarise(corpus.ledger(), corpus.manifest) | evaluation_sets_of(record.summary)
     return replace(record, files=files, summary=summary)
-
-
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FOLDER", help="A run's --out folder, or a finished prep folder.", show_default=False
-    ),
-]
 
 
 def forget(

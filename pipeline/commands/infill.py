@@ -10,7 +10,7 @@ import typer
 
 from cluster.errors import UserError
 from pipeline.commands.exit_codes import exit_codes, warn
-from pipeline.commands.model_options import Beam, Run, SamplingOptions, Seed, Task, Temperature, TopK, TopP
+from pipeline.commands.options import Beam, Run, SamplingOptions, Seed, Task, Temperature, TopK, TopP
 from pipeline.commands.text_output import TextOutput, ends_quietly
 from pipeline.folder.task_folder import task_folder
 from pipeline.folder.user_files import TextFile, read_text_file

@@ -16,6 +16,7 @@ from data_prep.finished.inspection import Overview, ShownDocument, overview, rea
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from data_prep.finished.verification import verify_prepared
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.options import Folder
 from pipeline.commands.text_output import visible
 from pipeline.folder.prep_folder import find_prep_folder
 
@@ -200,14 +201,6 @@ def _print_document(document: ShownDocument, console: Console, max_lines: int | 
         console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
     if len(shown) < len(lines):
         console.print(f"... {len(lines) - len(shown):,} more lines", style="dim", markup=False)
-
-
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FOLDER", help="A run's --out folder, or a finished prep folder.", show_default=False
-    ),
-]
 
 
 def inspect(

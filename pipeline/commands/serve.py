@@ -11,6 +11,7 @@ import typer
 
 from cluster.errors import UserError, first_line
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.options import TaskOfRun
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.task_folder import finished_tasks, task_folder, task_kind
 from pipeline.mlflow.store import is_server, store_uri
@@ -120,16 +121,6 @@ def _registered_name(store: str, task: str | None) -> str:
     return _PREFIX + wanted
 
 
-Task = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        metavar="T",
-        help="The task of a run, by name or kind; needed if the run has several.",
-    ),
-]
-
-
 def serve(
     place: Annotated[
         str,
@@ -139,7 +130,7 @@ def serve(
             show_default=False,
         ),
     ],
-    task: Task = None,
+    task: TaskOfRun = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
 ) -> None:

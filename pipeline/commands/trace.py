@@ -11,6 +11,7 @@ from cluster.reporter import Reporter
 from data_prep.finished.prepared import open_prepared
 from data_prep.finished.trace import TextPlace, TracedTokens, trace_range, trace_token
 from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.options import Folder
 from pipeline.commands.text_output import visible
 from pipeline.folder.accepted_changes import parse_config
 from pipeline.folder.layout import RunFiles
@@ -131,14 +132,6 @@ def _quote(place: TextPlace) -> list[str]:
     before = visible(place.text[start : place.column - 1])
     cut = "..." if start else ""
     return [f"    {cut}{text}", f"    {' ' * (len(cut) + len(before))}^"]
-
-
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FOLDER", help="A run's --out folder, or a finished prep folder.", show_default=False
-    ),
-]
 
 
 def trace(

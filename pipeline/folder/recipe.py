@@ -1,6 +1,6 @@
 """Reads a recipe and dotted overrides into a validated config."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from cluster.errors import UserError
+from pipeline.folder.differences import flatten
 
 if TYPE_CHECKING:
     from cluster.config import Config
@@ -129,26 +130,22 @@ def _validated(config_class: type[AnyConfig], values: dict[str, Any]) -> AnyConf
 
 def check_given_once(overrides: Sequence[str]) -> None:
     """Raise UserError for a key that two overrides set, also where one of them sets it within `above={key: value}`."""
-    first: dict[str, str] = {}
+    first: dict[str, Any] = {}
     for override in overrides:
         key, _, text = override.partition("=")
-        for inner, value in _inner_keys(key, text):
+        for inner, value in _keys_set(key, text).items():
             if inner in first:
                 raise UserError(f"{inner} is given twice ({first[inner]} and {value}): give it once")
             first[inner] = value
 
 
-def _inner_keys(key: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted keys and values that an override sets: one, or those of a mapping."""
+def _keys_set(key: str, text: str) -> dict[str, Any]:
+    """Return the dotted keys that an override sets, with their values: several where the value is a mapping."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:  # reported where the override is applied
-        value = text
-    if not isinstance(value, dict) or not value:
-        yield key, text
-        return
-    for name, inner in value.items():
-        yield from _inner_keys(f"{key}.{name}", yaml.safe_dump(inner, default_flow_style=True).split("\n")[0])
+        return {key: text}
+    return flatten({key: value}) if isinstance(value, dict) and value else {key: text}
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

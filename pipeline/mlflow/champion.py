@@ -8,7 +8,7 @@ from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_file, write_document
 from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, first_rows
+from finetune.experiment.files import first_rows
 from finetune.experiment.loaded import columns_of
 from pipeline.folder.graph import Step
 from pipeline.folder.layout import StageFiles
@@ -38,7 +38,7 @@ def register_best(
     registers = place.tracking.register_models
     if _is_registered(note, store, step.key, registers):
         return
-    best = best_system(step.folder / RESULT_NAME)
+    best = best_system(step.folder / StageFiles.RESULT)
     candidate = None
     if best is not None and registers:
         candidate = _candidate(config, best, step.folder)
@@ -61,15 +61,15 @@ def register_best(
 
 
 def _candidate(config: ExperimentConfig, best: Path, stage: Path) -> Candidate:
-    summary = read_document(stage / RESULT_NAME)
+    summary = read_document(stage / StageFiles.RESULT)
     return Candidate(
         task=config.task.kind,
         modality=config.task.modality,
         columns=columns_of(config.task),
         folder=best,
         metric=summary["headline"],
-        headline=read_document(best.parent / RESULT_NAME)["metrics"][summary["headline"]]["value"],
-        data=fingerprint_test_items(config.task.test_settings(), best.parent / PREDICTIONS_NAME),
+        headline=read_document(best.parent / StageFiles.RESULT)["metrics"][summary["headline"]]["value"],
+        data=fingerprint_test_items(config.task.test_settings(), best.parent / StageFiles.PREDICTIONS),
     )
 
 
@@ -100,7 +100,7 @@ def _log_data(tracking: Tracking, config: ExperimentConfig, prep: Path | None, s
 def _samples(stage: Path) -> dict[str, list[str]]:
     """Return the first predictions of every job as columns of a table."""
     table: dict[str, list[str]] = {"job": [], "key": [], "answer": []}
-    for path in sorted(stage.glob(f"*/seed-*/{PREDICTIONS_NAME}")):
+    for path in sorted(stage.glob(f"*/seed-*/{StageFiles.PREDICTIONS}")):
         for row in first_rows(path, _NUM_SAMPLES):
             table["job"].append(str(path.parent.relative_to(stage)))
             table["key"].append(str(row.pop("key")))

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
-from finetune.experiment.files import RESULT_NAME, write_rows
+from finetune.experiment.files import write_rows
 from finetune.experiment.kinds import MODALITIES, TaskConfig
 from finetune.experiment.loaded import LoadedSystem, TrainingData, columns_of
 from finetune.experiment.results import BOOTSTRAP_SEED, cut_texts, graded, summary_of
@@ -23,7 +23,7 @@ from pipeline.folder.config import RunConfig
 from pipeline.folder.config_errors import explain
 from pipeline.folder.experiment_config import ExperimentRunConfig, checked_prep, prep_folder
 from pipeline.folder.graph import stage_folder
-from pipeline.folder.layout import RunFiles
+from pipeline.folder.layout import RunFiles, StageFiles
 from pipeline.folder.recipe import apply_override, check_given_once
 from pipeline.folder.run_folder import read_config
 from pipeline.folder.stage_record import read_record
@@ -47,7 +47,7 @@ def find_system(path: Path, task: str | None = None) -> Path:
     for folder in (path, path / "model"):
         if (folder / SYSTEM_NAME).is_file():
             return folder
-    experiments = {folder: best_system(folder / RESULT_NAME) for folder in finished_tasks(path)}
+    experiments = {folder: best_system(folder / StageFiles.RESULT) for folder in finished_tasks(path)}
     found = {folder: best for folder, best in experiments.items() if best is not None}
     if not found:
         raise UserError(

@@ -9,7 +9,6 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.storage import fingerprint, read_document, sha256_file
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME
 from finetune.experiment.stage import job_paths, run_experiment
 from pipeline.folder.differences import without_added_keys
 from pipeline.folder.graph import Stage, StageContext
@@ -56,7 +55,7 @@ def task_stage(
             for job, (system, _, path) in paths.items()
             if config.systems[system].learns
         },
-        artifacts=(RESULT_NAME, *(f"{path}/{PREDICTIONS_NAME}" for _, _, path in paths.values())),
+        artifacts=(StageFiles.RESULT, *(f"{path}/{StageFiles.PREDICTIONS}" for _, _, path in paths.values())),
         headlines=tuple(f"systems.{system}.headline" for system in config.systems),
     )
 
@@ -81,7 +80,7 @@ def _run(
     )
     first = next(iter(job_paths(config).values()))[2]
     judged = fingerprint_test_items(
-        config.task.model_dump(mode="json"), context.folder / first / PREDICTIONS_NAME
+        config.task.model_dump(mode="json"), context.folder / first / StageFiles.PREDICTIONS
     )
     return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
 
@@ -90,6 +89,6 @@ def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dic
     """Return the metrics of each job, which are logged on the job's own MLflow run."""
     numbers = {}
     for name, (_, _, path) in job_paths(config).items():
-        metrics = read_document(folder / path / RESULT_NAME)["metrics"]
+        metrics = read_document(folder / path / StageFiles.RESULT)["metrics"]
         numbers[name] = {metric: found["value"] for metric, found in metrics.items()}
     return numbers

@@ -15,7 +15,6 @@ from cluster.reporter import Reporter
 from cluster.watch import is_block_lost
 from pretrain.files import PretrainFiles
 
-STOP_NAME = PretrainFiles.STOP
 _WAIT_S = 0.5
 
 
@@ -23,7 +22,7 @@ class StopRequest:
     """A request to this worker to stop; cheap enough to check in every step."""
 
     def __init__(self, folder: Path, looks_for_file: bool) -> None:
-        self._file = folder / STOP_NAME
+        self._file = folder / PretrainFiles.STOP
         self._looks_for_file = looks_for_file
         self._was_signalled = False
 

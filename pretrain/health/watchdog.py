@@ -20,7 +20,6 @@ from cluster.errors import UserError
 from cluster.storage import read_document, read_json, write_document
 from pretrain.files import PretrainFiles
 
-HANG_NAME = PretrainFiles.HANG
 EXIT_HANGING = 75
 """EX_TEMPFAIL: the same command may succeed when it is run again."""
 
@@ -53,7 +52,7 @@ class Progress:
 
 def take_hang_report(folder: Path) -> str | None:
     """Return the report of an earlier attempt that hung, and remove it; None if there is none."""
-    path = folder / HANG_NAME
+    path = folder / PretrainFiles.HANG
     if not path.exists():
         return None
     text: str = read_document(path)["text"]
@@ -113,8 +112,8 @@ class Watchdog:
             with suppress(OSError):
                 self._write_stacks()
             with suppress(OSError, UserError):
-                if not (self._folder / HANG_NAME).exists():
-                    write_document(self._folder / HANG_NAME, {"text": self._verdict()})
+                if not (self._folder / PretrainFiles.HANG).exists():
+                    write_document(self._folder / PretrainFiles.HANG, {"text": self._verdict()})
             # The other workers notice a moment later; they need time to write their stacks before this one ends.
             time.sleep(2 * self._interval_s)
         finally:

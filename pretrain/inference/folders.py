@@ -7,8 +7,9 @@ from pathlib import Path
 from cluster.errors import UserError
 from pretrain.checkpoint.reading import load_weights
 from pretrain.checkpoint.verify import find_damage, newest_valid
+from pretrain.files import PretrainFiles
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.weights import CONFIG_NAME, ModelDescription, build_model, check_model_folder, model_with
+from pretrain.weights import ModelDescription, build_model, check_model_folder, model_with
 
 _MODEL_PLACES = (".", "model", "seed-0/model", "pretrained/seed-0/model")
 """The model's folder inside that of a model, a pretraining or seed, a system, and a task."""
@@ -92,13 +93,13 @@ def _model_at(path: Path) -> ModelFiles | None:
         return _checkpoint_files(path)
     for inner in _MODEL_PLACES:
         folder = path / inner
-        if (folder / CONFIG_NAME).is_file():
-            return ModelFiles(folder, folder / CONFIG_NAME)
+        if (folder / PretrainFiles.MODEL_CONFIG).is_file():
+            return ModelFiles(folder, folder / PretrainFiles.MODEL_CONFIG)
     return None
 
 
 def _newest_stage(run: Path) -> ModelFiles | None:
-    models = _newest_first(run.glob(f"pretrain-*/model/{CONFIG_NAME}"))
+    models = _newest_first(run.glob(f"pretrain-*/model/{PretrainFiles.MODEL_CONFIG}"))
     return _model_at(models[0].parent) if models else None
 
 

@@ -85,9 +85,6 @@ class Recorder:
         return spans
 
 
-HEARTBEAT_NAME = PretrainFiles.HEARTBEAT
-
-
 @contextmanager
 def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
     """Record the start of an attempt, and write heartbeats to `folder` while the block runs.
@@ -97,7 +94,7 @@ def recorded_attempt(journal: Journal, folder: Path) -> Iterator[None]:
     import torch
 
     host = socket.gethostname()
-    with Heartbeat(folder / HEARTBEAT_NAME) as heartbeat:
+    with Heartbeat(folder / PretrainFiles.HEARTBEAT) as heartbeat:
         attempt = Attempt(
             process_started_s=process_started_s(),
             previous_beat_s=heartbeat.previous_beat_s,

@@ -14,7 +14,7 @@ from pretrain.agreement import agreed, agreed_in_parts
 
 
 def main(given: dict[str, Any]) -> None:
-    """Leaves what it was told in RANK.json."""
+    """Write what every call returned to RANK.json."""
     configure_environment("gloo")
     join_process_group("gloo")
     rank = dist.get_rank()

@@ -53,7 +53,7 @@ class Case:
 
 @dataclass
 class Seen:
-    """What rank 0 tells of a case; states as SHA-256 of all masters and moments."""
+    """The measurements of rank 0 in a case; states as SHA-256 of all masters and moments."""
 
     starts_empty: bool = False
     """Moments are zeros before the first step."""

@@ -22,8 +22,8 @@ from pipeline.folder.status_facts import read_facts
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.retention import best
 from pretrain.checkpoint.verify import newest_valid
+from pretrain.files import PretrainFiles
 from pretrain.inference.folders import checked_model
-from pretrain.run import PREP_NAME
 from pretrain.stage import summary_of
 from tests.distributed.workers import Workers, small_config
 
@@ -46,7 +46,7 @@ def finished(prep_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with working_folder(out, config.model_dump(mode="json")):
         shutil.copytree(prep_folder, prep)
         Workers(config.pretrain, prep, folder, world_size=1).wait()
-        write_document(folder / PREP_NAME, {"folder": prep.name})
+        write_document(folder / PretrainFiles.PREP, {"folder": prep.name})
     record = StageRecord(
         stage="pretrain", key="0123456789ab", version=1, config={}, inputs={"prep": prep.name}, signature="",
         files=hash_outputs(folder), summary=summary_of(folder), wall_s=1.5,

@@ -36,7 +36,7 @@ MANY_DETERMINISTIC = [
 
 
 def try_cases(cases: list[Case], folder: Path, world_size: int) -> list[Seen]:
-    """What rank 0 of `world_size` processes tells of each case."""
+    """Return the measurements of rank 0 of `world_size` processes in each case."""
     settings = {"folder": str(folder), "cases": [asdict(case) for case in cases]}
     processes = start_ranks("engine_main", settings, world_size, f"{folder}/{{}}.log")
     codes = [process.wait(timeout=550) for process in processes]

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline.cli import _ENTRIES, COMMANDS, app
+from pipeline.cli import COMMANDS, ENTRIES, app
 
 # Without --help; arguments in capitals or brackets, options with dashes.
 FROZEN = {
@@ -49,7 +49,7 @@ def shown(name: str) -> str:
 
 
 def test_commands_are_those_that_were_decided_on() -> None:
-    assert list(_ENTRIES) == list(FROZEN)
+    assert list(ENTRIES) == list(FROZEN)
 
 
 @pytest.mark.parametrize("name", FROZEN)

@@ -12,19 +12,19 @@ from cluster.journal import JournalRecord
 from pretrain.goodput import LABELS, Goodput, Parts, goodput
 from tests.unit.pretrain.simulated_run import NUM_STEPS, SimulatedRun
 
-Fate = tuple[int | None, int | None, int]
+AttemptEnd = tuple[int | None, int | None, int]
 """Of an attempt: seconds until it is killed, the step after which it is stopped, seconds until the next."""
-FATES = st.lists(
+ATTEMPT_ENDS = st.lists(
     st.tuples(st.none() | st.integers(0, 40), st.none() | st.integers(1, NUM_STEPS - 1), st.integers(0, 9)),
     min_size=1,
     max_size=6,
 )
 
 
-def simulated(seed: int, fates: list[Fate]) -> SimulatedRun:
-    """A run with these fates, long dead unless it finished."""
+def simulated(seed: int, attempt_ends: list[AttemptEnd]) -> SimulatedRun:
+    """A run whose attempts end like this, long dead unless it finished."""
     run = SimulatedRun(random.Random(seed))
-    for kill_after_s, stop_after, wait_s in fates:
+    for kill_after_s, stop_after, wait_s in attempt_ends:
         # A first attempt that died before it could say so is not known to have been.
         run.attempt(kill_after_s if run.records else kill_after_s or 1, stop_after)
         if run.is_finished:
@@ -43,9 +43,9 @@ def nonzero(parts: Parts) -> dict[str, float]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 10**6), fates=FATES)
-def test_every_second_is_counted_once_and_where_it_belongs(seed: int, fates: list[Fate]) -> None:
-    run = simulated(seed, fates)
+@given(seed=st.integers(0, 10**6), attempt_ends=ATTEMPT_ENDS)
+def test_every_second_is_counted_once_and_where_it_belongs(seed: int, attempt_ends: list[AttemptEnd]) -> None:
+    run = simulated(seed, attempt_ends)
     found = account(run)
     assert nonzero(found.parts) == run.reference()
     assert found.wall_s == len(run.seconds)
@@ -54,11 +54,11 @@ def test_every_second_is_counted_once_and_where_it_belongs(seed: int, fates: lis
 
 
 @settings(max_examples=100, deadline=None)
-@given(seed=st.integers(0, 10**6), fates=FATES, data=st.data())
+@given(seed=st.integers(0, 10**6), attempt_ends=ATTEMPT_ENDS, data=st.data())
 def test_clocks_that_are_set_back_make_no_second_negative_and_lose_none_that_was_measured(
-    seed: int, fates: list[Fate], data: st.DataObject
+    seed: int, attempt_ends: list[AttemptEnd], data: st.DataObject
 ) -> None:
-    run = simulated(seed, fates)
+    run = simulated(seed, attempt_ends)
     steps = [index for index, record in enumerate(run.records) if record.kind == "step"]
     if not steps:
         return
@@ -69,7 +69,7 @@ def test_clocks_that_are_set_back_make_no_second_negative_and_lose_none_that_was
     found = goodput(run.records, beat_s, run.now_s - lag_s)
     assert min(found.parts.by_name().values()) >= 0
     assert found.parts.total_s == found.wall_s
-    # Only the few seconds between records that nobody measured may be told otherwise.
+    # Only the few seconds between records that nobody measured may be counted otherwise.
     assert found.wall_s == pytest.approx(straight.wall_s, abs=2)
     assert found.parts.compute_s == pytest.approx(straight.parts.compute_s, abs=2)
 

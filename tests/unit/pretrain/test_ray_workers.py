@@ -9,10 +9,8 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from cluster.errors import RetryableError, UnfinishedError, UserError
 from cluster.storage import write_json
 from pretrain import ray_workers
-from pretrain.health.stop import STOP_NAME
-from pretrain.health.watchdog import HANG_NAME
-from pretrain.ray_workers import ERROR_NAME, Workers
-from pretrain.run import RESULT_NAME
+from pretrain.files import PretrainFiles
+from pretrain.ray_workers import Workers
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 
@@ -37,8 +35,8 @@ class Finishing:
         self._folder = folder
 
     def fit(self) -> None:
-        (self._folder / STOP_NAME).touch()
-        write_json(self._folder / RESULT_NAME, {})
+        (self._folder / PretrainFiles.STOP).touch()
+        write_json(self._folder / PretrainFiles.RESULT, {})
 
 
 @pytest.fixture
@@ -87,9 +85,14 @@ def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch:
 @pytest.mark.parametrize(
     ("name", "values", "error", "reported"),
     [
-        (ERROR_NAME, {"message": "losses are not finite"}, UserError, "losses are not finite"),
-        (HANG_NAME, {"text": "worker 1 hangs"}, RetryableError, "worker 1 hangs; run the same command again"),
-        (STOP_NAME, {}, UnfinishedError, "workers failed"),
+        (PretrainFiles.ERROR, {"message": "losses are not finite"}, UserError, "losses are not finite"),
+        (
+            PretrainFiles.HANG,
+            {"text": "worker 1 hangs"},
+            RetryableError,
+            "worker 1 hangs; run the same command again",
+        ),
+        (PretrainFiles.STOP, {}, UnfinishedError, "workers failed"),
     ],
 )
 def test_what_has_a_reason_is_not_tried_again(
@@ -117,4 +120,4 @@ def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(
     workers.folder.mkdir()
     with pytest.raises(KeyboardInterrupt):
         run(workers, Finishing(workers.folder), monkeypatch)
-    assert [path.name for path in workers.folder.iterdir()] == [RESULT_NAME]
+    assert [path.name for path in workers.folder.iterdir()] == [PretrainFiles.RESULT]

@@ -13,7 +13,8 @@ from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.jobs import Job, JobContext, run_job
-from pretrain.health.stop import STOP_NAME, StopRequest
+from pretrain.files import PretrainFiles
+from pretrain.health.stop import StopRequest
 
 
 @pytest.fixture
@@ -41,10 +42,10 @@ def test_an_evaluation_that_is_stopped_leaves_nothing_and_is_done_again(
     context: JobContext, tmp_path: Path
 ) -> None:
     job, stop = Job("nearest", 0, tmp_path / "job"), StopRequest(tmp_path, looks_for_file=True)
-    (tmp_path / STOP_NAME).touch()
+    (tmp_path / PretrainFiles.STOP).touch()
     assert run_job(job, context, stop) is False
     assert [path.name for path in job.folder.iterdir()] == ["journal.jsonl"]
-    (tmp_path / STOP_NAME).unlink()
+    (tmp_path / PretrainFiles.STOP).unlink()
     assert run_job(job, context, stop) is True
     assert read_json(job.result)["metrics"]["bleu"]["num_items"] == 40
     texts = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]

@@ -1,4 +1,4 @@
-"""What of the test split the base has seen in pretraining: counted by role, told once, metrics without it."""
+"""What of the test split the base has seen in pretraining: counted by role, reported once, metrics without it."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ _SEEN = "def total ( prices , tax ) : return sum ( price * ( 1 + tax ) for price
 
 
 class Searches:
-    """Stands for the search: what has "prices" in it is there, what is short cannot be told."""
+    """Stands for the search: what has "prices" in it is there, what is short cannot be decided."""
 
     def __init__(self) -> None:
         self.locations: list[list[str]] = []
@@ -141,7 +141,7 @@ def test_what_was_found_is_known_when_the_corpus_is_gone(
     prep.rename(tmp_path / "moved")
     reporter = RecordingReporter()
     assert _overlap(_config(tmp_path, _TESTS), prep, tmp_path, reporter) == first
-    # Of a run whose prep folder is gone nothing tells where its corpora are.
+    # Of a run whose prep folder is gone the places of its corpora are unknown.
     assert overlap_of(_config(tmp_path, _TESTS), None, [], tmp_path, reporter) == first
     assert overlap_of(_config(tmp_path, _TESTS[1:]), None, [], tmp_path, reporter) is None
     assert not reporter.warnings

@@ -1,4 +1,4 @@
-"""Whoever waits is told how many items are done so far, by every kind of system alike."""
+"""Every kind of system reports its progress: how many items are done so far."""
 
 from pathlib import Path
 from typing import Any

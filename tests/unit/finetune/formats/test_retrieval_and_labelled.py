@@ -1,4 +1,4 @@
-"""Readers of retrieval and labelling files take any bytes: what they cannot use is told in one line."""
+"""Readers of retrieval and labelling files take any bytes: what they cannot use is one line of error."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What programs get and what is told of them."""
+"""What programs in the sandbox may do, and the reported outcome."""
 
 import pytest
 

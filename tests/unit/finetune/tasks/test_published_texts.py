@@ -1,4 +1,4 @@
-"""What a search of a corpus is told of the texts that a task has changed: how they stand in its files."""
+"""The texts that a corpus is searched for: those a task has changed are searched as they are in its files."""
 
 import json
 from pathlib import Path

@@ -151,7 +151,7 @@ def test_a_query_for_a_function_that_is_not_in_the_base_is_refused(tmp_path: Pat
 @needs_task_data
 @pytest.mark.parametrize(
     ("docstrings", "dev", "test", "tolerance"),
-    # The README's numbers, ties by average rank; how docstrings were cut there is not told.
+    # The README's numbers, ties by average rank; how docstrings were cut there is not stated.
     [(True, 0.335, 0.330, 0.001), (False, 0.194, 0.209, 0.005)],
 )
 def test_bm25_on_cosqa_is_as_published(docstrings: bool, dev: float, test: float, tolerance: float) -> None:

@@ -33,7 +33,7 @@ def test_an_existing_folder_may_lie_below_one_that_is_not_writable(
 @pytest.mark.parametrize("name", ["loop", "loop/run"])
 def test_a_symbolic_link_to_itself_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(UserError, match="leads back to itself|cannot be written"):
+    with pytest.raises(UserError, match="cannot be written .Too many levels of symbolic links"):
         check_place(tmp_path / name)
 
 

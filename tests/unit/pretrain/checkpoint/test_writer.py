@@ -45,7 +45,7 @@ class Events:
 
 @pytest.fixture(autouse=True)
 def _busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting is told in the test of it only, however slow the machine is."""
+    """Waiting is reported only in the test of it, however slow the machine is."""
     monkeypatch.setattr(writer_module, "_LONG_WAIT_S", 3600.0)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster.reporter import Reporter
-from pretrain.health.stop import STOP_NAME, StopRequest, run_until_done_or_stopped, stop_requests
+from pretrain.files import PretrainFiles
+from pretrain.health.stop import StopRequest, run_until_done_or_stopped, stop_requests
 
 
 def test_a_signal_is_heard_and_the_old_handler_comes_back(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_a_signal_is_heard_and_the_old_handler_comes_back(tmp_path: Path) -> Non
 def test_the_file_is_seen_by_the_worker_that_looks(tmp_path: Path) -> None:
     looking, other = StopRequest(tmp_path, looks_for_file=True), StopRequest(tmp_path, looks_for_file=False)
     assert not looking.is_made()
-    (tmp_path / STOP_NAME).touch()
+    (tmp_path / PretrainFiles.STOP).touch()
     assert looking.is_made()
     assert not other.is_made()
 
@@ -36,7 +37,7 @@ def test_outside_the_main_thread_the_file_still_counts(tmp_path: Path) -> None:
 
     def work() -> None:
         with stop_requests(tmp_path, looks_for_file=True) as request:
-            (tmp_path / STOP_NAME).touch()
+            (tmp_path / PretrainFiles.STOP).touch()
             heard.append(request.is_made())
 
     thread = threading.Thread(target=work)
@@ -59,13 +60,13 @@ def fit():
 
 run_until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
 """
-    command = [sys.executable, "-c", script, str(tmp_path / STOP_NAME)]
+    command = [sys.executable, "-c", script, str(tmp_path / PretrainFiles.STOP)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "fits\n"
         process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + 30
-        while not (tmp_path / STOP_NAME).exists():
+        while not (tmp_path / PretrainFiles.STOP).exists():
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
@@ -75,4 +76,4 @@ run_until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
 
 def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        run_until_done_or_stopped(lambda: 1 // 0, tmp_path / STOP_NAME, Reporter())
+        run_until_done_or_stopped(lambda: 1 // 0, tmp_path / PretrainFiles.STOP, Reporter())

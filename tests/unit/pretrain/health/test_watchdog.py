@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.health.watchdog import EXIT_HANGING, HANG_NAME, Progress
+from pretrain.files import PretrainFiles
+from pretrain.health.watchdog import EXIT_HANGING, Progress
 
 _WORKER = """
 import sys, time
@@ -53,7 +54,7 @@ def start(folder: Path, rank: int, phase: str, step: int, num_steps: int = 30) -
 
 
 def verdict(folder: Path) -> str:
-    text: str = json.loads((folder / HANG_NAME).read_text())["text"]
+    text: str = json.loads((folder / PretrainFiles.HANG).read_text())["text"]
     return text
 
 
@@ -90,7 +91,7 @@ def test_a_frozen_worker_is_named_though_it_can_say_nothing(tmp_path: Path) -> N
 def test_a_worker_that_cannot_write_ends_all_the_same(tmp_path: Path) -> None:
     """As on a full disk: there is no room for stacks, nor for the verdict."""
     (tmp_path / "hang").write_text("a file where the folder should be")
-    (tmp_path / HANG_NAME).mkdir()
+    (tmp_path / PretrainFiles.HANG).mkdir()
     worker = start(tmp_path, 0, "read", 2)
     assert worker.wait(timeout=30) == EXIT_HANGING
     assert worker.stdout is not None
@@ -116,7 +117,7 @@ def test_workers_that_get_on_are_left_alone(tmp_path: Path, rank: int) -> None:
     assert worker.wait(timeout=30) == 0
     assert worker.stdout is not None
     worker.stdout.close()
-    assert not (tmp_path / HANG_NAME).exists()
+    assert not (tmp_path / PretrainFiles.HANG).exists()
     assert json.loads((tmp_path / "progress" / f"rank-{rank:05d}.json").read_text())["rank"] == rank
 
 

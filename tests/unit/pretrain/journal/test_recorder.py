@@ -5,7 +5,8 @@ from pathlib import Path
 
 from cluster.heartbeat import last_beat_s, process_started_s
 from cluster.journal import Journal, read_journal
-from pretrain.journal.recorder import HEARTBEAT_NAME, recorded_attempt
+from pretrain.files import PretrainFiles
+from pretrain.journal.recorder import recorded_attempt
 
 
 def test_every_attempt_says_when_its_process_began_and_when_the_one_before_was_last_seen(
@@ -14,9 +15,9 @@ def test_every_attempt_says_when_its_process_began_and_when_the_one_before_was_l
     journal = Journal(tmp_path / "journal.jsonl")
     with recorded_attempt(journal, tmp_path):
         pass
-    beat_s = last_beat_s(tmp_path / HEARTBEAT_NAME)
+    beat_s = last_beat_s(tmp_path / PretrainFiles.HEARTBEAT)
     with recorded_attempt(journal, tmp_path):
-        assert last_beat_s(tmp_path / HEARTBEAT_NAME) != beat_s
+        assert last_beat_s(tmp_path / PretrainFiles.HEARTBEAT) != beat_s
     first, second = read_journal(tmp_path / "journal.jsonl")
     assert first.name == second.name == "attempt"
     assert first.facts["process_started_s"] == process_started_s() < time.time()

@@ -26,7 +26,7 @@ def holes(
 
 
 def plain_hole(length: int, num_targets: int, start: int, size: int, gap: int) -> tuple[list[int], list[int]]:
-    """(position, rank) of every token, told token by token; gap 0 stands for a known length."""
+    """(position, rank) of every token, given token by token; gap 0 stands for a known length."""
     positions, ranks = [], []
     tail_starts = length - (num_targets - size)
     for index in range(length):

@@ -1,4 +1,4 @@
-"""Options shared by the commands that use a model, and the sampling settings made from them."""
+"""Arguments and options that several commands share, and the sampling settings made from them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,3 +94,17 @@ Beam = Annotated[
 ]
 Num = Annotated[int, typer.Option("--num", "-n", metavar="N", min=1, help="The number of texts to write.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed samples the same text.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="A run's --out folder, or a finished prep folder.", show_default=False
+    ),
+]
+TaskOfRun = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="The task of a run, by name or kind; needed if the run has several.",
+    ),
+]
