@@ -25,7 +25,7 @@ from cluster.reporter import Reporter
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
-from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.config import NGRAM_WORDS, NUM_BANDS, NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
 from data_prep.steps.text_store import ReadFile, write_part
 from data_prep.steps.work import Work
@@ -114,7 +114,7 @@ def product_labels(
     documents = np.concatenate(compared)
     labels = np.arange(len(texts))
     labels[documents] = documents[near_duplicate_clusters(parts, config, _InProcess(folder, Reporter(), 1))]
-    keys = np.zeros((len(texts), config.num_bands), np.uint64)
+    keys = np.zeros((len(texts), NUM_BANDS), np.uint64)
     keys[documents] = np.stack([np.frombuffer(made[n].bands or b"", np.uint64) for n in documents])
     return labels, keys
 
@@ -136,7 +136,7 @@ def report(texts: Sequence[bytes], config: NearDuplicatesConfig) -> None:
         documents = np.flatnonzero(keys.any(axis=1))
         edges = verified_edges(Path(name), documents)
     start_s = time.process_time()
-    truth = brute_force(texts, config.ngram_words, config.threshold)
+    truth = brute_force(texts, NGRAM_WORDS, config.threshold)
     print(
         f"brute force: {len(truth):,} pairs from {config.threshold} on, {time.process_time() - start_s:.0f} s"
     )
@@ -172,13 +172,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("roots", type=Path, nargs="*")
     parser.add_argument("--max-mb", type=float, default=120)
-    parser.add_argument("--bands", type=int, default=NearDuplicatesConfig().num_bands)
-    parser.add_argument("--rows", type=int, default=NearDuplicatesConfig().rows_per_band)
     arguments = parser.parse_args()
     files = choose(arguments.roots or default_roots(), int(arguments.max_mb * 1e6))
     texts = [file.origin.read_bytes() for file in files]
     print(f"{len(texts):,} files, no two equal, {sum(map(len, texts)) / 1e6:.1f} MB", flush=True)
-    report(texts, NearDuplicatesConfig(num_bands=arguments.bands, rows_per_band=arguments.rows))
+    report(texts, NearDuplicatesConfig())
 
 
 if __name__ == "__main__":

@@ -93,16 +93,14 @@ def tokenise(sample: Sample, tokenizer: Path | None) -> Work:
 
 def signatures(sample: Sample, _: Path | None) -> Work:
     """Words, 5-grams, 252 minima and their band keys."""
-    from data_prep.dedup.config import NearDuplicatesConfig
+    from data_prep.dedup.config import NGRAM_WORDS
     from data_prep.dedup.shingles import hash_words, shingles
     from data_prep.dedup.signatures import band_keys
-
-    config = NearDuplicatesConfig()
 
     def work() -> str:
         num_signed = 0
         for batch in _batches(sample.texts):
-            num_signed += len(band_keys(shingles(hash_words(batch), config.ngram_words), config))
+            num_signed += len(band_keys(shingles(hash_words(batch), NGRAM_WORDS)))
         return f"{num_signed} signatures"
 
     return work

@@ -39,11 +39,11 @@ _SESSION_PATH_CHARS = 64
 _SOCKET_PATH_CHARS = 107
 _STALE_SESSION_S = 3600
 _KEPT_LOG_BYTES = 4 << 20
+_OBJECT_STORE_BYTES = 256 << 20
+"""Shared memory for objects; files travel by path, so it can be small."""
 
 
-def start_local_ray(
-    num_cpus: int, object_store_bytes: int, kept_logs: Path, on_retry: Callable[[str], None]
-) -> None:
+def start_local_ray(num_cpus: int, kept_logs: Path, on_retry: Callable[[str], None]) -> None:
     """Start a Ray of this process's own and open a session. To be called with `ENVIRONMENT` set.
 
     A start that fails is cleaned up and retried after a pause that doubles; `on_retry` gets the reason. UserError when
@@ -65,7 +65,7 @@ def start_local_ray(
                 ray.init(
                     address="local",
                     num_cpus=num_cpus,
-                    object_store_memory=object_store_bytes,
+                    object_store_memory=_OBJECT_STORE_BYTES,
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,

@@ -33,8 +33,6 @@ class RayConfig(Config):
 
     num_cpus: int | None = Field(default=None, ge=1)
     """Logical CPUs; None means the CPUs that this process may use, but at least 2."""
-    object_store_bytes: int = Field(default=256 * MIB, ge=80 * MIB)
-    """Shared memory for objects; files travel by path, so it can be small."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def ray_session(
             _connect(address)
         else:
             num_cpus = config.num_cpus or max(_MIN_CPUS, len(os.sched_getaffinity(0)))
-            start_local_ray(num_cpus, config.object_store_bytes, log_folder / "ray", on_retry)
+            start_local_ray(num_cpus, log_folder / "ray", on_retry)
     session = session_folder()
     _log_to_file(log_folder / "ray-driver.log")
     try:

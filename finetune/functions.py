@@ -72,13 +72,15 @@ def _lines(text: str) -> list[bytes]:
     return text.encode().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
-def distinct_pairs(
-    pairs: Iterable[SearchPair], *, min_query_words: int, min_code_lines: int, seen: Iterable[SearchPair] = ()
-) -> list[SearchPair]:
-    """The pairs that can be searched for, in order.
+_MIN_QUERY_WORDS = 3
+_MIN_CODE_LINES = 3
 
-    Left out: a query of fewer words, a function of fewer non-blank lines, and whatever has a query or a code
-    equal (but for case and white space) to an earlier one or to one of `seen`.
+
+def distinct_pairs(pairs: Iterable[SearchPair], seen: Iterable[SearchPair] = ()) -> list[SearchPair]:
+    """Return the pairs that can be searched for, in order.
+
+    Left out are queries of fewer than three words, functions of fewer than three non-blank lines, and every pair whose
+    query or code is equal (but for case and white space) to an earlier one or to one of `seen`.
     """
     queries = {_key(pair.query) for pair in seen}
     codes = {_key(pair.code) for pair in seen}
@@ -86,7 +88,7 @@ def distinct_pairs(
     for pair in pairs:
         query, code = _key(pair.query), _key(pair.code)
         num_lines = sum(bool(line.strip()) for line in pair.code.splitlines())
-        if len(query.split()) < min_query_words or num_lines < min_code_lines:
+        if len(query.split()) < _MIN_QUERY_WORDS or num_lines < _MIN_CODE_LINES:
             continue
         if query not in queries and code not in codes:
             kept.append(pair)

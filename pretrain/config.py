@@ -18,7 +18,6 @@ class OptimizerConfig(Config):
     """Learning rate of a layer as a share of the rate of the layer above it; the head has the full rate."""
 
     weight_decay: NonNegativeFloat = 0.01
-    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     epsilon: PositiveFloat = 1e-6
     clip_norm: PositiveFloat = 1.0
@@ -67,8 +66,6 @@ class ValidationConfig(Config):
     """Tokens scored at the end, the same in all conditions and for the n-gram baselines."""
     by_order: bool = True
     """Score also any order and infilling, and every order without memory."""
-    by_language: bool = True
-    """Whether to report the figures of every language."""
 
 
 class PretrainConfig(Config):

@@ -1,5 +1,6 @@
 """Settings of decontamination: the evaluation sets to keep out of the corpus, and the definition of a match."""
 
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -32,7 +33,8 @@ class EvaluationSetConfig(Config):
         return self
 
 
-class DecontaminationConfig(Config):
+@dataclass(frozen=True)
+class MatchRule:
     """The definition of when a document contains a text of an evaluation set.
 
     A text is one field of one item, split into word n-grams. A document contains it if it has at least `min_share` of
@@ -42,11 +44,16 @@ class DecontaminationConfig(Config):
     anything and are ignored.
     """
 
+    ngram_words: int = 10
+    min_text_words: int = 8
+    min_share: float = 0.5
+    enough_ngrams: int = 300
+    """More than in the longest licence header, so that sharing only that is no match."""
+    max_sharing_texts: int = 10
+
+
+class DecontaminationConfig(Config):
+    """The evaluation sets that are kept out of the corpus."""
+
     sets: dict[str, EvaluationSetConfig] = Field(default_factory=dict)
     """The sets by name; the ledger shows these names."""
-    ngram_words: int = Field(default=10, ge=2, le=64)
-    min_text_words: int = Field(default=8, ge=1, le=64)
-    min_share: float = Field(default=0.5, gt=0, le=1)
-    enough_ngrams: int = Field(default=300, ge=1)
-    """More than in the longest licence header, so that sharing only that is no match."""
-    max_sharing_texts: int = Field(default=10, ge=1)

@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint, sha256_bytes
-from data_prep.decontamination.config import DecontaminationConfig
+from data_prep.decontamination.config import DecontaminationConfig, MatchRule
 from data_prep.decontamination.items import evaluation_texts
 from data_prep.dedup.shingles import Words, hash_words, mix, polynomials
 from data_prep.documents import Rejection
@@ -171,33 +171,34 @@ class ContaminationIndex:
 def set_digest(name: str, config: DecontaminationConfig) -> str:
     """Return a digest of the texts of the set `name` that are looked for. UserError as for `build_index`."""
     only = config.model_copy(update={"sets": {name: config.sets[name]}})
-    names, texts = _usable_texts(only)
+    names, texts = _usable_texts(only, MatchRule())
     return fingerprint([names, sha256_bytes(b"".join(words.tobytes() for words in texts))])
 
 
-def build_index(config: DecontaminationConfig) -> bytes:
-    """Return the index as a file's content: the same bytes for the same sets and settings.
+def build_index(config: DecontaminationConfig, rule: MatchRule | None = None) -> bytes:
+    """Return the index as a file's content: the same bytes for the same sets and rule (None: the default).
 
     UserError as for `evaluation_texts`, and for a set whose texts are all too short to be matched.
     """
-    names, texts = _usable_texts(config)
-    return index_of(names, texts, config)
+    rule = rule or MatchRule()
+    names, texts = _usable_texts(config, rule)
+    return index_of(names, texts, rule)
 
 
-def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], config: DecontaminationConfig) -> bytes:
+def index_of(names: list[str], texts: Sequence[NDArray[np.uint64]], rule: MatchRule) -> bytes:
     """Return the index, as `build_index`, of texts given as word hashes, each of at least `min_text_words` words."""
-    beginning_words = min(config.min_text_words, config.ngram_words)
+    beginning_words = min(rule.min_text_words, rule.ngram_words)
     beginnings = [np.empty(0, np.uint64), *(polynomials(words, beginning_words) for words in texts)]
     arrays: dict[str, Any] = {
         "names": np.frombuffer(json.dumps(names).encode(), np.uint8),
         "beginning_words": np.array(beginning_words),
         "beginnings": np.unique(np.concatenate(beginnings)),
     }
-    long_texts = [words if len(words) >= config.ngram_words else words[:0] for words in texts]
-    arrays |= _table_arrays(long_texts, config.ngram_words, config)
-    if beginning_words < config.ngram_words:
-        short_texts = [words if len(words) < config.ngram_words else words[:0] for words in texts]
-        all_words = config.model_copy(update={"min_share": 1.0})
+    long_texts = [words if len(words) >= rule.ngram_words else words[:0] for words in texts]
+    arrays |= _table_arrays(long_texts, rule.ngram_words, rule)
+    if beginning_words < rule.ngram_words:
+        short_texts = [words if len(words) < rule.ngram_words else words[:0] for words in texts]
+        all_words = replace(rule, min_share=1.0)
         arrays |= _table_arrays(short_texts, beginning_words, all_words)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -219,7 +220,9 @@ def load_index(path: Path) -> ContaminationIndex:
         return ContaminationIndex(json.loads(arrays["names"].tobytes()), beginnings, tables)
 
 
-def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArray[np.uint64]]]:
+def _usable_texts(
+    config: DecontaminationConfig, rule: MatchRule
+) -> tuple[list[str], list[NDArray[np.uint64]]]:
     """Return names and word hashes of the texts that are long enough, each text once."""
     names: list[str] = []
     texts: list[NDArray[np.uint64]] = []
@@ -228,7 +231,7 @@ def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArra
         num_usable = 0
         for item in evaluation_texts(set_name, set_config):
             words = hash_words([item.text]).hashes
-            if len(words) < config.min_text_words:
+            if len(words) < rule.min_text_words:
                 continue
             num_usable += 1
             if words.tobytes() not in known:
@@ -237,18 +240,18 @@ def _usable_texts(config: DecontaminationConfig) -> tuple[list[str], list[NDArra
                 texts.append(words)
         if not num_usable:
             raise UserError(
-                f"evaluation set {set_name}: no text has {config.min_text_words} words (min_text_words), so "
-                "none of it would be kept out: name other fields or lower min_text_words"
+                f"evaluation set {set_name}: no text has {rule.min_text_words} words, so none of it would be kept "
+                "out: name other fields"
             )
     return names, texts
 
 
 def _table_arrays(
-    texts: Sequence[NDArray[np.uint64]], ngram_words: int, config: DecontaminationConfig
+    texts: Sequence[NDArray[np.uint64]], ngram_words: int, rule: MatchRule
 ) -> dict[str, NDArray[np.generic]]:
-    hashes, owners = ngram_entries(texts, ngram_words, config.max_sharing_texts)
+    hashes, owners = ngram_entries(texts, ngram_words, rule.max_sharing_texts)
     num_counted = np.bincount(owners, minlength=len(texts))
     # 0.07 * 100 is a little more than 7 in floating point and must not be rounded up to 8.
-    share = np.ceil(config.min_share * num_counted - 1e-9).astype(np.int64)
-    needed = np.clip(share, 1, config.enough_ngrams)
+    share = np.ceil(rule.min_share * num_counted - 1e-9).astype(np.int64)
+    needed = np.clip(share, 1, rule.enough_ngrams)
     return {f"{ngram_words}/hashes": hashes, f"{ngram_words}/owners": owners, f"{ngram_words}/needed": needed}

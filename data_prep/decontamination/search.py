@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cluster.ray_session import FileTask, run_file_tasks
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_bytes, write_bytes, write_document
-from data_prep.decontamination.config import DecontaminationConfig
+from data_prep.decontamination.config import MatchRule
 from data_prep.decontamination.index import index_of, load_index
 from data_prep.decontamination.items import as_searched
 from data_prep.dedup.shingles import Words, hash_words, polynomials
@@ -35,7 +35,7 @@ MOST_BYTES = 16 << 30
 class Found:
     """The result of a search.
 
-    `share_T` [num_texts] is, over the documents that contain a text (`DecontaminationConfig`), the largest share of
+    `share_T` [num_texts] is, over the documents that contain a text (`MatchRule`), the largest share of
     its different word n-grams in one document: NaN if the text is too short, 0 if no document contains it, 1 if one
     has all. N-grams have `ngram_words` words, or `min_text_words` for texts with fewer. `searched_share` is the share
     of the corpora's text that was searched.
@@ -60,9 +60,9 @@ class TextNgrams:
 
     def length(self, text: int) -> int:
         """Return the number of words per n-gram of a text."""
-        config, offsets = DecontaminationConfig(), self._words.offsets
-        is_long = offsets[text + 1] - offsets[text] >= config.ngram_words
-        return config.ngram_words if is_long else config.min_text_words
+        rule, offsets = MatchRule(), self._words.offsets
+        is_long = offsets[text + 1] - offsets[text] >= rule.ngram_words
+        return rule.ngram_words if is_long else rule.min_text_words
 
 
 def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path, reporter: Reporter) -> Found:
@@ -71,18 +71,18 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
     Results of finished tasks are in `folder`, and a killed call resumes from them. UserError for a corpus that cannot
     be read.
     """
-    config = DecontaminationConfig()
+    rule = MatchRule()
     words = [hash_words([as_searched(text)]).hashes for text in texts]
     places: dict[bytes, list[int]] = {}
     for number, hashes in enumerate(words):
-        if len(hashes) >= config.min_text_words:
+        if len(hashes) >= rule.min_text_words:
             places.setdefault(hashes.tobytes(), []).append(number)
     share_T = np.full(len(texts), np.nan)
     firsts = [numbers[0] for numbers in places.values()]
     share_T[[number for numbers in places.values() for number in numbers]] = 0.0
     if not firsts:
         return Found(share_T, 1.0)
-    index = index_of([str(number) for number in range(len(firsts))], [words[n] for n in firsts], config)
+    index = index_of([str(number) for number in range(len(firsts))], [words[n] for n in firsts], rule)
     index_path = folder / f"texts-{sha256_bytes(index)[:16]}.npz"
     write_bytes(index_path, index)
     words_path = folder / index_path.name.replace("texts", "words")

@@ -17,7 +17,7 @@ from cluster.ray_session import FileTask
 from cluster.storage import atomic_file
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
-from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.config import NUM_BANDS, NearDuplicatesConfig
 from data_prep.steps.text_store import Part
 from data_prep.steps.work import Work
 
@@ -48,7 +48,7 @@ class _KeyRange:
 def find_candidates(documents: Catalogue, config: NearDuplicatesConfig, work: Work) -> list[Path]:
     """Write files of candidate pairs (smaller document first); their number depends on the number of keys only."""
     key = [documents.key, config.model_dump()]
-    chunks = _chunks(documents, config)
+    chunks = _chunks(documents)
     sorting = [
         FileTask(
             f"near-keys {first}-{last}",
@@ -58,11 +58,11 @@ def find_candidates(documents: Catalogue, config: NearDuplicatesConfig, work: Wo
         for first, last in chunks
     ]
     sizes_bytes = [
-        (documents.offsets[last] - documents.offsets[first]) * config.num_bands * _KEY_BYTES
+        (documents.offsets[last] - documents.offsets[first]) * NUM_BANDS * _KEY_BYTES
         for first, last in chunks
     ]
     work.run("near duplicates: keys", sort_keys, sorting, sizes_bytes)
-    num_ranges = -(-documents.num_documents * config.num_bands // _KEYS_PER_TASK)
+    num_ranges = -(-documents.num_documents * NUM_BANDS // _KEYS_PER_TASK)
     pairing = [
         FileTask(
             f"near-pairs {number}",
@@ -150,11 +150,11 @@ def _sort_by_key(
     return keys[order], owners[order]
 
 
-def _chunks(documents: Catalogue, config: NearDuplicatesConfig) -> list[tuple[int, int]]:
+def _chunks(documents: Catalogue) -> list[tuple[int, int]]:
     """Return ranges of parts with about `_KEYS_PER_TASK` keys each."""
     chunks, first = [], 0
     for last in range(1, len(documents.part_paths) + 1):
-        num_keys = (documents.offsets[last] - documents.offsets[first]) * config.num_bands
+        num_keys = (documents.offsets[last] - documents.offsets[first]) * NUM_BANDS
         if num_keys >= _KEYS_PER_TASK or last == len(documents.part_paths):
             chunks.append((first, last))
             first = last

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.decontamination.index import ContaminationIndex
-from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.config import NGRAM_WORDS, NUM_BANDS, ROWS_PER_BAND, NearDuplicatesConfig
 from data_prep.dedup.shingles import Shingles, hash_words, mix, shingles
 from data_prep.documents import Rejection
 
@@ -18,9 +18,10 @@ _HALF_BITS = np.uint64(32)
 _NUM_PROBES = 6
 
 
-def band_keys(shingles: Shingles, config: NearDuplicatesConfig) -> NDArray[np.uint64]:
+def band_keys(
+    shingles: Shingles, num_bands: int = NUM_BANDS, rows_per_band: int = ROWS_PER_BAND
+) -> NDArray[np.uint64]:
     """Return keys, shape [num_docs, num_bands]; the row of a document without n-grams is meaningless."""
-    num_bands, rows_per_band = config.num_bands, config.rows_per_band
     values = _fill_empty_bins(_bin_minima(shingles, num_bands * rows_per_band))
     row_factors = mix(np.arange(1, rows_per_band + 1, dtype=np.uint64)) | np.uint64(1)
     banded = values.reshape(-1, num_bands, rows_per_band) * row_factors
@@ -100,8 +101,8 @@ def _group_signatures(
     if index is not None:
         rejections = index.match(words)
     if config.enabled:
-        ngrams = shingles(words, config.ngram_words)
-        keys = band_keys(ngrams, config)
+        ngrams = shingles(words, NGRAM_WORDS)
+        keys = band_keys(ngrams)
         for document in np.flatnonzero(np.diff(ngrams.offsets)).tolist():
             bands[document] = keys[document].tobytes()
     return [Signature(*pair) for pair in zip(bands, rejections, strict=True)]

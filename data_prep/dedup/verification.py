@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cluster.ray_session import FileTask
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
-from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.config import NGRAM_WORDS, NearDuplicatesConfig
 from data_prep.dedup.shingles import hash_words, shingles
 from data_prep.steps.work import Work
 
@@ -56,7 +56,7 @@ def verify(
     """Task: check the pairs whose first document is in [first, last)."""
     num_documents = documents.num_documents
     codes = pairs.read(candidates, first, last, num_documents)
-    sets = _NgramSets(documents, config.ngram_words)
+    sets = _NgramSets(documents)
     forest = _Forest(codes, num_documents)
     kept = [codes[:0]]
     for begin in range(0, len(codes), _PAIRS_PER_STEP):
@@ -96,9 +96,8 @@ def _join_similar(
 class _NgramSets:
     """A cache of documents' n-gram sets; the most recently used are kept, up to a size in bytes."""
 
-    def __init__(self, documents: Catalogue, ngram_words: int) -> None:
+    def __init__(self, documents: Catalogue) -> None:
         self._documents = documents
-        self._ngram_words = ngram_words
         self._sets: OrderedDict[int, NDArray[np.uint64]] = OrderedDict()
         self._num_bytes = 0
 
@@ -111,7 +110,7 @@ class _NgramSets:
         for begin in range(0, len(missing), _DOCUMENTS_AT_A_TIME):
             chunk = missing[begin : begin + _DOCUMENTS_AT_A_TIME]
             texts = self._documents.texts(np.array(chunk))
-            ngrams = shingles(hash_words(texts), self._ngram_words)
+            ngrams = shingles(hash_words(texts), NGRAM_WORDS)
             for number, document in enumerate(chunk):
                 own = pairs.sort_unique(ngrams.hashes[ngrams.offsets[number] : ngrams.offsets[number + 1]])
                 self._sets[document] = own

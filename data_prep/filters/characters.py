@@ -17,12 +17,12 @@ _EXEMPT = frozenset({"Motorola 68K Assembly", "WebAssembly", "Assembly", "LLVM",
 def letter_share(file: TextFile, config: FiltersConfig) -> Rejection | None:
     """Reject a share of letters among all characters below `min_letter_share`.
 
-    For JSON and YAML the limit is `min_letter_share_of_data`.
+    StarCoder used twice that for JSON and YAML, which drops every second package.json for its indentation; StarCoder2
+    has one limit for all.
     """
     if file.language in _EXEMPT:
         return None
-    is_data = file.language in ("JSON", "YAML")
-    wanted = (config.min_letter_share_of_data if is_data else config.min_letter_share) * file.num_chars
+    wanted = config.min_letter_share * file.num_chars
     num = file.count(LETTER)
     if num < wanted:
         num += sum(map(str.isalpha, file.beyond_ascii))
@@ -39,10 +39,16 @@ def alphanumeric_share(file: TextFile, config: FiltersConfig) -> Rejection | Non
     return Rejection("alphanumeric_share", num / file.num_chars) if num < wanted else None
 
 
-def control_characters(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject a share of control characters above `max_control_share`."""
+MAX_CONTROL_SHARE = 0.01
+
+
+def control_characters(file: TextFile, _: FiltersConfig) -> Rejection | None:
+    """Reject more than one control character in a hundred.
+
+    Tab, line ends, form feed, backspace and escape do not count as such.
+    """
     num = file.count(CONTROL)
-    if num <= config.max_control_share * file.num_chars:
+    if num <= MAX_CONTROL_SHARE * file.num_chars:
         return None
     return Rejection("control_characters", num / file.num_chars)
 
@@ -67,20 +73,21 @@ class _Runs:
     total_bytes: int
 
 
-def encoded_data(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject a run longer than `max_encoded_chars`, or a share in runs of one kind above `max_encoded_share`.
+def encoded_data(
+    file: TextFile, _: FiltersConfig, *, max_run_chars: int = 1024, max_share: float = 0.5
+) -> Rejection | None:
+    """Reject a run of encoded data above `max_run_chars`, or a share in runs of one kind above `max_share`.
 
-    The detail names the kind and the measure.
+    Encoded data is base64, hexadecimal bytes and \\u escapes. The detail names the kind and the measure. The defaults
+    are StarCoder2's.
     """
-    if config.max_encoded_chars is None:
-        return None
-    max_total_bytes = config.max_encoded_share * len(file.data)
+    max_total_bytes = max_share * len(file.data)
     # Runs that add up to less than this cannot exceed a limit.
-    least = min(config.max_encoded_chars, max_total_bytes)
+    least = min(max_run_chars, max_total_bytes)
     for runs in (_base64_runs(file), _hex_runs(file, least), _unicode_runs(file, least)):
         if runs is None:
             continue
-        if runs.longest_bytes > config.max_encoded_chars:
+        if runs.longest_bytes > max_run_chars:
             return Rejection("encoded_data", float(runs.longest_bytes), f"{runs.kind}, longest run")
         if runs.total_bytes > max_total_bytes:
             return Rejection("encoded_data", runs.total_bytes / len(file.data), f"{runs.kind}, share")

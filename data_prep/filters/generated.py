@@ -44,10 +44,8 @@ _HANDS_OFF = re.compile(
 )
 
 
-def generated(file: TextFile, config: FiltersConfig) -> Rejection | None:
+def generated(file: TextFile, _: FiltersConfig) -> Rejection | None:
     """Reject generated files; the detail is "name" or the words found in the header."""
-    if not config.drop_generated:
-        return None
     if file.name in _NAMES or file.name.endswith(_ENDINGS):
         return Rejection("generated", None, "name")
     start = file.data[:_HEADER_BYTES].lower()

@@ -4,6 +4,39 @@ from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
 from data_prep.text.file import WHITESPACE, TextFile
 
+# Prose and markup, where a paragraph or a complete page may be one line. StarCoder2 exempts the first nine; the limit
+# of the others was removed in The Stack's manual inspection. Their mean has no limit.
+LONG_LINE_LANGUAGES = frozenset(
+    {
+        "HTML",
+        "JSON",
+        "Markdown",
+        "Roff",
+        "Roff Manpage",
+        "SMT",
+        "TeX",
+        "Text",
+        "XML",
+        "BibTeX",
+        "CMake",
+        "Jupyter Notebook",
+        "MATLAB",
+        "R",
+        "RMarkdown",
+        "reStructuredText",
+        "SQL",
+        "Stata",
+        "SVG",
+    }
+)
+_MAX_LONG_LINE_CHARS = 100_000
+# StarCoder2's limits for languages of data: lines, and characters of two of them.
+DATA_LANGUAGES = frozenset({"Text", "JSON", "YAML", "Web Ontology Language", "Graphviz (DOT)", "CSV", "TSV"})
+_MAX_DATA_LINES = 512
+SIZED_DATA_LANGUAGES = frozenset({"JSON", "YAML"})
+_MIN_DATA_CHARS = 100
+_MAX_DATA_CHARS = 5000
+
 
 def size_rejection(num_bytes: int, config: FiltersConfig) -> Rejection | None:
     """Apply the rule to a size only, for files that have not been read yet."""
@@ -17,32 +50,31 @@ def file_size(file: TextFile, config: FiltersConfig) -> Rejection | None:
     return size_rejection(len(file.data), config)
 
 
-def data_size(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject files in `sized_data_languages` that have not `min_data_chars` to `max_data_chars` characters."""
-    if file.language not in config.sized_data_languages:
+def data_size(file: TextFile, _: FiltersConfig) -> Rejection | None:
+    """Reject JSON and YAML of fewer than 100 or more than 5,000 characters."""
+    if file.language not in SIZED_DATA_LANGUAGES:
         return None
-    if config.min_data_chars <= file.num_chars <= config.max_data_chars:
+    if _MIN_DATA_CHARS <= file.num_chars <= _MAX_DATA_CHARS:
         return None
     return Rejection("data_size", float(file.num_chars))
 
 
 def line_count(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject more lines than `max_lines`, or in `data_languages` than `max_data_lines`."""
-    limits = [config.max_lines]
-    if file.language in config.data_languages:
-        limits.append(config.max_data_lines)
-    limit = min((limit for limit in limits if limit is not None), default=file.num_lines)
+    """Reject more lines than `max_lines`, or than 512 in languages of data."""
+    limit = config.max_lines
+    if file.language in DATA_LANGUAGES:
+        limit = min(limit, _MAX_DATA_LINES)
     return Rejection("line_count", float(file.num_lines)) if file.num_lines > limit else None
 
 
 def line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject a line of more than `max_line_chars` characters, or in `long_line_languages` `long_line_max_chars`.
+    """Reject a line of more than `max_line_chars` characters; in prose and markup, of more than 100,000.
 
     The value is the length of the longest line, the detail its number.
     """
     limit = config.max_line_chars
-    if file.language in config.long_line_languages:
-        limit = config.long_line_max_chars
+    if file.language in LONG_LINE_LANGUAGES:
+        limit = _MAX_LONG_LINE_CHARS
     # Bytes are never fewer than characters, so for most files this check is enough.
     if not file.num_lines or int(file.line_bytes.max()) <= limit:
         return None
@@ -53,7 +85,7 @@ def line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
 
 def mean_line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
     """Reject a mean number of characters per line, without line ends, above `max_mean_line_chars`."""
-    if not file.num_lines or file.language in config.long_line_languages:
+    if not file.num_lines or file.language in LONG_LINE_LANGUAGES:
         return None
     num_line_ends = file.num_lines - (not file.data.endswith(b"\n"))
     mean = (file.num_chars - num_line_ends) / file.num_lines
@@ -68,13 +100,11 @@ _MIN_WHITESPACE_SHARE = 0.06
 _MIN_CHARS = 1000
 
 
-def minified(file: TextFile, config: FiltersConfig) -> Rejection | None:
+def minified(file: TextFile, _: FiltersConfig) -> Rejection | None:
     """Reject files minified by their name (no value), and JavaScript, TypeScript and CSS with little white space.
 
     For the latter the value is the share of white space.
     """
-    if not config.drop_minified:
-        return None
     if file.name.endswith(_ENDINGS):
         return Rejection("minified", None, "name")
     if file.language not in _LANGUAGES or file.num_chars < _MIN_CHARS:

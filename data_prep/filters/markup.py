@@ -8,13 +8,16 @@ from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
 from data_prep.text.file import TextFile
 
+# StarCoder2's limits.
+_MIN_HTML_TEXT_SHARE = 0.2
+_MIN_HTML_TEXT_CHARS = 100
 _HIDING = re.compile(rb"<(script|style)[\s/>]|<!--")
 _TAG_STARTS = np.zeros(256, bool)
 _TAG_STARTS[np.frombuffer(b"/!?abcdefghijklmnopqrstuvwxyz", np.uint8)] = True
 
 
-def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject a share of visible text of at most `min_html_text_share`, or fewer characters than `min_html_text_chars`.
+def html_text(file: TextFile, _: FiltersConfig) -> Rejection | None:
+    """Reject HTML of which at most a fifth is visible text, or with fewer than 100 visible characters.
 
     The value is the share; the detail is the number of characters.
     """
@@ -22,7 +25,7 @@ def html_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
         return None
     num_chars = num_visible_chars(file.data)
     share = num_chars / max(file.num_chars, 1)
-    if share > config.min_html_text_share and num_chars >= config.min_html_text_chars:
+    if share > _MIN_HTML_TEXT_SHARE and num_chars >= _MIN_HTML_TEXT_CHARS:
         return None
     return Rejection("html_text", share, f"{num_chars} characters")
 
@@ -66,21 +69,25 @@ _FIRST_BYTES = 100
 _XML = frozenset({"XML", "SVG", "HTML", "XSLT", "XML Property List", "Web Ontology Language", "RDF"})
 
 
-def xml_in_disguise(file: TextFile, config: FiltersConfig) -> Rejection | None:
+def xml_in_disguise(file: TextFile, _: FiltersConfig) -> Rejection | None:
     """Reject files that are not of an XML language, but have an XML declaration in their first 100 bytes."""
-    if not config.drop_xml_in_disguise or file.language in _XML:
+    if file.language in _XML:
         return None
     where = file.data.find(b"<?xml version=", 0, _FIRST_BYTES)
     return Rejection("xml_in_disguise", float(where)) if where >= 0 else None
 
 
-def plain_text(file: TextFile, config: FiltersConfig) -> Rejection | None:
-    """Reject plain text whose name is not in `plain_text_names`; the detail is the name."""
-    if file.language != "Text" or config.plain_text_names is None:
+_PLAIN_TEXT_NAMES = frozenset({"readme", "notes", "todo", "description", "cmakelists"})
+
+
+def plain_text(file: TextFile, _: FiltersConfig) -> Rejection | None:
+    """Reject plain text that is neither a list of requirements nor named readme, notes or the like.
+
+    The detail is the name.
+    """
+    if file.language != "Text":
         return None
-    stem = file.name.partition(".")[0]
-    # The first name only has to be contained: requirements.txt, requirements-dev.txt, dev_requirements.txt.
-    contained = config.plain_text_names[:1]
-    if stem in config.plain_text_names or any(name in file.name for name in contained):
+    # requirements.txt, requirements-dev.txt, dev_requirements.txt
+    if "requirement" in file.name or file.name.partition(".")[0] in _PLAIN_TEXT_NAMES:
         return None
     return Rejection("plain_text", None, file.name)

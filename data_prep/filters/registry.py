@@ -1,6 +1,6 @@
 """The rules in the order in which they are tried: cheap ones first, parsing last.
 
-To add a rule, write a module and add its function to `_ORDER`.
+To add a rule, write its function and add it to `_ORDER`, and to `SkippableRule` if it can be skipped.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,9 @@ RULES: dict[str, Rule] = {rule.__name__: rule for rule in _ORDER}
 
 def first_rejection(file: TextFile, config: FiltersConfig) -> Rejection | None:
     """Return the rejection of the first rule that drops the file; None if the file is kept."""
-    for rule in _ORDER:
+    for name, rule in RULES.items():
+        if name in config.skip:
+            continue
         rejection = rule(file, config)
         if rejection is not None:
             return rejection

@@ -63,7 +63,6 @@ class MemberNames:
     label: str
     repository: str
     stem: str
-    strip_folders: int | None
     exclude: tuple[str, ...]
 
     def file(
@@ -95,9 +94,6 @@ class MemberNames:
 
     def _path(self, name: str) -> str:
         name = name.removeprefix("./")
-        if self.strip_folders is not None:
-            parts = name.split("/")
-            return "/".join(parts[min(self.strip_folders, len(parts) - 1) :])
         folder, slash, rest = name.partition("/")
         if slash and rest and self._is_own(folder):
             return rest

@@ -33,9 +33,7 @@ def plan_archives(config: ArchivesConfig, source: str) -> list[WorkUnit]:
     groups: list[list[WorkUnit]] = []
     for number, file in enumerate(find_files(config.urls)):
         repository = config.repository or repository_of(file.basename)
-        names = MemberNames(
-            file.label, repository, stem_of(file.basename), config.strip_folders, config.exclude
-        )
+        names = MemberNames(file.label, repository, stem_of(file.basename), config.exclude)
         readers = _readers(file, names)
         units: list[WorkUnit] = []
         for part, (reader, num_bytes) in enumerate(readers):

@@ -86,8 +86,6 @@ class ArchivesConfig(Config):
     urls: Locations
     # The repository of all archives; None: each archive's name without version and suffix.
     repository: str | None = None
-    # The number of leading folders removed from every member's path; None: the rule of `archive_names`.
-    strip_folders: int | None = Field(default=None, ge=0)
     exclude: tuple[str, ...] = ()
 
 

@@ -38,7 +38,7 @@ import math
 from typing import Literal, Self
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -46,6 +46,8 @@ from cluster.config import Config
 from finetune.layers.scan import linear_scan, matrix_scan
 from pretrain.model.precision import at_least_float32
 
+MAX_RADIUS = 0.999
+"""Bound of the norm of A, or of |lambda|."""
 _FIRST_RADII = (0.5, 0.99)
 """Between these the radii lie at the start, as shares of `max_radius`: memories of two to a hundred places."""
 _FIRST_ANGLES = (0.0, math.pi / 10)
@@ -60,8 +62,6 @@ class ConbaConfig(Config):
     """D: width inside; the input is brought to it by a matrix where it is of another."""
     state_dim: PositiveInt | None = None
     """N: channels of the state of form `diagonal`; None for `dim`."""
-    max_radius: float = Field(default=0.999, gt=0.0, le=0.9999)
-    """Bound of the norm of A, or of |lambda|."""
     gate: bool = True
     """Off: selective_output_t is x_t."""
     state: bool = True
@@ -200,9 +200,9 @@ class ConbaLayer(nn.Module):
         self.states: SeedStates | DiagonalStates | None = None
         if config.state:
             self.states = (
-                SeedStates(dim, config.max_radius, config.recurrence)
+                SeedStates(dim, MAX_RADIUS, config.recurrence)
                 if config.form == "seed"
-                else DiagonalStates(dim, config.state_dim or dim, config.max_radius)
+                else DiagonalStates(dim, config.state_dim or dim, MAX_RADIUS)
             )
         self.selective_fc = nn.Linear(dim, dim) if config.gate else None
         self.control_weight_D = _weight(dim, config.control)

@@ -22,6 +22,8 @@ from finetune.sandbox import kernel
 from finetune.sandbox.system_calls import Filter
 
 HOME = "/sandbox"
+_MAX_OPEN_FILES = 64
+"""Per process."""
 _OLD_ROOT = "/old"
 _ANY_FOLDER = "/tmp"
 """Where the new root is mounted first; any folder that exists would do."""
@@ -164,10 +166,10 @@ def _set_limits(settings: dict[str, Any]) -> None:
     for kind, name in (
         (resource.RLIMIT_FSIZE, "disk_bytes"),
         (resource.RLIMIT_NPROC, "processes"),
-        (resource.RLIMIT_NOFILE, "open_files"),
         (resource.RLIMIT_AS, "memory_bytes"),
     ):
         resource.setrlimit(kind, (settings[name], settings[name]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_OPEN_FILES, _MAX_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))

@@ -7,6 +7,8 @@ from pydantic import Field
 
 from cluster.config import Config
 
+MAX_OUTPUT_BYTES = 1 << 20
+"""Of stdout and stderr together; a program that writes more is killed."""
 Status = Literal["passed", "failed", "timeout", "memory", "output", "killed"]
 
 
@@ -23,10 +25,6 @@ class Limits(Config):
     """All files together; they lie in memory and vanish with the program."""
     processes: int = Field(default=8, ge=1)
     """Processes and threads at one time, the program's own included."""
-    open_files: int = Field(default=64, ge=16)
-    """Per process."""
-    output_bytes: int = Field(default=1024**2, ge=1024)
-    """Of stdout and stderr together; a program that writes more is killed."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from cluster.doctor import Check
 from cluster.errors import UserError, first_line
-from finetune.sandbox.limits import Limits, Outcome, Status
+from finetune.sandbox.limits import MAX_OUTPUT_BYTES, Limits, Outcome, Status
 
 _SET_UP_S = 30.0
 """Until the jail stands; a tenth of a second on a machine that is not busy."""
@@ -170,7 +170,7 @@ class _Watch:
                     if ended_by is not None:
                         raise RuntimeError("a killed program's processes did not end")
                     ended_by = "timeout"
-                elif ended_by is None and self._num_output_bytes() > self.limits.output_bytes:
+                elif ended_by is None and self._num_output_bytes() > MAX_OUTPUT_BYTES:
                     ended_by = "output"
                 else:
                     self._read_some(selector, left_s)
@@ -193,9 +193,7 @@ class _Watch:
                 selector.unregister(key.fd)
                 continue
             kept = self.received[key.data]
-            room = (
-                _REPORT_BYTES if key.data in ("control", "verdict") else 2 * self.limits.output_bytes
-            ) - len(kept)
+            room = (_REPORT_BYTES if key.data in ("control", "verdict") else 2 * MAX_OUTPUT_BYTES) - len(kept)
             kept += data[: max(0, room)]
 
 

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt
 
 from cluster.config import LocalPath
 from cluster.errors import UserError
@@ -57,8 +56,6 @@ class CloneRetrievalConfig(TaskConfigBase):
     """Of all programs, where records do not tell: what names are masked by."""
     names: Names = "kept"
     """Which names are masked."""
-    max_per_label: PositiveInt | None = None
-    """Programs of a problem and language at most, drawn by seed."""
 
     def build(self) -> "CloneRetrieval":
         """The task. Raises UserError for settings that do not fit together."""
@@ -123,19 +120,7 @@ class CloneRetrieval:
             parts = [[], parts[0], parts[0]]
         elif len(parts) == 1:
             parts = _split_by_problem(parts[0], seed)
-        return [self._drawn(part, seed) for part in parts]
-
-    def _drawn(self, items: Sequence[LabelledCode], seed: int) -> list[LabelledCode]:
-        most = self.config.max_per_label
-        if most is None:
-            return list(items)
-        kept, count = [], defaultdict[tuple[str, str | None], int](int)
-        for index in keyed_generator(seed, "clones-drawn").permutation(len(items)):
-            key = (items[index].label, items[index].language)
-            count[key] += 1
-            if count[key] <= most:
-                kept.append(index)
-        return [items[index] for index in sorted(kept)]
+        return parts
 
     def _masked(self, items: Sequence[LabelledCode], masking: Masking, split: str) -> list[LabelledCode]:
         language = self.config.code_language or ""

@@ -27,6 +27,9 @@ from finetune.tasks.published import Published
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
+_MAX_PER_DOCUMENT = 4
+"""Items of one file of a corpus, so that no file outweighs the others."""
+
 
 class ClozeConfig(TaskConfigBase):
     """Items of the corpus, or, with `items`, of a file."""
@@ -43,8 +46,6 @@ class ClozeConfig(TaskConfigBase):
     """Lines IDX<CODESPLIT>WORD, one for every item."""
     context_lines: PositiveInt = 20
     """Of a corpus: lines shown on either side of the hidden word's."""
-    max_per_document: PositiveInt = 4
-    """Of a corpus: items of one file at most, so that none outweighs the others."""
     max_train: PositiveInt = 5_000
     """Of a corpus."""
     max_test: PositiveInt = 1_000
@@ -123,7 +124,7 @@ class Cloze:
         for document in held_out_documents(corpus, split, seed):
             items = list(masked_words(document, self.config.words, self.config.context_lines))
             generator = keyed_generator(seed, f"cloze-{split}", len(found))
-            order = generator.permutation(len(items))[: self.config.max_per_document]
+            order = generator.permutation(len(items))[:_MAX_PER_DOCUMENT]
             found += [items[index] for index in np.sort(order)]
             if len(found) >= most:
                 break

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
 
 from finetune.formats.pair_files import PairSource
 from finetune.functions import distinct_pairs, documented_functions
@@ -34,10 +33,6 @@ class SummarisationConfig(PairSource, TaskConfigBase):
     test: str = "test.jsonl"
     source: str = "code_tokens"
     target: str = "docstring_tokens"
-    min_words: PositiveInt = 3
-    """Of a docstring's first paragraph, where functions are taken from a corpus."""
-    min_lines: PositiveInt = 3
-    """Of such a function."""
 
     def build(self) -> "Summarisation":
         """The task. Raises UserError for settings that do not fit together."""
@@ -64,12 +59,7 @@ class Summarisation:
         return finish(train, valid, test, self.config, {}, source.seed)
 
     def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
-        usable = distinct_pairs(
-            documented_functions(text),
-            min_query_words=self.config.min_words,
-            min_code_lines=self.config.min_lines,
-        )
-        for number, pair in enumerate(usable):
+        for number, pair in enumerate(distinct_pairs(documented_functions(text))):
             yield Pair(str(number), pair.code, (pair.query,))
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:

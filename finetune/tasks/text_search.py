@@ -62,10 +62,6 @@ class TextSearchConfig(TaskConfigBase):
     """Off: docstrings of Python functions are cut out of what is searched. Those of a corpus always are."""
     train_splits: tuple[Literal["train", "validation"], ...] = Field(default=("validation",), min_length=1)
     """Of the corpus: where training pairs come from."""
-    min_query_words: PositiveInt = 3
-    """Of a docstring's first paragraph, in a corpus."""
-    min_code_lines: PositiveInt = 3
-    """Of a function, in a corpus."""
     max_train: PositiveInt = 20_000
     """Training pairs at most."""
     max_test: PositiveInt = 1_000
@@ -190,7 +186,7 @@ class TextSearch:
         self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, seen: Sequence[TextPair]
     ) -> list[TextPair]:
         """Distinct documented functions, repositories taking turns; documents are read only as far as needed."""
-        config, known = self.config, [SearchPair(*pair) for pair in seen]
+        known = [SearchPair(*pair) for pair in seen]
         usable: list[SearchPair] = []
         for split in splits:
             found: list[SearchPair] = []
@@ -198,12 +194,7 @@ class TextSearch:
                 found += documented_functions(document.text)
                 if len(found) >= 2 * most:
                     break
-            usable += distinct_pairs(
-                found,
-                min_query_words=config.min_query_words,
-                min_code_lines=config.min_code_lines,
-                seen=[*known, *usable],
-            )
+            usable += distinct_pairs(found, seen=[*known, *usable])
         if not usable:
             raise UserError(
                 f"{corpus.folder}: the {', '.join(splits)} split has no documented Python functions to search: "

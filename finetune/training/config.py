@@ -17,17 +17,15 @@ class FitConfig(Config):
     micro_batches: PositiveInt = 1
     """Forward passes of a step; a multiple of `num_workers`."""
     learning_rate: PositiveFloat = 1e-3
-    """The peak, reached after the warm-up; it then falls linearly to `final_share` of it."""
+    """The peak, reached after the warm-up; it then falls linearly to 0."""
     learning_rates: tuple[PositiveFloat, ...] = ()
     """Where some are given, each is tried in place of `learning_rate`, with the same steps and the first seed. The one
     with the highest headline metric on the validation split is kept, the first of equals, and used for the other seeds.
     """
     warmup_steps: NonNegativeInt = 50
-    final_share: float = Field(default=0.0, ge=0.0, le=1.0)
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """Learning rate of a layer as a share of the rate of the layer above it."""
     weight_decay: NonNegativeFloat = 0.01
-    beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     clip_norm: PositiveFloat = 1.0
     evaluate_every_steps: PositiveInt = 200
     """How often the headline metric is measured on the validation split; a checkpoint follows."""

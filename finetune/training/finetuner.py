@@ -217,11 +217,10 @@ def _newest(checkpoints: Path, recorder: Recorder) -> Path | None:
 
 
 def rate_share(config: FitConfig, step: int) -> float:
-    """Share of the peak rate at a step, from 0: linear warm-up, then linearly down to `final_share`."""
+    """Share of the peak rate at a step, from 0: linear warm-up, then linearly down to 0."""
     if step < config.warmup_steps:
         return (step + 1) / (config.warmup_steps + 1)
-    left = 1.0 - (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    return config.final_share + (1.0 - config.final_share) * left
+    return 1.0 - (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
 
 
 def adamw(learner: Learner, config: FitConfig) -> torch.optim.AdamW:
@@ -239,4 +238,4 @@ def adamw(learner: Learner, config: FitConfig) -> torch.optim.AdamW:
         {"params": parameters, "weight_decay": decay, "rate_share": share}
         for (share, decay), parameters in sorted(groups.items(), key=lambda group: group[0], reverse=True)
     ]
-    return torch.optim.AdamW(described, lr=0.0, betas=(0.9, config.beta2), eps=1e-6, fused=True)
+    return torch.optim.AdamW(described, lr=0.0, betas=(0.9, 0.98), eps=1e-6, fused=True)

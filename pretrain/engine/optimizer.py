@@ -6,6 +6,7 @@ from torch import nn
 from pretrain.config import OptimizerConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
+BETA1 = 0.9
 _HEAD = ("output.", "output_bias_V", "final_norm.")
 _BLOCKS = "blocks."
 
@@ -19,7 +20,7 @@ def adamw(model: TwoStreamTransformer, settings: OptimizerConfig, fused: bool) -
     return torch.optim.AdamW(
         parameter_groups(model, settings),
         lr=0.0,
-        betas=(settings.beta1, settings.beta2),
+        betas=(BETA1, settings.beta2),
         eps=settings.epsilon,
         fused=fused,
     )

@@ -95,9 +95,7 @@ class Evaluator:
     def _sample(self, text: ValidationText, order_tokens: int) -> _Sample:
         """Make a sample. Collective, because a worker knows the languages of its own lanes only."""
         documents = DocumentFinder(text)
-        languages = union_over_workers(
-            self._own_languages(documents, text) if self._config.by_language else set()
-        )
+        languages = union_over_workers(self._own_languages(documents, text))
         scorer = Scorer(text, documents, self._orders, self._device, self._tick)
         return _Sample(scorer, text.segments_of(order_tokens), languages)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pretrain.engine.optimizer import parameter_groups
+from pretrain.engine.optimizer import BETA1, parameter_groups
 from tests.distributed.engine_cases import NUM_STEPS, RATE, Case, Seen, micro_batch_loss, new_model
 from tests.distributed.fork_server import start_ranks
 
@@ -86,7 +86,7 @@ def plain_training(case: Case) -> tuple[list[float], list[float]]:
     model = new_model(config)
     groups = parameter_groups(model, config.optimizer)
     settings = config.optimizer
-    optimizer = torch.optim.AdamW(groups, betas=(settings.beta1, settings.beta2), eps=settings.epsilon)
+    optimizer = torch.optim.AdamW(groups, betas=(BETA1, settings.beta2), eps=settings.epsilon)
     num_micro_batches = config.lanes // config.micro_batch_lanes
     losses, norms = [], []
     for step in range(NUM_STEPS):

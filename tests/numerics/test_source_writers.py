@@ -41,10 +41,7 @@ _SYSTEMS: dict[str, Any] = {
     ),
     "gru": AlignedRnnConfig(**_RNN, **_LIMITS),
     "lstm": AlignedRnnConfig(cell="lstm", encoder_layers=2, tie_embeddings=False, **_RNN, **_LIMITS),
-    "encoder top": EncoderDecoderConfig(
-        start="scratch", states="top", decoder=StackConfig(**_STACK), **_LIMITS
-    ),
-    "encoder mean": EncoderDecoderConfig(start="scratch", decoder=StackConfig(**_STACK), **_LIMITS),
+    "encoder": EncoderDecoderConfig(start="scratch", decoder=StackConfig(**_STACK), **_LIMITS),
 }
 every_system = pytest.mark.parametrize("name", _SYSTEMS)
 

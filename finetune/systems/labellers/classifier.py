@@ -51,7 +51,6 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
     """Width of the network between vectors and labels."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Of the vectors and of the hidden layer."""
-    label_smoothing: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the wanted probability that is spread over all labels."""
 
     def needed_positions(self) -> dict[str, int]:
@@ -101,7 +100,7 @@ class Classifier(nn.Module):
         separator_id: int,
     ) -> None:
         super().__init__()
-        self.encoder, self.label_smoothing = encoder, config.label_smoothing
+        self.encoder = encoder
         self._num_texts, self._separator_id = num_texts, separator_id
         width = encoder.pooling.width * (4 if num_texts == 2 else 1)
         self.head = nn.Sequential(
@@ -130,9 +129,7 @@ class Classifier(nn.Module):
 
     def forward(self, batch: LabelBatch) -> Tensor:
         """Mean cross entropy in nats."""
-        return functional.cross_entropy(
-            self.scores(batch.readings), batch.label_B, label_smoothing=self.label_smoothing
-        )
+        return functional.cross_entropy(self.scores(batch.readings), batch.label_B)
 
 
 class TextReader:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveFloat
 
 from cluster.errors import UserError
 from finetune.lexical import sub_tokens
@@ -29,8 +28,6 @@ class LexicalLabellerConfig(SystemConfigBase):
     method: Literal["logistic", "most_frequent"] = "logistic"
     """Logistic regression, of one text on its TF-IDF vector, of two on how alike they are; or the labels' shares in
     training, whatever the text."""
-    inverse_penalty: PositiveFloat = 1.0
-    """Of the logistic regression, scikit-learn's C."""
 
     def build(self, base: Base | None, data: LabellingData, seed: int) -> "LexicalLabeller":
         """Raises UserError without training items. `base` and `seed` play no part."""
@@ -57,7 +54,7 @@ class LexicalLabeller:
         # A text without words is one word, so that sets without any can be read.
         self._vectorizer = TfidfVectorizer(analyzer=lambda text: sub_tokens(text) or [""], sublinear_tf=True)
         self._vectorizer.fit([text for item in data.train for text in item.texts])
-        self._model = LogisticRegression(C=config.inverse_penalty, max_iter=1000)
+        self._model = LogisticRegression(max_iter=1000)
         self._model.fit(self._features([item.texts for item in data.train]), label_N)
 
     def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:

@@ -32,8 +32,6 @@ class ZeroShotClozeConfig(SystemConfigBase):
 
     kind: Literal["zero_shot_cloze"] = "zero_shot_cloze"
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
-    placeholder: str = Field(default=MASK, min_length=1)
-    """Stands where the word is hidden, once in a text."""
 
     def build(self, base: Base, data: LabellingData, seed: int) -> "ZeroShotCloze":
         """Raises UserError when the task's labels do not fit the words."""
@@ -73,10 +71,9 @@ class ZeroShotCloze:
 
     def log_likelihoods(self, parts: tuple[str, ...]) -> list[float]:
         """Return the log-likelihood of each candidate in its place, in nats."""
-        placeholder = self._config.placeholder
-        if len(parts) != 1 or parts[0].count(placeholder) != 1:
-            raise UserError(f"a cloze item must be one text with {placeholder} once in it")
-        before, behind = (side.encode() for side in parts[0].split(placeholder))
+        if len(parts) != 1 or parts[0].count(MASK) != 1:
+            raise UserError(f"a cloze item must be one text with {MASK} once in it")
+        before, behind = (side.encode() for side in parts[0].split(MASK))
         words = [word.encode() for word in self._config.words]
         margins = common_margins(self._tokenizer, before, words, behind)
         return [self._log_likelihood(before, word, behind, margins) for word in words]

@@ -30,8 +30,6 @@ class NgramPredictorConfig(SystemConfigBase):
     kind: Literal["ngram_predictor"] = "ngram_predictor"
     order: PositiveInt = 3
     """Lexemes of a run with the one that follows it."""
-    max_lexemes: PositiveInt = 2_000_000
-    """Counted of the training texts, for memory."""
 
     def build(self, base: Base, data: PredictingData, seed: int) -> "NgramPredictor":
         """Made of the training texts, as far as they are needed."""
@@ -63,7 +61,10 @@ class NgramPredictor:
 
     learner = None
 
-    def __init__(self, config: NgramPredictorConfig, texts: Iterable[Sequence[str]]) -> None:
+    def __init__(
+        self, config: NgramPredictorConfig, texts: Iterable[Sequence[str]], max_lexemes: int = 2_000_000
+    ) -> None:
+        """Count the training texts, up to `max_lexemes` for memory."""
         self.cut: dict[str, int] = {}
         self._order = config.order
         self._after: defaultdict[_Run, Followers] = defaultdict(Followers)
@@ -73,7 +74,7 @@ class NgramPredictor:
                 for run in self._runs(text, place):
                     self._after[run].count[text[place]] += 1
             num_lexemes += len(text)
-            if num_lexemes >= config.max_lexemes:
+            if num_lexemes >= max_lexemes:
                 break
 
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:

@@ -75,8 +75,6 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
     """A candidate is cut after so many tokens."""
     temperature: PositiveFloat = 0.05
     """Of the softmax over cosine similarities."""
-    symmetric: bool = True
-    """Also have each candidate find its query."""
     hard_negatives: NonNegativeInt = 0
     """Per match: of those the task names, or else of what BM25 wrongly ranks highest among the training candidates."""
 
@@ -95,7 +93,7 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
         encoder = TextEncoder.build(self, base, seed)
-        module = Contrast(encoder, self.temperature, self.symmetric)
+        module = Contrast(encoder, self.temperature)
         cutter = Cutter(base.tokenizer, base.device)
         if not data.train:
             return BiEncoder(self, module.eval(), cutter, None)
@@ -120,22 +118,21 @@ class ContrastiveBatch:
 class Contrast(nn.Module):
     """The encoder with its loss."""
 
-    def __init__(self, encoder: TextEncoder, temperature: float, symmetric: bool) -> None:
+    def __init__(self, encoder: TextEncoder, temperature: float) -> None:
         super().__init__()
-        self.encoder, self.temperature, self.symmetric = encoder, temperature, symmetric
+        self.encoder, self.temperature = encoder, temperature
 
     def forward(self, batch: ContrastiveBatch) -> Tensor:
-        """Mean cross entropy in nats, over both directions where the contrast is symmetric."""
+        """Mean cross entropy in nats: each query finds its candidate, and each candidate its query."""
         query_BE = functional.normalize(self.encoder(batch.queries), dim=-1)
         candidate_CE = functional.normalize(self.encoder(batch.candidates), dim=-1)
         with torch.autocast(query_BE.device.type, enabled=False):
             score_BC = query_BE.float() @ candidate_CE.float().T / self.temperature
             score_BC = score_BC.masked_fill(batch.is_masked_BC, float("-inf"))
             own_B = torch.arange(len(score_BC), device=score_BC.device)
-            loss = functional.cross_entropy(score_BC, own_B)
-            if self.symmetric:
-                loss = (loss + functional.cross_entropy(score_BC[:, : len(own_B)].T, own_B)) / 2
-        return loss
+            forth = functional.cross_entropy(score_BC, own_B)
+            back = functional.cross_entropy(score_BC[:, : len(own_B)].T, own_B)
+        return (forth + back) / 2
 
 
 class ContrastiveLearner:
@@ -245,5 +242,5 @@ class ZeroShotEncoderConfig(BiEncoderConfig):
         """A bi-encoder with nothing to train. Raises UserError when the model cannot place texts that long."""
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
-        module = Contrast(TextEncoder.build(self, base, seed), self.temperature, self.symmetric).eval()
+        module = Contrast(TextEncoder.build(self, base, seed), self.temperature).eval()
         return BiEncoder(self, module, Cutter(base.tokenizer, base.device), None)

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat
 
 from finetune.lexical import TfidfSearch
 from finetune.modalities.base import ModalityName, OnProgress
@@ -22,10 +21,6 @@ class LexicalRankerConfig(SystemConfigBase):
 
     kind: Literal["lexical_ranker"] = "lexical_ranker"
     method: Literal["bm25", "tfidf"] = "bm25"
-    k1: NonNegativeFloat = 1.2
-    """BM25: how slowly repetitions of a word stop to count."""
-    b: float = Field(default=0.75, ge=0.0, le=1.0)
-    """BM25: how much long candidates are held back."""
 
     def build(self, base: Base | None, data: RankingData, seed: int) -> "LexicalRanker":
         """Build the ranker; `base` and `seed` have no effect."""
@@ -49,7 +44,7 @@ class LexicalRanker:
         if self._config.method == "tfidf":
             found = TfidfSearch([*self._known, *candidates]).scores(queries, candidates)
         else:
-            index = Bm25(candidates, self._config.k1, self._config.b)
+            index = Bm25(candidates)
             found = np.concatenate(list(index.scores(queries)))
         on_progress(len(queries))
         return found

@@ -35,16 +35,11 @@ class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
     kind: Literal["encoder_decoder"] = "encoder_decoder"
     start: Start = "pretrained"
     """Of the encoder."""
-    states: Literal["top", "mean"] = "mean"
-    """What the decoder attends to: the normalised input of the encoder's last layer, or the mean of those of all its
-    layers. What the last layer makes of the content stream feeds no loss in pretraining, so it never serves."""
     adaptation: Literal["full", "lora", "frozen"] = "full"
     """Of the encoder; the decoder is trained in any case."""
     lora_rank: PositiveInt = 16
     lora_alpha: PositiveFloat = 32.0
     decoder: StackConfig = StackConfig()
-    pretrained_embedding: bool = True
-    """Whether the decoder's embedding begins as the encoder's."""
 
     def build(self, base: Base, data: WritingData, seed: int) -> "SourceWriter":
         """The writer before training. UserError where the decoder's heads do not divide the model's width."""
@@ -73,13 +68,11 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
     def __init__(self, config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
         super().__init__()
         model_dim = network.config.model_dim
-        self.states = config.states
         self.encoder = network
         self.source_norm = Norm(model_dim)
         self.vocabulary = Vocabulary(network.vocab_size, model_dim, config.decoder.dropout, tied=True)
         self.decoder = Decoder(model_dim, config.decoder)
-        if config.pretrained_embedding:
-            self.vocabulary.embedding.weight.data.copy_(network.embedding.weight.data)
+        self.vocabulary.embedding.weight.data.copy_(network.embedding.weight.data)
 
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
         """The source's keys and values for every layer of the decoder."""
@@ -91,8 +84,8 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
             config.num_layers, len(source_BS), 0, config.model_dim, encoder.device, encoder.dtype
         )
         inputs_BSD = encoder.read(source_BS, content, nothing)
-        if self.states == "top":
-            return self.decoder.memory(self.source_norm(inputs_BSD[-1]), is_source_BS)
+        # The decoder attends to the mean of the normalised inputs of all layers. What the last layer makes of the
+        # content stream feeds no loss in pretraining, so it is never used.
         normalised_BSD = [nn.functional.layer_norm(layer, layer.shape[-1:]) for layer in inputs_BSD]
         mean_BSD = torch.stack(normalised_BSD).mean(dim=0)
         return self.decoder.memory(self.source_norm(mean_BSD), is_source_BS)

@@ -45,6 +45,10 @@ class CopyConfig(SystemConfigBase):
         return CopyWriter()
 
 
+_COMPARED_TARGETS = 1000
+"""Drawn by seed."""
+
+
 class ConstantConfig(SystemConfigBase):
     """Writes one text for all sources: the target to learn that has most words in common with the others.
 
@@ -55,12 +59,10 @@ class ConstantConfig(SystemConfigBase):
     learns: ClassVar[bool] = False
 
     kind: Literal["constant"] = "constant"
-    compared_with: PositiveInt = 1000
-    """Targets, drawn by seed."""
 
     def build(self, base: Base, data: WritingData, seed: int) -> "ConstantWriter":
         """The writer; of the base nothing is used."""
-        return ConstantWriter(self, data.train, seed)
+        return ConstantWriter(data.train, seed)
 
 
 class NearestConfig(SystemConfigBase):
@@ -89,7 +91,6 @@ class NgramConfig(SystemConfigBase):
     kind: Literal["ngram"] = "ngram"
     order: PositiveInt = 5
     """Lexemes of a run with the one that follows it; white space belongs to the lexeme behind it."""
-    max_new_lexemes: PositiveInt = 64
 
     def build(self, base: Base, data: WritingData, seed: int) -> "NgramWriter":
         """The writer; of the base nothing is used."""
@@ -117,11 +118,11 @@ class CopyWriter(_Lexical):
 class ConstantWriter(_Lexical):
     """`Writer` that looks at nothing."""
 
-    def __init__(self, config: ConstantConfig, pairs: Sequence[Pair], seed: int) -> None:
+    def __init__(self, pairs: Sequence[Pair], seed: int) -> None:
         super().__init__()
         targets = [pair.references[0] for pair in pairs]
         order = keyed_generator(seed, "constant text").permutation(len(targets))
-        self._text = _most_common(targets, order[: config.compared_with])
+        self._text = _most_common(targets, order[:_COMPARED_TARGETS])
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
         """The one text, so many times."""
@@ -162,9 +163,9 @@ class NearestWriter(_Lexical):
 class NgramWriter(_Lexical):
     """`Writer` that counts."""
 
-    def __init__(self, config: NgramConfig, pairs: Sequence[Pair]) -> None:
+    def __init__(self, config: NgramConfig, pairs: Sequence[Pair], max_new_lexemes: int = 64) -> None:
         super().__init__()
-        self._config = config
+        self._config, self._max_new_lexemes = config, max_new_lexemes
         read = [_lexemes(pair) for pair in pairs]
         self._followers = _followers(read, config.order)
         self._end_share = _end_shares(read, config.order)
@@ -178,7 +179,7 @@ class NgramWriter(_Lexical):
         return found
 
     def _following(self, past: list[str]) -> Iterator[str]:
-        for number in range(self._config.max_new_lexemes):
+        for number in range(self._max_new_lexemes):
             past = past[1 - self._config.order :] if self._config.order > 1 else []
             found = _of_longest_run(self._followers, past)
             if found is None or (number and self._is_end_likelier(past, found)):

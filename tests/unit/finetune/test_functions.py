@@ -77,7 +77,7 @@ def test_tiny_functions_short_queries_and_duplicates_are_left_out() -> None:
         SearchPair("Kept as the second", code.replace("y", "w")),
     ]
     seen = [SearchPair("seen in the other split", "def g(): pass")]
-    kept = distinct_pairs(pairs, min_query_words=3, min_code_lines=3, seen=seen)
+    kept = distinct_pairs(pairs, seen=seen)
     # The code of the short-query pair is not one of the kept ones, yet its duplicate would be ambiguous.
     assert [pair.query for pair in kept] == ["Returns the same value", "Kept as the second"]
 

@@ -3,14 +3,13 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig
+from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig, MatchRule
 from data_prep.decontamination.index import ContaminationIndex, build_index, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.shingles import hash_words
@@ -22,12 +21,12 @@ def words(prefix: str, count: int) -> str:
     return " ".join(f"{prefix}{number}" for number in range(count))
 
 
-def index_of(folder: Path, items: list[str], **settings: Any) -> ContaminationIndex:
+def index_of(folder: Path, items: list[str], rule: MatchRule | None = None) -> ContaminationIndex:
     folder.mkdir(exist_ok=True)
     (folder / "items.jsonl").write_text("\n".join(json.dumps({"code": item}) for item in items))
     sets = {"eval": EvaluationSetConfig(path=str(folder / "items.jsonl"))}
     path = folder / "index"
-    path.write_bytes(build_index(DecontaminationConfig(sets=sets, **settings)))
+    path.write_bytes(build_index(DecontaminationConfig(sets=sets), rule))
     load_index.cache_clear()
     return load_index(path)
 
@@ -108,7 +107,7 @@ def test_a_set_whose_texts_are_all_too_short_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("min_text_words", [1, 10, 20])
 def test_any_length_of_short_texts_can_be_set(tmp_path: Path, min_text_words: int) -> None:
-    index = index_of(tmp_path, [words("a", 30), "tiny"], min_text_words=min_text_words)
+    index = index_of(tmp_path, [words("a", 30), "tiny"], MatchRule(min_text_words=min_text_words))
     complete, tiny = match(index, words("a", 30), "x tiny y")
     assert complete is not None
     assert (tiny is not None) == (min_text_words == 1)
@@ -158,7 +157,7 @@ def test_matches_are_those_of_plain_sets(
 ) -> None:
     folder = tmp_path_factory.mktemp("index")
     items = [*items, "x y z"]
-    index = index_of(folder, items, ngram_words=3, min_text_words=3, max_sharing_texts=1000)
+    index = index_of(folder, items, MatchRule(ngram_words=3, min_text_words=3, max_sharing_texts=1000))
     for document, rejection in zip(documents, match(index, *documents), strict=True):
         expected = plain_match(items, document, 3)
         assert (rejection is not None) == bool(expected)

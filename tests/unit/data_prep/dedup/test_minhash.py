@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from data_prep.dedup import signatures as minhash
-from data_prep.dedup.config import NearDuplicatesConfig
+from data_prep.dedup.config import NUM_BANDS, ROWS_PER_BAND, NearDuplicatesConfig
 from data_prep.dedup.shingles import Shingles, hash_words, shingles
 from data_prep.dedup.signatures import band_keys, signatures
 
@@ -37,10 +37,10 @@ def random_pairs(similarity: float, size: int, num_pairs: int) -> list[NDArray[n
 def test_pairs_share_a_band_as_often_as_theory_says(similarity: float, size: int) -> None:
     num_pairs = 1500 if size < 3000 else 500
     sets = random_pairs(similarity, size, num_pairs)
-    keys = band_keys(shingles_of(sets), CONFIG)
+    keys = band_keys(shingles_of(sets))
     share = np.any(keys[0::2] == keys[1::2], axis=1).mean()
     real = len(np.intersect1d(sets[0], sets[1])) / len(np.union1d(sets[0], sets[1]))
-    expected = 1 - (1 - real**CONFIG.rows_per_band) ** CONFIG.num_bands
+    expected = 1 - (1 - real**ROWS_PER_BAND) ** NUM_BANDS
     # Borrowed values of small sets repeat each other: bands are then not quite independent.
     tolerance = 0.06 if size < 1000 else 0.04
     assert abs(share - expected) < tolerance + 3 * (expected * (1 - expected) / num_pairs) ** 0.5
@@ -53,7 +53,7 @@ def test_minhash_values_agree_as_often_as_the_sets_are_similar() -> None:
 
 
 def test_disjoint_sets_share_no_key() -> None:
-    keys = band_keys(shingles_of(random_pairs(0.0, 300, 200)), CONFIG)
+    keys = band_keys(shingles_of(random_pairs(0.0, 300, 200)))
     assert not np.any(keys[0::2] == keys[1::2])
 
 
@@ -74,19 +74,19 @@ def test_keys_depend_neither_on_neighbours_in_the_batch_nor_on_order_or_repeats_
     texts = [
         b" ".join(b"w%d" % (i * step) for i in range(count)) for step, count in ((1, 9), (3, 700), (7, 40))
     ]
-    together = band_keys(shingles(hash_words(texts), 5), CONFIG)
+    together = band_keys(shingles(hash_words(texts), 5))
     for number, text in enumerate(texts):
         alone = shingles(hash_words([text]), 5)
-        assert np.array_equal(band_keys(alone, CONFIG)[0], together[number])
+        assert np.array_equal(band_keys(alone)[0], together[number])
         twice = Shingles(np.tile(alone.hashes[::-1], 2), alone.offsets * 2, np.tile(alone.documents, 2))
-        assert np.array_equal(band_keys(twice, CONFIG)[0], together[number])
+        assert np.array_equal(band_keys(twice)[0], together[number])
 
 
 def test_documents_below_five_words_have_no_bands() -> None:
     none, some = signatures([b"a b c d", b"a b c d e"], CONFIG, None)
     assert none.bands is None
     assert some.bands is not None
-    assert len(some.bands) == 8 * CONFIG.num_bands
+    assert len(some.bands) == 8 * NUM_BANDS
 
 
 def test_signatures_have_fixed_bytes() -> None:

@@ -1,6 +1,6 @@
 """Each rule drops its files with its name and value, and keeps ordinary code."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from data_prep.documents import Rejection
-from data_prep.filters.config import FiltersConfig
-from data_prep.filters.lines import size_rejection
+from data_prep.filters.config import FiltersConfig, SkippableRule
+from data_prep.filters.lines import (
+    DATA_LANGUAGES,
+    LONG_LINE_LANGUAGES,
+    SIZED_DATA_LANGUAGES,
+    size_rejection,
+)
 from data_prep.filters.registry import RULES, first_rejection
 from data_prep.text.file import TextFile
+from data_prep.text.languages import all_languages
 
 ORDINARY = "def add(first, second):\n    return first + second\n" * 5
 EVERYTHING = FiltersConfig(
@@ -133,15 +139,41 @@ def test_rule_keeps_at_its_limit_and_outside_its_scope(rule: str, file: TextFile
 
 
 @pytest.mark.parametrize(
+    ("rule", "file"),
+    [
+        ("plain_text", file_of(ORDINARY, "words.txt", "Text")),
+        ("xml_in_disguise", file_of('<?xml version="1.0"?>' + ORDINARY)),
+        ("generated", file_of("# @generated\n" + ORDINARY)),
+        ("data_size", file_of('{"key": "word"}\n' * 5, "a.json", "JSON")),
+        ("line_count", file_of("ab\n" * 513, "readme", "Text")),
+        ("line_length", file_of(ORDINARY * 10 + "y = '" + "words " * 200 + "'")),
+        ("mean_line_length", file_of("x = '" + "words " * 50 + "'")),
+        ("minified", file_of(ORDINARY, "a.min.js", "JavaScript")),
+        ("control_characters", file_of("\x01word" * 50)),
+        ("alphanumeric_share", file_of("()()()a\n" * 50)),
+        ("letter_share", file_of("1, 2, 3, 4, 5, 6,\n" * 20)),
+        ("encoded_data", file_of("x = '" + "QUJ1" * 200 + "'\n" + "y\n" * 100)),
+        ("html_text", file_of("<p class='a'></p>\n" * 50, "a.html", "HTML")),
+    ],
+)
+def test_a_rule_can_be_skipped(rule: SkippableRule, file: TextFile) -> None:
+    found = RULES[rule](file, FiltersConfig())
+    assert found is not None
+    assert found.rule == rule
+    others = tuple(name for name in get_args(SkippableRule) if name != rule)
+    assert first_rejection(file, FiltersConfig(skip=others)) == found
+    assert first_rejection(file, FiltersConfig(skip=(*others, rule))) is None
+
+
+def test_a_skipped_rule_must_exist() -> None:
+    assert set(get_args(SkippableRule)) <= set(RULES)
+    with pytest.raises(ValidationError, match="skip"):
+        FiltersConfig.model_validate({"skip": ["minifed"]})
+
+
+@pytest.mark.parametrize(
     ("rule", "file", "change"),
     [
-        ("plain_text", file_of(ORDINARY, "words.txt", "Text"), {"plain_text_names": None}),
-        ("xml_in_disguise", file_of('<?xml version="1.0"?>'), {"drop_xml_in_disguise": False}),
-        ("generated", file_of("# @generated"), {"drop_generated": False}),
-        ("minified", file_of("", "a.min.js", "JavaScript"), {"drop_minified": False}),
-        ("line_count", file_of("a\n" * 100_001), {"max_lines": None}),
-        ("line_count", file_of("a\n" * 513, "readme", "Text"), {"max_data_lines": None}),
-        ("encoded_data", file_of("QUJ1" * 500), {"max_encoded_chars": None}),
         ("parses", file_of("print 'two'"), {"parses": False}),
         ("parse_errors", file_of("x = = ) ]"), {"max_parse_error_share": None}),
         ("comment_share", file_of("x = 1"), {"min_comment_share": None}),
@@ -164,9 +196,9 @@ def test_languages_can_be_chosen() -> None:
         ("languages", "Javascript", "did you mean 'JavaScript'"),
         ("languages", "golang", "did you mean 'Go'"),
         ("languages", "promql", "did you mean 'PromQL'"),
-        ("long_line_languages", "Markdwon", "did you mean 'Markdown'"),
-        ("data_languages", "json", "did you mean 'JSON'"),
-        ("sized_data_languages", "Yml", "did you mean 'YAML'"),
+        ("languages", "Markdwon", "did you mean 'Markdown'"),
+        ("languages", "json", "did you mean 'JSON'"),
+        ("languages", "Yml", "did you mean 'YAML'"),
         ("languages", "qqqqqq", "write it as GitHub does"),
     ],
 )
@@ -175,9 +207,9 @@ def test_an_unknown_language_is_refused(key: str, name: str, hint: str) -> None:
         FiltersConfig.model_validate({key: ("Python", name)})
 
 
-def test_every_default_language_is_known() -> None:
-    defaults = FiltersConfig().model_dump()
-    assert FiltersConfig.model_validate(defaults) == FiltersConfig()
+@pytest.mark.parametrize("languages", [LONG_LINE_LANGUAGES, DATA_LANGUAGES, SIZED_DATA_LANGUAGES])
+def test_every_language_with_limits_of_its_own_is_known(languages: frozenset[str]) -> None:
+    assert languages <= all_languages()
 
 
 def test_rare_languages_and_those_found_by_content_can_be_chosen() -> None:
@@ -189,7 +221,6 @@ def test_rare_languages_and_those_found_by_content_can_be_chosen() -> None:
     ("least", "most"),
     [
         ({"min_file_bytes": 5000}, {"max_file_bytes": 100}),
-        ({"min_data_chars": 5000}, {"max_data_chars": 100}),
         ({"min_comment_share": 0.5}, {"max_comment_share": 0.25}),
     ],
 )

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.filters.characters import alphanumeric_share, control_characters, encoded_data, letter_share
+from data_prep.filters.characters import (
+    MAX_CONTROL_SHARE,
+    alphanumeric_share,
+    control_characters,
+    encoded_data,
+    letter_share,
+)
 from data_prep.filters.config import FiltersConfig
 from data_prep.filters.lines import line_count, line_length, mean_line_length
 from data_prep.filters.markup import num_visible_chars
@@ -61,10 +67,8 @@ def assert_rules_agree(text: str, config: FiltersConfig) -> None:
         plain_rules.letter_share(text) < config.min_letter_share
     )
     share = plain_rules.control_share(text)
-    assert (control_characters(file, config) is not None) == (share > config.max_control_share)
-    assert (line_count(file, config) is not None) == (
-        config.max_lines is not None and num_lines > config.max_lines
-    )
+    assert (control_characters(file, config) is not None) == (share > MAX_CONTROL_SHARE)
+    assert (line_count(file, config) is not None) == (num_lines > config.max_lines)
 
 
 @given(TEXTS)
@@ -76,7 +80,6 @@ def test_shares_and_lengths_agree_on_any_text(text: str) -> None:
         max_mean_line_chars=4,
         min_alphanumeric_share=0.5,
         min_letter_share=0.25,
-        max_control_share=0.125,
         max_lines=5,
     )
     assert_rules_agree(text, config)
@@ -85,14 +88,12 @@ def test_shares_and_lengths_agree_on_any_text(text: str) -> None:
 @given(PIECES, st.sampled_from([30, 200, 1024]), st.sampled_from([0.25, 0.5, 0.9]))
 @settings(max_examples=100)
 def test_encoded_data_agrees_on_any_pieces(text: str, max_chars: int, max_share: float) -> None:
-    config = FiltersConfig(max_encoded_chars=max_chars, max_encoded_share=max_share)
-    found = encoded_data(file_of(text), config) is not None
-    assert found == plain_rules.is_encoded(text, max_chars, max_share)
+    found = encoded_data(file_of(text), FiltersConfig(), max_run_chars=max_chars, max_share=max_share)
+    assert (found is not None) == plain_rules.is_encoded(text, max_chars, max_share)
 
 
 def test_rules_agree_on_real_files() -> None:
     config = FiltersConfig()
-    strict = FiltersConfig(max_encoded_chars=60, max_encoded_share=0.1)
     folder = Path(sysconfig.get_path("stdlib"))
     paths = [*sorted(folder.glob("*.py"))[:60], *sorted(folder.glob("encodings/cp1*.py"))]
     num_encoded = 0
@@ -101,7 +102,8 @@ def test_rules_agree_on_real_files() -> None:
         assert_rules_agree(text, config)
         if text.isascii():
             plain = plain_rules.is_encoded(text, 60, 0.1)
-            assert (encoded_data(file_of(text), strict) is not None) == plain, path
+            found = encoded_data(file_of(text), config, max_run_chars=60, max_share=0.1)
+            assert (found is not None) == plain, path
             num_encoded += plain
     assert len(paths) > 60
     assert 0 < num_encoded < len(paths)

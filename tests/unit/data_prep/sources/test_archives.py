@@ -95,11 +95,11 @@ def test_own_leading_folders_are_removed(tmp_path: Path) -> None:
     }
 
 
-def test_removed_folders_and_repository_are_configurable(tmp_path: Path) -> None:
+def test_the_repository_and_what_is_excluded_are_configurable(tmp_path: Path) -> None:
     path = _zip(tmp_path / "x.zip", {"a/b/c.py": b"1", "d.py": b"2"})
-    config = ArchivesConfig(urls=(str(path),), repository="mine", strip_folders=2, exclude=("d.*",))
+    config = ArchivesConfig(urls=(str(path),), repository="mine", exclude=("d.*",))
     assert {(f.repository, f.path, rule_of(f)) for f in read_all(config)} == {
-        ("mine", "c.py", None),
+        ("mine", "a/b/c.py", None),
         ("mine", "d.py", "excluded"),
     }
 
@@ -146,7 +146,7 @@ def test_parts_of_a_tar_have_every_member_once(tmp_path: Path, codec: str | None
     path = tmp_path / "x.tar"
     path.write_bytes(_COMPRESS[codec](data) if codec else data)
     file = SourceFile(str(path), path.name, path.stat().st_size, "")
-    names = MemberNames("x.tar", "x", "x", None, ())
+    names = MemberNames("x.tar", "x", "x", ())
 
     def read(part: StreamPart) -> list[RawFile]:
         return list(TarReader(file, codec, names, part).read(ReadLimits()))

@@ -33,7 +33,7 @@ _POOL = Pool(_TEXTS, _TEXTS, _TEXTS[:50], [(0,)] * _NUM_ITEMS)
         AlignedRnnConfig(source_tokens=16, target_tokens=4, embedding_dim=8, state_dim=8),
         CopyConfig(),
         NearestConfig(),
-        NgramConfig(max_new_lexemes=2),
+        NgramConfig(),
         BiEncoderConfig(),
         ZeroShotEncoderConfig(),
         LexicalRankerConfig(),

@@ -45,5 +45,5 @@ def test_ranks_are_those_of_the_slow_reference(learnt: list[str], text: list[str
 
 def test_texts_are_counted_only_as_far_as_asked_for() -> None:
     texts = iter([["a", "b"], ["c"], ["d"]])
-    NgramPredictor(NgramPredictorConfig(max_lexemes=3), texts)
+    NgramPredictor(NgramPredictorConfig(), texts, max_lexemes=3)
     assert next(texts) == ["d"]

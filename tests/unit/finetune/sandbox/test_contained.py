@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from finetune.sandbox.limits import Limits
+from finetune.sandbox.limits import MAX_OUTPUT_BYTES, Limits
 from finetune.sandbox.run import containment_problem, run_many, run_python
 from tests.unit.finetune.sandbox import hostile
 
@@ -116,9 +116,9 @@ def test_memory_is_limited() -> None:
 
 
 def test_output_is_limited() -> None:
-    outcome = run_python(hostile.HUGE_OUTPUT, Limits(output_bytes=100_000))
+    outcome = run_python(hostile.HUGE_OUTPUT, _LIMITS)
     assert outcome.status == "output"
-    assert len(outcome.stdout) <= 200_000
+    assert len(outcome.stdout) <= 2 * MAX_OUTPUT_BYTES
 
 
 def test_files_are_limited_in_size_and_number() -> None:

@@ -62,7 +62,7 @@ def test_the_constant_text_in_chunks_as_by_hand(texts: list[str], at_once: int) 
     pairs = _pairs(*(("", text) for text in texts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lexical, "_AT_ONCE", at_once)
-        (text,) = ConstantWriter(ConstantConfig(), pairs, seed=1).write([("", None)], lambda done: None)
+        (text,) = ConstantWriter(pairs, seed=1).write([("", None)], lambda done: None)
     assert mean_f1(text) == pytest.approx(max(map(mean_f1, texts)))
 
 
@@ -121,8 +121,9 @@ def test_every_lexeme_is_the_most_frequent_after_its_run(
     order = data.draw(st.integers(1, 4))
     source = data.draw(st.text("ab ", max_size=6))
     pairs = _pairs(*texts)
-    config = NgramConfig(order=order, max_new_lexemes=1)
-    found = NgramWriter(config, pairs).write([(source, None)], lambda done: None)[0]
+    found = NgramWriter(NgramConfig(order=order), pairs, max_new_lexemes=1).write(
+        [(source, None)], lambda done: None
+    )[0]
     past = lexical._LEXEME.findall(source)
     streams = [
         [*lexical._LEXEME.findall(pair.source), *lexical._LEXEME.findall(pair.references[0])]

@@ -38,7 +38,7 @@ def lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 def measured(task: Defect | ClonePairs | Cloze, data: LabellingData) -> dict[str, float]:
-    system = LexicalLabellerConfig(inverse_penalty=100.0).build(None, data, 0)
+    system = LexicalLabellerConfig().build(None, data, 0)
     found = system.probabilities([item.texts for item in data.test], lambda done: None)
     return {one.name: one.value for one in task.evaluate(data.test, found)}
 

