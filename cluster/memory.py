@@ -9,7 +9,7 @@ from cluster.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-_CGROUP = Path("/sys/fs/cgroup")
+CGROUP_FOLDER = Path("/sys/fs/cgroup")
 _GB = 1e9
 
 
@@ -28,9 +28,9 @@ def free_bytes(device: "torch.device") -> float:
 def _free_in_container_bytes() -> float:
     """Return what the memory limit of control groups (version 2) leaves; infinity if there is no limit."""
     try:
-        limit_bytes = int((_CGROUP / "memory.max").read_text())
-        used_bytes = int((_CGROUP / "memory.current").read_text())
-        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+        limit_bytes = int((CGROUP_FOLDER / "memory.max").read_text())
+        used_bytes = int((CGROUP_FOLDER / "memory.current").read_text())
+        lines = (CGROUP_FOLDER / "memory.stat").read_text().splitlines()
     except (OSError, ValueError):  # no container, no limit ("max"), or another version
         return math.inf
     counts = {name: int(count) for name, _, count in (line.partition(" ") for line in lines)}

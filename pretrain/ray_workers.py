@@ -21,7 +21,7 @@ from pretrain.health.stop import run_until_done_or_stopped
 _MAX_START_FAILURES = 3
 _MAX_SHOWN_CHARS = 200
 """The most characters shown of Ray's messages: when memory runs out, they list every process."""
-_PAUSE_S = 5.0
+PAUSE_S = 5.0
 _START_TIMEOUT_S = 600
 """The time for one start: replacing a lost node takes long, and so does importing torch on a busy one (Ray's: 60)."""
 
@@ -57,7 +57,7 @@ class Workers:
             reporter.warn(
                 f"{self.what} workers failed ({_last_line(failure)}), see {logs}; they made progress and are restarted"
             )
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
         # A handle of Ray's that is dropped after its shutdown ends the process with another exit code.
         gc.collect()
         if (self.folder / PretrainFiles.STOP).exists():
@@ -74,7 +74,7 @@ class Workers:
         before = _lasting_outputs(self.folder)
         try:
             run_until_done_or_stopped(
-                self._trainer(work, settings, settings["backend"]).fit,
+                self.make_trainer(work, settings, settings["backend"]).fit,
                 self.folder / PretrainFiles.STOP,
                 reporter,
             )
@@ -105,7 +105,9 @@ class Workers:
             "from the last checkpoint"
         ) from error
 
-    def _trainer(self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], backend: str) -> Any:
+    def make_trainer(
+        self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], backend: str
+    ) -> Any:
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
 

@@ -24,7 +24,7 @@ from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepare
 from data_prep.sources.units import UNIT_BYTES
 
 _SPLIT = "train"
-_TASK_BYTES = 4 * UNIT_BYTES
+TASK_BYTES = 4 * UNIT_BYTES
 # Texts of about this total size are hashed at once, so that their arrays stay in a core's cache.
 _GROUP_BYTES = 1 << 18
 MOST_BYTES = 16 << 30
@@ -170,7 +170,7 @@ def _tasks(
     runs: list[tuple[PreparedCorpus, list[BlockEntry]]] = []
     for number in drawn.tolist():
         corpus, entry = blocks[number]
-        if not runs or runs[-1][0] is not corpus or _num_bytes(runs[-1][1]) >= _TASK_BYTES:
+        if not runs or runs[-1][0] is not corpus or _num_bytes(runs[-1][1]) >= TASK_BYTES:
             runs.append((corpus, []))
         runs[-1][1].append(entry)
     tasks = []

@@ -22,9 +22,9 @@ from data_prep.steps.text_store import Part
 from data_prep.steps.work import Work
 
 # Keys that a task sorts at a time: 16 bytes each with its document, and as much again while sorting.
-_KEYS_PER_TASK = 4_000_000
+KEYS_PER_TASK = 4_000_000
 # Keys whose pairs are made at a time: a key may give up to 15 pairs.
-_KEYS_PER_STEP = 250_000
+KEYS_PER_STEP = 250_000
 _MAX_FULLY_PAIRED = 32
 _NUM_FIRST, _NUM_NEXT = 2, 6
 _KEY_BYTES = 16
@@ -62,7 +62,7 @@ def find_candidates(documents: Catalogue, config: NearDuplicatesConfig, work: Wo
         for first, last in chunks
     ]
     work.run("near duplicates: keys", sort_keys, sorting, sizes_bytes)
-    num_ranges = -(-documents.num_documents * NUM_BANDS // _KEYS_PER_TASK)
+    num_ranges = -(-documents.num_documents * NUM_BANDS // KEYS_PER_TASK)
     pairing = [
         FileTask(
             f"near-pairs {number}",
@@ -106,7 +106,7 @@ def pair_up(sorted_keys: Sequence[Path], in_range: _KeyRange, num_documents: int
     done = 0
     while done < len(keys):
         # Up to the end of the bucket of the step's last key.
-        last = keys[done : done + _KEYS_PER_STEP][-1]
+        last = keys[done : done + KEYS_PER_STEP][-1]
         upto = int(keys.searchsorted(last, side="right"))
         made.append(pairs.encode(*bucket_pairs(keys[done:upto], documents[done:upto]), num_documents))
         done = upto
@@ -151,11 +151,11 @@ def _sort_by_key(
 
 
 def _chunks(documents: Catalogue) -> list[tuple[int, int]]:
-    """Return ranges of parts with about `_KEYS_PER_TASK` keys each."""
+    """Return ranges of parts with about `KEYS_PER_TASK` keys each."""
     chunks, first = [], 0
     for last in range(1, len(documents.part_paths) + 1):
         num_keys = (documents.offsets[last] - documents.offsets[first]) * NUM_BANDS
-        if num_keys >= _KEYS_PER_TASK or last == len(documents.part_paths):
+        if num_keys >= KEYS_PER_TASK or last == len(documents.part_paths):
             chunks.append((first, last))
             first = last
     return chunks

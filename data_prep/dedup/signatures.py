@@ -15,7 +15,7 @@ from data_prep.documents import Rejection
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HALF_BITS = np.uint64(32)
 # Probes for all documents at once; few bins are still empty after that, and those are filled per document.
-_NUM_PROBES = 6
+NUM_PROBES = 6
 
 
 def band_keys(
@@ -43,7 +43,7 @@ def _fill_empty_bins(minima: NDArray[np.uint64]) -> NDArray[np.uint64]:
     orders, ranks = _probe_orders(minima.shape[1])
     dense = minima.copy()
     documents, bins = np.nonzero(minima == _EMPTY)
-    for order in orders[:_NUM_PROBES]:
+    for order in orders[:NUM_PROBES]:
         borrowed = minima[documents, order[bins]]
         dense[documents, bins] = borrowed
         unfilled = borrowed == _EMPTY

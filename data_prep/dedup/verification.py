@@ -14,13 +14,13 @@ from data_prep.dedup.config import NGRAM_WORDS, NearDuplicatesConfig
 from data_prep.dedup.shingles import hash_words, shingles
 from data_prep.steps.work import Work
 
-_PAIRS_PER_TASK = 250_000
+PAIRS_PER_TASK = 250_000
 # The documents of a step's pairs are in memory together: at most 500 of the largest file size.
-_PAIRS_PER_STEP = 250
+PAIRS_PER_STEP = 250
 _DOCUMENTS_AT_A_TIME = 32
-_CACHE_BYTES = 256 << 20
+CACHE_BYTES = 256 << 20
 # Tasks begin at multiples of so many documents.
-_BLOCK_DOCUMENTS = 1024
+BLOCK_DOCUMENTS = 1024
 # Roughly what the comparison of a pair reads; only for the progress bar.
 _BYTES_PER_PAIR = 10_000
 
@@ -59,8 +59,8 @@ def verify(
     sets = _NgramSets(documents)
     forest = _Forest(codes, num_documents)
     kept = [codes[:0]]
-    for begin in range(0, len(codes), _PAIRS_PER_STEP):
-        step = codes[begin : begin + _PAIRS_PER_STEP]
+    for begin in range(0, len(codes), PAIRS_PER_STEP):
+        step = codes[begin : begin + PAIRS_PER_STEP]
         step = step[~forest.connected_pairs(step)]
         sets.load(np.unique(np.concatenate(pairs.decode(step, num_documents))))
         kept.append(
@@ -115,7 +115,7 @@ class _NgramSets:
                 own = pairs.sort_unique(ngrams.hashes[ngrams.offsets[number] : ngrams.offsets[number + 1]])
                 self._sets[document] = own
                 self._num_bytes += own.nbytes
-        while self._num_bytes > _CACHE_BYTES and len(self._sets) > len(wanted):
+        while self._num_bytes > CACHE_BYTES and len(self._sets) > len(wanted):
             self._num_bytes -= self._sets.popitem(last=False)[1].nbytes
 
     def __getitem__(self, document: int) -> NDArray[np.uint64]:
@@ -156,8 +156,8 @@ class _Forest:
 
 
 def _cuts(candidates: Sequence[Path], num_documents: int) -> list[tuple[int, int, int]]:
-    """Return ranges of first documents with about `_PAIRS_PER_TASK` pairs each, and their number of pairs."""
-    blocks = np.arange(0, num_documents + _BLOCK_DOCUMENTS, _BLOCK_DOCUMENTS).clip(max=num_documents)
+    """Return ranges of first documents with about `PAIRS_PER_TASK` pairs each, and their number of pairs."""
+    blocks = np.arange(0, num_documents + BLOCK_DOCUMENTS, BLOCK_DOCUMENTS).clip(max=num_documents)
     num_pairs = np.zeros(len(blocks) - 1, np.int64)
     bounds = blocks[:-1].astype(np.uint64) * np.uint64(num_documents)
     for path in candidates:
@@ -166,7 +166,7 @@ def _cuts(candidates: Sequence[Path], num_documents: int) -> list[tuple[int, int
     cuts, first, waiting = [], 0, 0
     for block, num_in_block in enumerate(num_pairs.tolist(), start=1):
         waiting += num_in_block
-        if waiting >= _PAIRS_PER_TASK or (waiting and block == len(num_pairs)):
+        if waiting >= PAIRS_PER_TASK or (waiting and block == len(num_pairs)):
             cuts.append((int(blocks[first]), int(blocks[block]), waiting))
             first, waiting = block, 0
     return cuts

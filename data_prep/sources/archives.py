@@ -22,7 +22,7 @@ _TAR_CODECS: dict[str, Codec | None] = {
     ".tar.xz": "xz", ".txz": "xz", ".tar.zst": "zst", ".tzst": "zst",
 }  # fmt: skip
 # Finding a plain tar's members takes one read per member, so parts may be small; but each part finds all members.
-_TAR_CHUNK_BYTES = 4 << 20
+TAR_CHUNK_BYTES = 4 << 20
 _MANY_TAR_PARTS = 8
 _TAR_BYTES_PER_PART = 64 << 20
 _MAX_TAR_PARTS = 64
@@ -102,4 +102,4 @@ def _tar_parts(file: SourceFile) -> list[StreamPart]:
         return stream_parts(file.num_bytes)
     few = min(_MANY_TAR_PARTS, math.ceil(size_bytes / UNIT_BYTES))
     num_parts = min(_MAX_TAR_PARTS, max(few, math.ceil(size_bytes / _TAR_BYTES_PER_PART)))
-    return [StreamPart(number, num_parts, _TAR_CHUNK_BYTES) for number in range(num_parts)]
+    return [StreamPart(number, num_parts, TAR_CHUNK_BYTES) for number in range(num_parts)]

@@ -18,7 +18,7 @@ from data_prep.sources.units import printable, rejection_key
 
 _GLOB_CHARACTERS = frozenset("*?[")
 _BUFFER_BYTES = 1 << 18
-_MAX_HELD_BYTES = 128 << 20
+MAX_HELD_BYTES = 128 << 20
 _FOLDER = "folder"
 _KINDS = {
     stat.S_IFDIR: _FOLDER,
@@ -54,7 +54,7 @@ class SourceFile:
         """Open the file buffered and seekable. UserError for a large file of a server without range requests."""
         if self.seekable:
             return io.BufferedReader(cast(io.RawIOBase, self.open()), _BUFFER_BYTES)
-        if self.num_bytes is None or self.num_bytes > _MAX_HELD_BYTES:
+        if self.num_bytes is None or self.num_bytes > MAX_HELD_BYTES:
             raise UserError(
                 f"source {self.location}: its server sends complete files only, and this kind of file is read in "
                 "ranges: download it, and name the local copy"

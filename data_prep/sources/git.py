@@ -21,7 +21,7 @@ from data_prep.sources.units import WorkUnit, cut_runs, join_small, printable, p
 from data_prep.sources.vendored import Neighbours, vendored_by
 
 # Object names are sent in groups that fit into a pipe's buffer, so that neither side waits for the other.
-_GROUP = 256
+OBJECTS_PER_REQUEST = 256
 _OPTIONS = (
     # Repositories of other users are read like other files; none of their code is run.
     "-c", "safe.directory=*",
@@ -72,7 +72,7 @@ class BlobReader:
         if self._num_read == self._num_sent:
             if self._process is None:
                 self._start()
-            self._send(self._object_ids[self._num_sent : self._num_sent + _GROUP])
+            self._send(self._object_ids[self._num_sent : self._num_sent + OBJECTS_PER_REQUEST])
         self._num_read += 1
         header = self._output.readline()
         words = header.split()

@@ -31,7 +31,7 @@ from data_prep.sources.units import UNIT_BYTES, Reader, WorkUnit, join_small
 Item = TypeVar("Item")
 _BOM = b"\xef\xbb\xbf"
 # The number of bytes examined, and of blanks before them.
-_MAX_BYTES = UNIT_BYTES
+MAX_BUFFERED_BYTES = UNIT_BYTES
 _MAX_ELEMENTS = 1000
 # A truncated literal or escape begins at most so many characters before the end.
 _LONGEST_CUT_CHARS = 8
@@ -89,18 +89,18 @@ class _Beginning:
             text = piece.lstrip()
             self._num_blanks += len(piece) - len(text)
             piece = text
-        self._text += piece[: _MAX_BYTES + 1 - len(self._text)]
-        self._is_truncated = len(self._text) > _MAX_BYTES
+        self._text += piece[: MAX_BUFFERED_BYTES + 1 - len(self._text)]
+        self._is_truncated = len(self._text) > MAX_BUFFERED_BYTES
         return (
             self._is_truncated
-            or self._num_blanks > _MAX_BYTES
+            or self._num_blanks > MAX_BUFFERED_BYTES
             or (len(self._text) > 0 and not self._text.startswith(b"["))
         )
 
     def is_array(self) -> bool:
         if not self._text.startswith(b"["):
             return False
-        return _is_array(self._text[:_MAX_BYTES].decode(errors="replace"), self._is_truncated)
+        return _is_array(self._text[:MAX_BUFFERED_BYTES].decode(errors="replace"), self._is_truncated)
 
 
 def _is_array(text: str, is_truncated: bool) -> bool:
@@ -191,7 +191,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     if all(file.num_bytes == 0 and not file.rejection and _codec(file) is None for file in files):
         raise UserError(f"source {source}: its files are empty (0 bytes): check `urls`")
     openable = [file for file in files if file.rejection is None]
-    if openable and all(map(_is_array_file, openable)):  # stops at the first file that is no array
+    if openable and all(map(is_array_file, openable)):  # stops at the first file that is no array
         raise UserError(
             f"source {source}: {openable[0].label} is {_ARRAY.detail}: "
             "write each of its objects on a separate line (jq -c '.[]' FILE)"
@@ -214,7 +214,7 @@ def plan_jsonl(config: JsonlConfig, source: str) -> list[WorkUnit]:
     return join_small(groups)
 
 
-def _is_array_file(file: SourceFile) -> bool:
+def is_array_file(file: SourceFile) -> bool:
     try:
         with file.open(sequential=True) as opened:
             return detect_array(_pieces(opened, _codec(file), ReadLimits()))[0]
@@ -303,7 +303,7 @@ class JsonlRange:
             lambda line: not _is_object(line) or next(number) == 2,
         )
         is_jsonl = len(first) == 2 and all(map(_is_object, first))
-        return bool(first) and not is_jsonl and _is_array_file(self.file), lines
+        return bool(first) and not is_jsonl and is_array_file(self.file), lines
 
     def _lines(self, file: BinaryIO, max_bytes: int) -> Iterator[Line]:
         first = first_line_start(file, self.start, self.end)

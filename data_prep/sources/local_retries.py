@@ -18,7 +18,7 @@ _TEMPORARY = frozenset(
 _PAUSES_S = (0.05, 0.2, 0.75)
 # A dead disk full of small files would cost a second per file: after so many seconds in vain there are no retries.
 _MAX_WASTED_PAUSES_S = 120.0
-_wasted_pauses_s = 0.0
+wasted_pauses_s = 0.0
 
 
 def retry_local(call: Callable[[], T]) -> T:
@@ -26,13 +26,13 @@ def retry_local(call: Callable[[], T]) -> T:
     try:
         return call()
     except OSError as error:
-        if error.errno not in _TEMPORARY or _wasted_pauses_s >= _MAX_WASTED_PAUSES_S:
+        if error.errno not in _TEMPORARY or wasted_pauses_s >= _MAX_WASTED_PAUSES_S:
             raise
     return _retry_with_pauses(call)
 
 
 def _retry_with_pauses(call: Callable[[], T]) -> T:
-    global _wasted_pauses_s
+    global wasted_pauses_s
     for pause_s in _PAUSES_S[:-1]:
         time.sleep(pause_s)
         try:
@@ -44,7 +44,7 @@ def _retry_with_pauses(call: Callable[[], T]) -> T:
     try:
         return call()
     except OSError:
-        _wasted_pauses_s += sum(_PAUSES_S)
+        wasted_pauses_s += sum(_PAUSES_S)
         raise
 
 

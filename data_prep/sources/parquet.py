@@ -28,13 +28,13 @@ from data_prep.sources.parquet_rows import (
 from data_prep.sources.records import RecordReader, TableFailure
 from data_prep.sources.units import Reader, WorkUnit, cut_runs, join_small
 
-_BATCH_BYTES = 4 << 20
+BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 256
 # Each part of a row group decodes all of it, at some 350 MB/s of text.
-_PACKED_BYTES_PER_PART = 16 << 20
+PACKED_BYTES_PER_PART = 16 << 20
 _MAX_PARTS = 16
 # Of longer rows only the length is recorded.
-_MAX_ROW_BYTES = 64 << 20
+MAX_ROW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RowGroup:
     @property
     def batch_rows(self) -> int:
         mean_bytes = max(1, self.unpacked_bytes // max(1, self.num_rows))
-        return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
+        return max(1, min(_MAX_BATCH_ROWS, BATCH_BYTES // mean_bytes))
 
     def refuse_bomb(self, limits: ReadLimits, num_bytes: int) -> None:
         """Raise Bomb if this row group may not unpack to `num_bytes` bytes."""
@@ -125,7 +125,7 @@ class ParquetPart:
     def _files(
         self, batch: Any, sizes: NDArray[np.int64], first_row: int, limits: ReadLimits
     ) -> Iterator[RawFile]:
-        max_row_bytes = max(_MAX_ROW_BYTES, limits.max_record_bytes)
+        max_row_bytes = max(MAX_ROW_BYTES, limits.max_record_bytes)
         for run in row_slices(sizes, max_row_bytes):
             row, num_bytes = first_row + run.start, int(sizes[run].sum())
             if num_bytes > max_row_bytes:
@@ -167,13 +167,13 @@ def _readers(
         check_footer(metadata, leaves)
         groups = _row_groups(metadata, leaves)
     readers: list[tuple[Reader, int]] = []
-    large = [group for group in groups if group.packed_bytes > _PACKED_BYTES_PER_PART]
-    small = [group for group in groups if group.packed_bytes <= _PACKED_BYTES_PER_PART]
+    large = [group for group in groups if group.packed_bytes > PACKED_BYTES_PER_PART]
+    small = [group for group in groups if group.packed_bytes <= PACKED_BYTES_PER_PART]
     for run in cut_runs([group.packed_bytes for group in small]):
         part = tuple(small[run])
         readers.append((ParquetPart(file, records, columns, part), sum(g.packed_bytes for g in part)))
     for group in large:
-        num_parts = min(_MAX_PARTS, math.ceil(group.packed_bytes / _PACKED_BYTES_PER_PART))
+        num_parts = min(_MAX_PARTS, math.ceil(group.packed_bytes / PACKED_BYTES_PER_PART))
         readers += [
             (ParquetPart(file, records, columns, (group,), k, num_parts), group.packed_bytes // num_parts)
             for k in range(num_parts)

@@ -15,7 +15,7 @@ from data_prep.sources.local_retries import RetryingFile, retry_local
 T = TypeVar("T")
 
 MAX_TRIES = 6
-_FIRST_PAUSE_S = 0.25
+FIRST_PAUSE_S = 0.25
 """Doubled after each try: 8 s in all before a read fails."""
 
 
@@ -87,7 +87,7 @@ def retry_remote(what: str, call: Callable[[], T]) -> T:
                     f"{what} cannot be read after {MAX_TRIES} tries ({first_line(error)}): "
                     "check the connection and run the same command again"
                 ) from error
-        time.sleep(_FIRST_PAUSE_S * 2 ** (tries - 1))
+        time.sleep(FIRST_PAUSE_S * 2 ** (tries - 1))
     raise AssertionError("unreachable")
 
 

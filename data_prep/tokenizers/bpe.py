@@ -15,7 +15,7 @@ from data_prep.tokenizers.splits import ENCODING_SPLITS, pre_tokenizer, training
 from data_prep.tokenizers.verification import VerifiedEncoder
 
 # gigatoken caches every piece that it has encoded. It is recreated after this much text to bound the memory.
-_RESET_AFTER_BYTES = 64 << 20
+RESET_AFTER_BYTES = 64 << 20
 # Entries of the plain encoder's cache of words.
 _PLAIN_CACHE_WORDS = 10_000
 
@@ -54,7 +54,7 @@ class FastEncoder:
 
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
         """Return the ids of each text, which must be valid UTF-8."""
-        if self._num_bytes > _RESET_AFTER_BYTES:
+        if self._num_bytes > RESET_AFTER_BYTES:
             self._encoder = gigatoken.Tokenizer.from_json(self._content)
             self._num_bytes = 0
         self._num_bytes += sum(map(len, texts))

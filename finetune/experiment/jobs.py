@@ -40,7 +40,7 @@ from pretrain.journal.events import Judging
 from pretrain.ray_workers import joined
 
 _PREDICTIONS_KEY = "predictions_sha256"
-_WRITE_EVERY_S = 10.0
+WRITE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class EvaluationProgress:
         """Raise `StopRequested` where a stop was requested."""
         if self._stop.is_made():
             raise StopRequested
-        if time.monotonic() - self._written_s >= _WRITE_EVERY_S:
+        if time.monotonic() - self._written_s >= WRITE_EVERY_S:
             self._written_s = time.monotonic()
             self._write(f"judging {self._what}, {num_done:,} of {self._num_items:,} items")
 
@@ -248,14 +248,14 @@ def _evaluate(
         return False
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, context.evaluation, job.folder / PICTURES_NAME)
-    _save(job, context, system, answers.threshold)
+    save_job(job, context, system, answers.threshold)
     values = {"robustness": robustness, _PREDICTIONS_KEY: sha256_file(job.folder / PREDICTIONS_NAME)}
     write_document(job.result, _result_values(job, context, system, answers, trained) | values)
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return True
 
 
-def _save(job: Job, context: JobContext, system: System, threshold: float | None) -> None:
+def save_job(job: Job, context: JobContext, system: System, threshold: float | None) -> None:
     config = context.config
     save_system(
         job.folder / "model",

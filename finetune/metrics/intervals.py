@@ -12,7 +12,7 @@ from finetune.metrics.measured import FloatArray, Measured
 
 _NUM_RESAMPLES = 1000
 _INTERVAL = (2.5, 97.5)
-_DRAWS_AT_ONCE = 4_000_000
+DRAWS_AT_ONCE = 4_000_000
 """Of items, for memory: 32 MB of numbers."""
 
 
@@ -85,7 +85,7 @@ def _resamples(num_items: int, seed: int) -> Iterator[FloatArray]:
     if not num_items:
         raise ValueError("nothing was measured")
     generator = np.random.default_rng(seed)
-    at_once = max(1, _DRAWS_AT_ONCE // num_items)
+    at_once = max(1, DRAWS_AT_ONCE // num_items)
     for first in range(0, _NUM_RESAMPLES, at_once):
         num_resamples = min(at_once, _NUM_RESAMPLES - first)
         pick_RN = generator.integers(0, num_items, size=(num_resamples, num_items))

@@ -26,7 +26,9 @@ _CLEAN_UP_S = 10.0
 _TAIL_CHARACTERS = 2000
 _REPORT_BYTES = 65536
 _CODE_ROOT = str(Path(__file__).resolve().parents[2])
-_START = f"import sys; sys.path.insert(0, {_CODE_ROOT!r}); from finetune.sandbox.jail import main; main()"
+JAIL_PROGRAM = (
+    f"import sys; sys.path.insert(0, {_CODE_ROOT!r}); from finetune.sandbox.jail import main; main()"
+)
 
 
 def run_python(program: str, limits: Limits) -> Outcome:
@@ -43,7 +45,7 @@ def run_python(program: str, limits: Limits) -> Outcome:
             "verdict_file": verdict.write_end,
         }
         process = subprocess.Popen(
-            [_interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", _START, json.dumps(settings)],
+            [_interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", JAIL_PROGRAM, json.dumps(settings)],
             stdin=request_file,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -26,7 +26,7 @@ from pipeline.mlflow.store import is_server, own_file
 if TYPE_CHECKING:
     from pipeline.mlflow.tracking import RunStatus
 
-_INTERVAL_S = 3.0
+INTERVAL_S = 3.0
 _MAX_INTERVAL_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
 """How long the end of a command waits for a store that fails."""
@@ -92,7 +92,7 @@ class MlflowLogger:
         return stage
 
     def _keep_in_sync(self) -> None:
-        pause_s = _INTERVAL_S
+        pause_s = INTERVAL_S
         while not self._is_done:
             self._has_news.clear()
             outcome = self._outcome
@@ -102,7 +102,7 @@ class MlflowLogger:
                 self._parent.sync(list(self._stages), outcome)
                 self._is_done = outcome is not None
                 self._report(None)
-                pause_s = _INTERVAL_S
+                pause_s = INTERVAL_S
             except Exception as error:  # every store fails in its own way; none may stop a run
                 if self._parent.has_lost_folder():  # the store went with it
                     return

@@ -36,7 +36,7 @@ OnEvent = Callable[[str, Event, Level], None]
 
 _PART_TIMEOUT_S = 1800.0
 _ON_WAIT_EVERY_S = 1.0
-_LONG_WAIT_S = 1.0
+LONG_WAIT_S = 1.0
 """A wait for the previous checkpoint that is worth a warning."""
 _OTHERS_TIMEOUT_S = 10.0
 """How long rank 0 waits for the others' files when its own failed and there will be no checkpoint."""
@@ -114,7 +114,7 @@ class CheckpointWriter:
         began_s = time.monotonic()
         self.wait()
         waited_s = time.monotonic() - began_s
-        if waited_s >= _LONG_WAIT_S and self._rank == 0:
+        if waited_s >= LONG_WAIT_S and self._rank == 0:
             self._report_wait(snapshot.step, waited_s)
         if snapshot.memory is not None:
             snapshot = replace(snapshot, memory=snapshot.memory.to(torch.device("cpu")))

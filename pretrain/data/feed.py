@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from cluster.errors import UserError
 from pretrain.data.lanes import LaneBatch, LaneReader, LaneWindow
 
-_LANE_TOKENS = 16384
+LANE_TOKENS = 16384
 """Tokens of a lane that are read at once: enough to amortize the work per lane, few enough for a processor's cache."""
 _WINDOW_TOKENS = 1 << 21
 """The most tokens of all lanes that are read at once."""
@@ -22,7 +22,7 @@ class LaneFeed:
 
     def __init__(self, reader: LaneReader, lanes: range, first_cursor: int) -> None:
         self._reader, self._lanes = reader, lanes
-        lane_tokens = min(_LANE_TOKENS, _WINDOW_TOKENS // len(lanes))
+        lane_tokens = min(LANE_TOKENS, _WINDOW_TOKENS // len(lanes))
         self._window_steps = max(1, lane_tokens // reader.segment_tokens)
         self._thread = ThreadPoolExecutor(1, "lanes")
         self._window: LaneWindow | None = None

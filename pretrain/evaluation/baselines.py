@@ -93,13 +93,13 @@ def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
         table = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
         # Merge only tables of similar size, so that a growing table is not copied for every stream.
         while tables and len(tables[-1][0]) <= len(table[0]):
-            table = _merged(tables.pop(), table)
+            table = merge_pairs(tables.pop(), table)
         tables.append(table)
     nothing = np.empty(0, dtype=np.int64)
-    return reduce(_merged, reversed(tables), (nothing, nothing))
+    return reduce(merge_pairs, reversed(tables), (nothing, nothing))
 
 
-def _merged(one: PairTable, other: PairTable) -> PairTable:
+def merge_pairs(one: PairTable, other: PairTable) -> PairTable:
     """The pairs of both tables, their counts added up."""
     keys = np.concatenate([one[0], other[0]])
     in_order = np.argsort(keys, kind="stable")  # stable sort is fast on two sorted halves

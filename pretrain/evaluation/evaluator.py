@@ -140,14 +140,14 @@ def _evaluating(model: TwoStreamTransformer) -> Iterator[None]:
         model.train(was_training)
 
 
-def _rank_and_world_size() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def lanes_of_rank(num_lanes: int) -> range:
-    rank, world_size = _rank_and_world_size()
+    rank, world_size = rank_and_world_size()
     return range(num_lanes * rank // world_size, num_lanes * (rank + 1) // world_size)
 
 
@@ -157,7 +157,7 @@ def passes(num_lanes: int, lanes_per_pass: int) -> Iterator[tuple[range, bool]]:
     Every worker makes the same number of passes, of which the last may not count: under ZeRO 3 a forward pass needs
     all workers.
     """
-    mine, (_, world_size) = lanes_of_rank(num_lanes), _rank_and_world_size()
+    mine, (_, world_size) = lanes_of_rank(num_lanes), rank_and_world_size()
     most_lanes = -(-num_lanes // world_size)
     for first in range(0, most_lanes, lanes_per_pass):
         lanes = mine[first : first + lanes_per_pass]
@@ -166,7 +166,7 @@ def passes(num_lanes: int, lanes_per_pass: int) -> Iterator[tuple[range, bool]]:
 
 def union_over_workers(languages: set[str]) -> tuple[str, ...]:
     """Return the union over workers, sorted; collective."""
-    _, world_size = _rank_and_world_size()
+    _, world_size = rank_and_world_size()
     found = [languages] * world_size
     if world_size > 1:
         dist.all_gather_object(found, languages)
@@ -175,7 +175,7 @@ def union_over_workers(languages: set[str]) -> tuple[str, ...]:
 
 def sum_over_workers(sums: NDArray[np.float64], device: torch.device) -> NDArray[np.float64]:
     """Return the sums over all workers; collective."""
-    if _rank_and_world_size()[1] == 1:
+    if rank_and_world_size()[1] == 1:
         return sums
     total = torch.from_numpy(sums).to(device)
     dist.all_reduce(total)

@@ -20,7 +20,7 @@ from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_toke
 from pretrain.model.precision import at_least_float32
 from pretrain.model.transformer import TwoStreamTransformer
 
-_MAX_FLOAT32_LOGITS = 1 << 24
+MAX_FLOAT32_LOGITS = 1 << 24
 """The most logits that are copied to float32 at once: 64 MB."""
 
 
@@ -29,7 +29,7 @@ def token_nats(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
     logits_XV, wanted_X = logits_BPV.flatten(0, 1), wanted_BP.flatten()
     if cross_entropy_fusable(logits_XV):
         return fused_token_nats(logits_XV, wanted_X).view_as(wanted_BP)
-    num_rows = max(1, _MAX_FLOAT32_LOGITS // logits_XV.shape[1])
+    num_rows = max(1, MAX_FLOAT32_LOGITS // logits_XV.shape[1])
     parts = [
         functional.cross_entropy(
             at_least_float32(logits_XV[first : first + num_rows]),

@@ -27,7 +27,7 @@ class FrozenLinear:
         self, weight_OI: Tensor, bias_O: Tensor | None = None, after: Literal["none", "gelu"] = "none"
     ) -> None:
         self.weight_OI, self.bias_O, self._after = weight_OI.detach().contiguous(), bias_O, after
-        self.packed = _packed(self.weight_OI)
+        self.packed = packed_weight(self.weight_OI)
         self._takes_few_rows = after == "none" and _few_rows_fusable(self.weight_OI)
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def _few_rows_fusable(weight_OI: Tensor) -> bool:
     return known and outputs % 16 == 0 and inputs % 32 == 0 and try_load_operators()
 
 
-def _packed(weight_OI: Tensor) -> Tensor | None:
+def packed_weight(weight_OI: Tensor) -> Tensor | None:
     """Return the weights in oneDNN's layout, as PyTorch's compiler packs frozen ones; None if that is not possible."""
     if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None

@@ -20,9 +20,9 @@ from finetune.modalities.writing import Pair, WritingData
 from finetune.systems.base import Base, SystemConfigBase
 from pretrain.randomness import keyed_generator
 
-_MAX_PRODUCTS = 1 << 24
+MAX_PRODUCTS = 1 << 24
 """Similarities held at once: 128 MB if none of them is 0."""
-_AT_ONCE = 2048
+TEXTS_AT_ONCE = 2048
 _LEXEME = re.compile(r"\s*(?:<[A-Z_]+(?::[^>\s]*)?>|\w+|[^\w\s])|\s+")
 """Normalised literals and ends of lines, as CodeXGLUE writes them, are one."""
 
@@ -150,7 +150,7 @@ class NearestWriter(_Lexical):
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
         """The nearest's target; among equals the first."""
         found: list[str] = []
-        size = max(1, _MAX_PRODUCTS // len(self._targets))
+        size = max(1, MAX_PRODUCTS // len(self._targets))
         for first in range(0, len(sources), size):
             texts = [_both_sides(source) for source in sources[first : first + size]]
             similar_QN = self._vectorizer.transform(texts) @ self._text_NV.T
@@ -265,8 +265,8 @@ def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:
         raise UserError("the targets to learn hold no words, so none is like the others") from None
     words_N = np.asarray(has_NV.sum(axis=1)).ravel()
     best, best_mean = 0, -1.0
-    for first in range(0, len(targets), _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
+    for first in range(0, len(targets), TEXTS_AT_ONCE):
+        part = slice(first, first + TEXTS_AT_ONCE)
         shared_NM = (has_NV[part] @ has_NV[others_M].T).toarray()
         mean_N = (2 * shared_NM / np.maximum(1, words_N[part, None] + words_N[others_M])).mean(axis=1)
         if mean_N.max() > best_mean:

@@ -20,7 +20,7 @@ from cluster.errors import first_line
 from cluster.process_group import extensions_folder, find_build_tools
 
 _log = logging.getLogger(__name__)
-_SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent
 _BUILD_PREFIX = ".building-permcode_attention-"
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 _FLAGS = {"AVX512_BF16": (*_AVX512, "-mavx512bf16"), "AVX512": _AVX512, "AVX2": ("-mavx2", "-mfma")}
@@ -55,7 +55,7 @@ def library_path() -> Path:
     """Return the library's path; its name depends on the sources, torch's version and the processor's instructions."""
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or extensions_folder())
     sources = hashlib.sha256(torch.__version__.encode())
-    for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
+    for path in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
         sources.update(path.read_bytes())
     return folder / f"permcode_attention_{_instructions().lower()}_{sources.hexdigest()[:12]}.so"
 
@@ -94,7 +94,7 @@ def _build(library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=_BUILD_PREFIX) as folder:
         cpp_extension.load(
             name=library.stem,
-            sources=[str(path) for path in sorted(_SOURCES.glob("*.cpp"))],
+            sources=[str(path) for path in sorted(SOURCES.glob("*.cpp"))],
             extra_cflags=["-O3", "-fopenmp", *_FLAGS.get(_instructions(), ())],
             build_directory=folder,
             is_python_module=False,

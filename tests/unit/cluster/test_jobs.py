@@ -1,3 +1,4 @@
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -6,10 +7,10 @@ import pytest
 import requests
 from ray.job_submission import JobStatus
 
-from cluster import jobs
 from cluster.errors import UserError, first_line
 from cluster.jobs import _token, submit_job
 from cluster.reporter import Reporter
+from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,10 @@ def test_first_line_of_an_error() -> None:
 
 
 class Head:
-    """Replaces a cluster: it loses the connection while a job is submitted, which may arrive all the same."""
+    """Replaces a cluster: it loses the connection while a job is submitted, which may arrive all the same.
+
+    A job that arrived prints two lines and succeeds.
+    """
 
     def __init__(self, listing: Exception | None = None, arrives: bool = False) -> None:
         self._listing, self._arrives = listing, arrives
@@ -62,15 +66,27 @@ class Head:
             self._jobs.append(SimpleNamespace(submission_id=submission_id, status=JobStatus.RUNNING))
         raise requests.ConnectionError("connection reset while uploading the package")
 
+    async def tail_job_logs(self, submission_id: str) -> AsyncIterator[str]:
+        yield f"first of {submission_id}\nsec"
+        yield "ond\n"
 
-def submit(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(jobs, "_connect", lambda address: head)
+    def get_job_status(self, submission_id: str) -> JobStatus:
+        return JobStatus.SUCCEEDED
+
+    def get_job_info(self, submission_id: str) -> SimpleNamespace:
+        return SimpleNamespace(status=JobStatus.SUCCEEDED)
+
+
+def submit(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: Reporter | None = None
+) -> int:
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda address, headers: head)
     return submit_job(
         entrypoint=["true"],
         working_folder=tmp_path,
         address="http://head:8265",
         submission_key="abc",
-        reporter=Reporter(),
+        reporter=reporter or Reporter(),
     )
 
 
@@ -93,12 +109,6 @@ def test_losing_the_cluster_while_submitting_is_a_user_error(
 def test_a_job_that_arrived_before_the_connection_was_lost_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed: list[str] = []
-
-    async def follow(client: Any, submission_id: str, reporter: Reporter) -> None:
-        followed.append(submission_id)
-
-    monkeypatch.setattr(jobs, "_follow_log", follow)
-    monkeypatch.setattr(jobs, "_exit_code", lambda *_: 0)
-    assert submit(Head(arrives=True), tmp_path, monkeypatch) == 0
-    assert followed == ["permcode-abc-1"]
+    reporter = RecordingReporter()
+    assert submit(Head(arrives=True), tmp_path, monkeypatch, reporter) == 0
+    assert reporter.lines[-3:] == ["first of permcode-abc-1", "second", "job permcode-abc-1 succeeded"]

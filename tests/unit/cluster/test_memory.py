@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty control group folder; the machine has 8 GB free."""
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=8_000_000_000))
-    monkeypatch.setattr(cluster.memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(cluster.memory, "CGROUP_FOLDER", tmp_path)
     return tmp_path
 
 

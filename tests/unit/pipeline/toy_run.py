@@ -26,11 +26,11 @@ class ToyRun:
     def stages(self, _config: RunConfig, _accepted: frozenset[str] = frozenset()) -> list[Stage]:
         journals = {"": "journal.jsonl", "arm": "arm/journal.jsonl"}
         return [
-            Stage("first", {}, self._first, needs_ray=False),
+            Stage("first", {}, self.first, needs_ray=False),
             Stage(
                 "second",
                 {},
-                self._second,
+                self.second,
                 ("first",),
                 needs_ray=False,
                 journals=journals,
@@ -60,12 +60,12 @@ class ToyRun:
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         return {found.info.run_name: found for found in client.search_runs(experiments)}
 
-    def _first(self, context: StageContext) -> dict[str, Any]:
+    def first(self, context: StageContext) -> dict[str, Any]:
         self.ran.append("first")
         (context.folder / "data").write_text("data")
         return {"num_files": 3, "names": ["a"], "nested": {"is_good": True}}
 
-    def _second(self, context: StageContext) -> dict[str, Any]:
+    def second(self, context: StageContext) -> dict[str, Any]:
         self.ran.append("second")
         assert (context.inputs["first"] / "data").read_text() == "data"
         for name in ("journal.jsonl", "arm/journal.jsonl"):

@@ -42,14 +42,14 @@ class Finishing:
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
     monkeypatch.setattr(ray_workers, "choose_backend", lambda num_workers: "gloo")
-    monkeypatch.setattr(ray_workers, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(ray_workers, "PAUSE_S", 0.0)
     return Workers("finetuning", 1, 2, tmp_path / "stage")
 
 
 def run(
     workers: Workers, attempts: Attempts | Finishing, monkeypatch: pytest.MonkeyPatch
 ) -> RecordingReporter:
-    monkeypatch.setattr(Workers, "_trainer", lambda *_: attempts)
+    monkeypatch.setattr(Workers, "make_trainer", lambda *_: attempts)
     reporter = RecordingReporter()
     workers.run(lambda settings: None, {}, reporter)
     return reporter

@@ -110,7 +110,7 @@ def test_texts_across_two_files_are_not_in_one(tmp_path: Path, ran: list[str]) -
 def test_a_killed_search_resumes(
     prep: Path, tmp_path: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TASK_BYTES", 1)
+    monkeypatch.setattr(module, "TASK_BYTES", 1)
     first = _shares([_FUNCTION], prep, tmp_path / "work")
     num_tasks = len(ran)
     assert num_tasks == 4

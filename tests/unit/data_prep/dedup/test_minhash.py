@@ -64,9 +64,9 @@ def test_borrowing_probe_by_probe_equals_borrowing_by_rank(
     minima = minhash._bin_minima(shingles_of(random_pairs(0.5, size, 10)), 252)
     by_probe_then_rank = minhash._fill_empty_bins(minima)
     assert not np.any(by_probe_then_rank == minhash._EMPTY)
-    monkeypatch.setattr(minhash, "_NUM_PROBES", 252)
+    monkeypatch.setattr(minhash, "NUM_PROBES", 252)
     assert np.array_equal(minhash._fill_empty_bins(minima), by_probe_then_rank)
-    monkeypatch.setattr(minhash, "_NUM_PROBES", 0)
+    monkeypatch.setattr(minhash, "NUM_PROBES", 0)
     assert np.array_equal(minhash._fill_empty_bins(minima), by_probe_then_rank)
 
 

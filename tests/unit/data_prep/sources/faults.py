@@ -41,7 +41,7 @@ def break_reads(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> list[float]:
     pauses_s: list[float] = []
     monkeypatch.setattr("data_prep.sources.local_retries.io", SimpleNamespace(FileIO=broken))
     monkeypatch.setattr("data_prep.sources.local_retries.time", SimpleNamespace(sleep=pauses_s.append))
-    monkeypatch.setattr("data_prep.sources.local_retries._wasted_pauses_s", 0.0)
+    monkeypatch.setattr("data_prep.sources.local_retries.wasted_pauses_s", 0.0)
     return pauses_s
 
 

@@ -167,7 +167,7 @@ def test_a_plain_tar_is_shared_by_small_parts(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "x.tar").write_bytes(_tar(_many(100)))
     complete = read_all(_config(tmp_path / "x.tar"))
     monkeypatch.setattr(archives_module, "UNIT_BYTES", 20_000)
-    monkeypatch.setattr(archives_module, "_TAR_CHUNK_BYTES", 2048)
+    monkeypatch.setattr(archives_module, "TAR_CHUNK_BYTES", 2048)
     assert len(plan_units(_config(tmp_path / "x.tar"))) == 6
     assert sorted(read_all(_config(tmp_path / "x.tar")), key=_offset) == complete
 

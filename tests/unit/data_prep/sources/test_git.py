@@ -123,7 +123,7 @@ def test_many_blobs_pass_through_the_pipe(repository: Path, monkeypatch: pytest.
         (repository / f"n{number}.py").write_text(f"{number}\n" * 50)
     _git(repository, "add", "-A")
     _git(repository, "commit", "-q", "-m", "many")
-    monkeypatch.setattr(git_program, "_GROUP", 100)
+    monkeypatch.setattr(git_program, "OBJECTS_PER_REQUEST", 100)
     found = texts(read_all(GitConfig(path=(str(repository),))))
     assert all(found["code", f"n{number}.py"] == f"{number}\n".encode() * 50 for number in range(700))
 
@@ -151,7 +151,7 @@ def test_a_damaged_pack_affects_its_damaged_objects_only(
     (unit,) = plan_units(config)
     complete = list(read_unit(unit, ReadLimits()))
     _damage(repository, [_git(repository, "rev-parse", f"HEAD:n{number}.py") for number in (7, 8, 200)])
-    monkeypatch.setattr(git_program, "_GROUP", 50)
+    monkeypatch.setattr(git_program, "OBJECTS_PER_REQUEST", 50)
     files = list(read_unit(unit, ReadLimits()))
     assert {file.path for file in files if rule_of(file) == "readable"} == {"n7.py", "n8.py", "n200.py"}
     assert [file.path for file in files] == [file.path for file in complete]

@@ -47,7 +47,7 @@ def test_a_file_that_is_one_array_is_one_message(tmp_path: Path, form: str, code
 def test_an_array_longer_than_the_examined_part_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_array, "_MAX_BYTES", 200)
+    monkeypatch.setattr(json_array, "MAX_BUFFERED_BYTES", 200)
     for form in ("compact", "indented", "an object to a line", "commas on lines of their own"):
         (tmp_path / "a.jsonl").write_text(_ARRAYS[form])
         with pytest.raises(UserError, match="is one JSON array"):
@@ -62,7 +62,7 @@ def test_an_array_among_other_files_is_one_row(
 ) -> None:
     """In any number of parts and at any position among the files."""
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 300)
-    monkeypatch.setattr(json_array, "_MAX_BYTES", 200)
+    monkeypatch.setattr(json_array, "MAX_BUFFERED_BYTES", 200)
     parts = [StreamPart(number, 3, chunk_bytes=100) for number in range(3)]
     monkeypatch.setattr(jsonl_module, "stream_parts", lambda packed_bytes: parts)
     data = _ARRAYS[form].encode()
@@ -70,7 +70,7 @@ def test_an_array_among_other_files_is_one_row(
     (tmp_path / name).write_bytes(gzip.compress(data) if codec else data)
     (tmp_path / "b.jsonl").write_bytes(_records(3))
     if form.startswith("one"):  # short enough to be parsed completely
-        monkeypatch.setattr(json_array, "_MAX_BYTES", 1000)
+        monkeypatch.setattr(json_array, "MAX_BUFFERED_BYTES", 1000)
     for columns in (None, ColumnsConfig(content="content")):
         files = read_all(JsonlConfig(urls=(str(tmp_path / "*"),), columns=columns))
         rows = [file for file in files if file.rejection is not None]
@@ -140,7 +140,7 @@ def test_ranges_of_valid_lines_do_not_read_the_beginning(
     monkeypatch.setattr(jsonl_module, "UNIT_BYTES", 2000)
     (tmp_path / "a.jsonl").write_bytes(_records(200))
     units = plan_units(JsonlConfig(urls=(str(tmp_path / "a.jsonl"),)))
-    monkeypatch.setattr(jsonl_module, "_is_array_file", lambda file: pytest.fail("asked"))
+    monkeypatch.setattr(jsonl_module, "is_array_file", lambda file: pytest.fail("asked"))
     assert sum(len(list(unit.reader.read(ReadLimits()))) for unit in units) == 200
 
 

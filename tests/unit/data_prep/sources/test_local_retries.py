@@ -143,7 +143,7 @@ def test_a_damaged_place_of_a_plain_tar_affects_one_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("data_prep.sources.archives.UNIT_BYTES", 20_000)
-    monkeypatch.setattr("data_prep.sources.archives._TAR_CHUNK_BYTES", 8192)
+    monkeypatch.setattr("data_prep.sources.archives.TAR_CHUNK_BYTES", 8192)
     config = _made("tar", tmp_path)
     complete = read_all(config)
     assert len(plan_units(config)) > 1
@@ -174,7 +174,7 @@ def test_each_part_reports_what_it_could_not_read(
 
     for name in ("archives._tar_parts", "archives.stream_parts", "jsonl.stream_parts"):
         monkeypatch.setattr(f"data_prep.sources.{name}", three)
-    monkeypatch.setattr("data_prep.sources.parquet._PACKED_BYTES_PER_PART", 25_000)
+    monkeypatch.setattr("data_prep.sources.parquet.PACKED_BYTES_PER_PART", 25_000)
     config = _made(kind, tmp_path)
     if kind == "parquet":
         rows = {"path": list(_FILES), "content": [data.decode() for data in _FILES.values()]}

@@ -143,8 +143,8 @@ def test_row_groups_are_units_and_have_every_row_once(
 def test_a_large_row_group_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _table(tmp_path / "x.parquet", _many(300), row_group_size=300)
     complete = read_all(_config(path))
-    monkeypatch.setattr(parquet_module, "_PACKED_BYTES_PER_PART", 1000)
-    monkeypatch.setattr(parquet_module, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(parquet_module, "PACKED_BYTES_PER_PART", 1000)
+    monkeypatch.setattr(parquet_module, "BATCH_BYTES", 500)
     units = plan_units(_config(path))
     assert len(units) > 2
     parts = [list(read_unit(unit, ReadLimits())) for unit in units]

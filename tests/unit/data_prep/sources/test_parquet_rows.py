@@ -96,7 +96,7 @@ def test_repeated_files_of_ordinary_size_are_no_bomb(tmp_path: Path) -> None:
 def test_of_rows_too_long_for_any_file_only_the_length_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data_prep.sources.parquet._MAX_ROW_BYTES", 1 << 10)
+    monkeypatch.setattr("data_prep.sources.parquet.MAX_ROW_BYTES", 1 << 10)
     monkeypatch.setattr(ReadLimits, "max_record_bytes", 1 << 10)
     texts = ["a\n", "b" * 2000, "c\n"]
     files = read_all(_written(tmp_path / "x.parquet", {"content": texts, "path": ["a", "b", "c"]}))

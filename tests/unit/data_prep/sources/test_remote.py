@@ -29,7 +29,7 @@ _TEXTS = {("r", str(record["path"])): str(record["content"]).encode() for record
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(remote, "FIRST_PAUSE_S", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_missing_remote_files_are_named(containers: dict[str, bytes], memory: An
 def test_large_files_that_need_ranges_are_refused_without_them(
     containers: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data_prep.sources.files._MAX_HELD_BYTES", 1000)
+    monkeypatch.setattr("data_prep.sources.files.MAX_HELD_BYTES", 1000)
     with web_server(containers, serves_ranges=False) as server:
         for name in ("r.zip", "r.parquet"):
             with pytest.raises(UserError, match="its server sends complete files only"):

@@ -110,7 +110,7 @@ def test_an_encoder_that_loses_bytes_later_is_replaced(plain: PlainEncoder, leng
 def test_resetting_the_cache_changes_nothing(
     plain: PlainEncoder, content: str, code: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bpe_encoders, "_RESET_AFTER_BYTES", 1)
+    monkeypatch.setattr(bpe_encoders, "RESET_AFTER_BYTES", 1)
     fast = FastEncoder(content)
     before = fast._encoder
     for text in code[:3]:

@@ -25,7 +25,7 @@ def test_pictures_and_changed_texts_are_not_among_them(
     monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(jobs, "agreed", lambda look: look())
     monkeypatch.setattr(AlignedRnnConfig, "learns", False)  # tested as it was made
-    monkeypatch.setattr(jobs, "_save", lambda *arguments: None)
+    monkeypatch.setattr(jobs, "save_job", lambda *arguments: None)
     for side in ("old", "new"):
         (tmp_path / f"data.{side}").write_text("\n".join(["a b c d e f g h"] * 11 + ["a"]) + "\n")
     task: dict[str, Any] = dict.fromkeys(("train", "valid", "test"), "data.{side}")

@@ -24,7 +24,7 @@ def context(
     """For one worker, without a process group."""
     monkeypatch.setattr(jobs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(jobs, "agreed", lambda look: look())
-    monkeypatch.setattr(jobs, "_WRITE_EVERY_S", 0.0)
+    monkeypatch.setattr(jobs, "WRITE_EVERY_S", 0.0)
     for split in ("train", "valid", "test"):
         for side in ("old", "new"):
             (tmp_path / f"{split}.{side}").write_text("".join(f"{side} {number}\n" for number in range(40)))

@@ -42,7 +42,7 @@ def test_the_interval_of_a_mean_is_the_normal_one() -> None:
 def test_resampling_in_parts_is_resampling_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(6).normal(size=50)
     at_once = estimate(mean_of("m", values), seed=7)
-    monkeypatch.setattr(intervals, "_DRAWS_AT_ONCE", 130)
+    monkeypatch.setattr(intervals, "DRAWS_AT_ONCE", 130)
     in_parts = estimate(mean_of("m", values), seed=7)
     assert (in_parts.low, in_parts.high) == pytest.approx((at_once.low, at_once.high))
 

@@ -94,11 +94,11 @@ def test_many_come_back_in_order() -> None:
 
 
 def test_without_containment_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusing = run._START.replace(
+    refusing = run.JAIL_PROGRAM.replace(
         "main()",
         "kernel.unshare = lambda flags: (_ for _ in ()).throw(OSError(1, 'unshare: not permitted')); main()",
     ).replace("from finetune", "from finetune.sandbox import kernel; from finetune")
-    monkeypatch.setattr(run, "_START", refusing)
+    monkeypatch.setattr(run, "JAIL_PROGRAM", refusing)
     with pytest.raises(UserError, match=r"cannot be contained on this machine \(unshare: not permitted\)"):
         run_python("print('ran')", _LIMITS)
 

@@ -61,7 +61,7 @@ def test_the_constant_text_in_chunks_as_by_hand(texts: list[str], at_once: int) 
     assume(any(map(words, texts)))
     pairs = _pairs(*(("", text) for text in texts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lexical, "_AT_ONCE", at_once)
+        patch.setattr(lexical, "TEXTS_AT_ONCE", at_once)
         (text,) = ConstantWriter(pairs, seed=1).write([("", None)], lambda done: None)
     assert mean_f1(text) == pytest.approx(max(map(mean_f1, texts)))
 
@@ -73,7 +73,7 @@ def test_looks_up_the_target_of_the_nearest_source(
     writer = NearestConfig().build(toy_base(corpus.tokenizer), as_data(pairs), seed=0)
     asked = _pairs(("readFile", ""), ("write_socket", ""), ("the socket read", ""), ("unseen", ""))
     assert written(writer, asked) == ["A", "B", "C", "A"], "of equals the first"
-    monkeypatch.setattr(lexical, "_MAX_PRODUCTS", 4)
+    monkeypatch.setattr(lexical, "MAX_PRODUCTS", 4)
     assert written(writer, asked) == ["A", "B", "C", "A"], "in chunks as at once"
 
 

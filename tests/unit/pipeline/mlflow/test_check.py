@@ -254,7 +254,7 @@ def test_metrics_that_a_run_has_only_after_it_went_back_are_not_missed(
     toy: ToyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MLflow is given a metric's steps upwards, so one that comes behind later steps is never sent."""
-    write_steps = toy._second
+    write_steps = toy.second
 
     def second(context: StageContext) -> dict[str, Any]:
         summary = write_steps(context)
@@ -272,7 +272,7 @@ def test_metrics_that_a_run_has_only_after_it_went_back_are_not_missed(
         journal.close()
         return summary
 
-    monkeypatch.setattr(toy, "_second", second)
+    monkeypatch.setattr(toy, "second", second)
     toy.command()
     note = toy.out / ".tracked.json"
     write_document(note, {**read_document(note), "seal": ""})  # as after a kill: the runs are compared

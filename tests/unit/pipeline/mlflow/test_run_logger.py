@@ -205,7 +205,7 @@ def test_a_server_that_is_down_delays_no_stage_and_loses_nothing(out: Path) -> N
 
 
 def test_everything_is_logged_to_a_store_that_comes_back(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.mlflow.run_logger._INTERVAL_S", 0.05)
+    monkeypatch.setattr("pipeline.mlflow.run_logger.INTERVAL_S", 0.05)
     parent, reporter = ParentInMlflow(NO_SERVER, {}, out), RecordingReporter()
     step, tracking = toy_step(out, "through-trouble"), parent.connect()
     feed = tracking.feed

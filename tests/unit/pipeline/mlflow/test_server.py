@@ -69,7 +69,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_a_server_that_is_killed_and_comes_back_delays_no_step_and_has_each_once(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.mlflow.run_logger._INTERVAL_S", 0.1)
+    monkeypatch.setattr("pipeline.mlflow.run_logger.INTERVAL_S", 0.1)
     stage = Stage("trained", {}, lambda _context: {}, needs_ray=False, journals={"": "journal.jsonl"})
     (step,) = plan([stage], tmp_path / "out")
     step.folder.mkdir(parents=True)

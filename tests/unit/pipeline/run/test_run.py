@@ -183,7 +183,7 @@ def test_a_full_disk_is_a_clear_line_and_what_was_begun_stays(
         (context.folder / "hours-of-work").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(toy, "_first", full)
+    monkeypatch.setattr(toy, "first", full)
     with pytest.raises(UserError, match="disk full while working in .*: free some space"):
         toy.command()
     assert [path.read_text() for path in toy.out.glob("first-*/hours-of-work")] == ["half"]

@@ -46,7 +46,7 @@ class Events:
 @pytest.fixture(autouse=True)
 def _busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting is reported only in the test of it, however slow the machine is."""
-    monkeypatch.setattr(writer_module, "_LONG_WAIT_S", 3600.0)
+    monkeypatch.setattr(writer_module, "LONG_WAIT_S", 3600.0)
 
 
 def nothing_damaged(damaged: Damaged) -> None:
@@ -118,7 +118,7 @@ def test_the_caller_continues_while_other_ranks_still_write(tmp_path: Path) -> N
 def test_a_second_checkpoint_waits_for_the_first_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "_LONG_WAIT_S", 0.1)
+    monkeypatch.setattr(writer_module, "LONG_WAIT_S", 0.1)
     events = Events()
     first, second = writers_of(tmp_path, 2, events)
     begin_one(first, 1, 0, 2)

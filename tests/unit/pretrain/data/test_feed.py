@@ -54,7 +54,7 @@ def test_any_order_of_cursors_reads_what_a_single_step_reads(folder: Path) -> No
 def test_a_batch_stays_what_it_was_while_later_ones_are_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "_LANE_TOKENS", 2 * SEGMENT)
+    monkeypatch.setattr(feed_module, "LANE_TOKENS", 2 * SEGMENT)
     feed, plain = LaneFeed(reader_of(folder), range(LANES), 0), reader_of(folder)
     batches = [feed.take(cursor) for cursor in range(2 * plain.steps_per_epoch)]
     feed.close()
@@ -139,7 +139,7 @@ def test_few_blocks_stay_open_and_each_is_read_about_once_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_tokens(tmp_path / "prep", {"a": (1.0, [[64] * 50] * 4)})
-    monkeypatch.setattr(feed_module, "_LANE_TOKENS", 4 * SEGMENT)
+    monkeypatch.setattr(feed_module, "LANE_TOKENS", 4 * SEGMENT)
     opened: list[str] = []
     read_block = PreparedCorpus.read_block
 

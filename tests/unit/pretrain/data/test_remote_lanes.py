@@ -23,7 +23,7 @@ LANES, SEGMENT, STEPS = 3, 16, 60
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(remote, "FIRST_PAUSE_S", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_http_reads_each_block_alone(folder: Path, server: WebServer) -> None:
 def test_the_block_after_the_one_being_read_is_fetched_ahead(
     server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "_LANE_TOKENS", SEGMENT)
+    monkeypatch.setattr(feed_module, "LANE_TOKENS", SEGMENT)
     reader = LaneReader(open_prepared(f"{server.url}/prep"), "train", 1, SEGMENT, seed=2)
     read = [place.block for step in range(reader.steps_per_epoch) for place in reader.block_ranges(step, 0)]
     following = next(block for block in read if block != read[0])

@@ -41,13 +41,13 @@ def test_counting_does_not_go_through_all_pairs_for_every_stream(monkeypatch: py
     """256 streams, no pair twice: each pair is in a few merges, not in one for each stream behind its own."""
     num_streams, num_pairs, merged = 256, 64, []
     streams = np.arange(num_streams * num_pairs * 2).reshape(num_streams, -1)
-    real = baselines._merged
+    real = baselines.merge_pairs
 
     def counted(one: baselines.PairTable, other: baselines.PairTable) -> baselines.PairTable:
         merged.append(len(one[0]) + len(other[0]))
         return real(one, other)
 
-    monkeypatch.setattr(baselines, "_merged", counted)
+    monkeypatch.setattr(baselines, "merge_pairs", counted)
     model = BigramModel.count(streams, vocab_size=streams.size)
     assert len(model.pair_keys) == num_streams * (2 * num_pairs - 1)
     assert sum(merged) <= len(model.pair_keys) * (np.log2(num_streams) + 1)

@@ -129,7 +129,7 @@ def test_the_figures_do_not_depend_on_the_workers(
     alone = evaluator_of(corpus, per_pass=LANES).final(model)
     parts: list[np.ndarray] = []
     for rank in range(world_size):
-        monkeypatch.setattr(evaluator_module, "_rank_and_world_size", lambda rank=rank: (rank, world_size))
+        monkeypatch.setattr(evaluator_module, "rank_and_world_size", lambda rank=rank: (rank, world_size))
         monkeypatch.setattr(evaluator_module, "union_over_workers", lambda _languages: ("Markdown", "Python"))
 
         def keep(sums: np.ndarray, _device: torch.device) -> np.ndarray:
@@ -153,7 +153,7 @@ def test_every_worker_makes_the_same_number_of_passes(monkeypatch: pytest.Monkey
         numbers, counted = set(), []
         for rank in range(world_size):
             monkeypatch.setattr(
-                evaluator_module, "_rank_and_world_size", lambda rank=rank, of=world_size: (rank, of)
+                evaluator_module, "rank_and_world_size", lambda rank=rank, of=world_size: (rank, of)
             )
             passes = list(evaluator_module.passes(num_lanes, per_pass))
             numbers.add(len(passes))

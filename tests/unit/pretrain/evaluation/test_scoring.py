@@ -18,7 +18,7 @@ def test_nats_are_those_of_the_exact_softmax(
     wanted_BP = torch.randint(37, (2, 5), generator=generator)
     if not fused:
         monkeypatch.setattr(scoring_module, "cross_entropy_fusable", lambda _: False)
-        monkeypatch.setattr(scoring_module, "_MAX_FLOAT32_LOGITS", 100)  # several parts, the last one short
+        monkeypatch.setattr(scoring_module, "MAX_FLOAT32_LOGITS", 100)  # several parts, the last one short
     exact = functional.cross_entropy(logits_BPV.double().flatten(0, 1), wanted_BP.flatten(), reduction="none")
     found = token_nats(logits_BPV, wanted_BP)
     assert found.shape == (2, 5)

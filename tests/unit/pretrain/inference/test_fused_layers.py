@@ -256,7 +256,7 @@ def test_many_rows_of_a_lane_and_scattered_ones_stay_plain() -> None:
 def test_many_lanes_need_weights_laid_out_for_many_rows(
     activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pretrain.inference.linear._packed", lambda weight_OI: None)
+    monkeypatch.setattr("pretrain.inference.linear.packed_weight", lambda weight_OI: None)
     case = Case(activation=activation, lanes=MAX_FEW_ROWS, positions=AbsoluteSinusoidalPositions())
     fused = fused_of(DecodingLayer(case.block(0).float(), activation))
     layout = make_layout(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)

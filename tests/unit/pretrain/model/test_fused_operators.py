@@ -91,7 +91,7 @@ def test_other_instructions_sources_and_versions_of_torch_have_their_own_library
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "OTHER")
     other_machine = operators.library_path()
     (tmp_path / "attention.cpp").write_text("// another version")
-    monkeypatch.setattr(operators, "_SOURCES", tmp_path)
+    monkeypatch.setattr(operators, "SOURCES", tmp_path)
     other_sources = operators.library_path()
     monkeypatch.setattr(torch, "__version__", "99.0")
     assert len({here, other_machine, other_sources, operators.library_path()}) == 4
