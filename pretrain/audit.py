@@ -22,14 +22,14 @@ from pretrain.checkpoint.verify import find_damage
 from pretrain.data.epochs import Epoch
 from pretrain.data.lanes import BlockRange, LaneReader
 from pretrain.journal.events import Rewound, Start, StartAfterRewind, event_of
-from pretrain.journal.replay import MadeStep, Replay
+from pretrain.journal.replay import Replay, SurvivingStep
 
 
 @dataclass(frozen=True)
 class DataHistory:
     """The data that a run read, from its journal."""
 
-    steps: dict[int, MadeStep]
+    steps: dict[int, SurvivingStep]
     """The steps that count by number, in order."""
     skipped: list[tuple[int, int]]
     """Half-open ranges of data steps that rewinds pass over."""

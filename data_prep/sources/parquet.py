@@ -53,9 +53,11 @@ class RowGroup:
         return max(1, min(_MAX_BATCH_ROWS, BATCH_BYTES // mean_bytes))
 
     def refuse_bomb(self, limits: ReadLimits, num_bytes: int) -> None:
-        """Raise Bomb if this row group may not unpack to `num_bytes` bytes."""
+        """Raise OversizedRowGroupError if this row group may not unpack to `num_bytes` bytes."""
         if not limits.allows_unpacked(self.packed_bytes, num_bytes):
-            raise Bomb(f"{self.packed_bytes} bytes that unpack to {num_bytes:,}, more than allowed")
+            raise OversizedRowGroupError(
+                f"{self.packed_bytes} bytes that unpack to {num_bytes:,}, more than allowed"
+            )
 
 
 def plan_parquet(config: ParquetConfig, source: str) -> list[WorkUnit]:
@@ -216,7 +218,7 @@ def _row_groups(metadata: Any, leaves: Sequence[int]) -> list[RowGroup]:
     return groups
 
 
-class Bomb(ValueError):
+class OversizedRowGroupError(ValueError):
     """A row group unpacks to more than the limits allow."""
 
 
@@ -235,7 +237,7 @@ def _damage(error: Exception) -> Rejection:
     rule = "truncated"
     if isinstance(error, _NoContent):
         rule = "no_content"
-    elif isinstance(error, Bomb | MemoryError):
+    elif isinstance(error, OversizedRowGroupError | MemoryError):
         rule = "bomb"
     elif isinstance(error, NotImplementedError):
         rule = "unsupported"

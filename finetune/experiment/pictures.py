@@ -6,7 +6,7 @@ from pathlib import Path
 from finetune.modalities.base import Evaluation
 from finetune.modalities.writing import WritingEvaluation
 from finetune.systems.base import System
-from finetune.systems.writers.alignment import Aligns, draw_alignment
+from finetune.systems.writers.alignment import HasAlignment, draw_alignment
 
 PICTURES_NAME = "alignments"
 """A folder beside the predictions, with NUMBER-KEY.svg for the first test items; `/` and the like are `_` in KEY."""
@@ -16,7 +16,7 @@ _MAX_KEY_CHARS = 100
 
 def draw_pictures(system: System, evaluation: Evaluation, folder: Path) -> None:
     """Draw how the written texts of the first test items align with their sources, if the system aligns."""
-    if not isinstance(system, Aligns) or not isinstance(evaluation, WritingEvaluation):
+    if not isinstance(system, HasAlignment) or not isinstance(evaluation, WritingEvaluation):
         return
     folder.mkdir(parents=True, exist_ok=True)
     for number, item in enumerate(evaluation.test_items[:_NUM_PICTURES], start=1):

@@ -22,7 +22,7 @@ _NAME = "learning_rates.json"
 
 
 @dataclass(frozen=True)
-class Tried:
+class RateTrial:
     """One rate; `valid` is its highest headline metric on the validation split, None where training diverged."""
 
     learning_rate: float
@@ -37,7 +37,7 @@ class Trained:
 
     end: FitEnd
     learning_rate: float
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[RateTrial, ...] = ()
 
     def journal_folder(self, job: Path) -> Path:
         """Return the folder of the journal of the kept training."""
@@ -49,7 +49,7 @@ class Trained:
         return {"learning_rate": self.learning_rate, **tried}
 
 
-def best_of(tried: Sequence[Tried]) -> Tried:
+def best_of(tried: Sequence[RateTrial]) -> RateTrial:
     """The one to keep, the first of equals. Raises UserError where every rate diverged."""
     usable = [(one.valid, one) for one in tried if one.valid is not None]
     if not usable:
@@ -72,12 +72,12 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
             try:
                 end = train(rate, folder / rate_name(rate))
             except Diverged:
-                tried.append(Tried(rate, None))
+                tried.append(RateTrial(rate, None))
                 continue
             if end.stopped:
                 return Trained(end, rate)
             best = end.best
-            tried.append(Tried(rate, best.metric if best else None, best.step if best else 0, end.steps))
+            tried.append(RateTrial(rate, best.metric if best else None, best.step if best else 0, end.steps))
         agreed(lambda: _finish(folder, tried))
     kept = best_of(tried)
     assert kept.valid is not None
@@ -85,17 +85,17 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
     return Trained(end, kept.learning_rate, tuple(tried))
 
 
-def _finished(folder: Path) -> list[Tried] | None:
+def _finished(folder: Path) -> list[RateTrial] | None:
     """Return what a finished search tried, after removing what a kill at its end left behind."""
     path = folder / _NAME
     if not path.is_file():
         return None
-    tried = [Tried(**one) for one in read_document(path)["tried"]]
+    tried = [RateTrial(**one) for one in read_document(path)["tried"]]
     _remove_what_made_it(folder, tried)
     return tried
 
 
-def _finish(folder: Path, tried: Sequence[Tried]) -> None:
+def _finish(folder: Path, tried: Sequence[RateTrial]) -> None:
     """Write what was tried last, then remove what the training needed; the journals of all rates stay."""
     kept = folder / rate_name(best_of(tried).learning_rate)
     for name in (JOURNAL_NAME, BEST_NAME):
@@ -104,7 +104,7 @@ def _finish(folder: Path, tried: Sequence[Tried]) -> None:
     _remove_what_made_it(folder, tried)
 
 
-def _remove_what_made_it(folder: Path, tried: Sequence[Tried]) -> None:
+def _remove_what_made_it(folder: Path, tried: Sequence[RateTrial]) -> None:
     for one in tried:
         place = folder / rate_name(one.learning_rate)
         shutil.rmtree(place / "checkpoints", ignore_errors=True)

@@ -56,7 +56,7 @@ class DecoderBlock(nn.Module):
         self.around_feed_forward = SubLayer(model_dim, config)
 
     def forward(
-        self, rows_BTD: Tensor, source: KeysValues, visible_B11S: Tensor, past: "LayerPast | None"
+        self, rows_BTD: Tensor, source: KeysValues, visible_B11S: Tensor, past: "KeyValueCache | None"
     ) -> Tensor:
         """One layer up: a whole target behind a causal mask, or, with `past`, one token more."""
         dtype = self.attention.query.weight.dtype
@@ -72,7 +72,7 @@ class DecoderBlock(nn.Module):
         return fed_forward(self.feed_forward, self.around_feed_forward, rows_BTD)
 
 
-class LayerPast:
+class KeyValueCache:
     """One layer's keys and values of the tokens written so far, in room made once for all of them."""
 
     def __init__(self, lanes: int, num_heads: int, max_tokens: int, head_dim: int, like: Tensor) -> None:
@@ -123,14 +123,14 @@ class Decoder(nn.Module):
         ]
         return Memory(layers, is_source_BS[:, None, None])
 
-    def forward(self, rows_BTD: Tensor, memory: Memory, past: list[LayerPast] | None = None) -> Tensor:
+    def forward(self, rows_BTD: Tensor, memory: Memory, past: list[KeyValueCache] | None = None) -> Tensor:
         """Rows to be scored [B, T, D]; see `DecoderBlock.forward`."""
-        pasts: list[LayerPast] | list[None] = [None] * len(self.blocks) if past is None else past
+        pasts: list[KeyValueCache] | list[None] = [None] * len(self.blocks) if past is None else past
         for block, source, layer_past in zip(self.blocks, memory.layers, pasts, strict=True):
             rows_BTD = block(rows_BTD, source, memory.visible_B11S, layer_past)
         return self.final_norm(rows_BTD)  # type: ignore[no-any-return]
 
-    def empty_past(self, lanes: int, max_tokens: int) -> list[LayerPast]:
+    def empty_past(self, lanes: int, max_tokens: int) -> list[KeyValueCache]:
         """Before the first token, for every layer. Raises UserError where they do not fit into memory."""
         head_dim = self.model_dim // self.num_heads
         like = next(self.parameters()).detach()
@@ -140,7 +140,7 @@ class Decoder(nn.Module):
             f"writing {lanes:,} texts of up to {max_tokens:,} tokens side by side",
             "lower decoding.batch, decoding.beam or decoding.max_new_tokens",
         )
-        return [LayerPast(lanes, self.num_heads, max_tokens, head_dim, like) for _ in self.blocks]
+        return [KeyValueCache(lanes, self.num_heads, max_tokens, head_dim, like) for _ in self.blocks]
 
 
 class DecodedText:

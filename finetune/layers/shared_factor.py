@@ -24,7 +24,7 @@ class SharedFactor:
     def __init__(self, matrix: Tensor) -> None:
         # What is kept does not know the matrix that stands in for it, or neither would be freed without the collector.
         self._steps: _Steps = []
-        self._matrix: Tensor = _LastBack.apply(matrix, self._steps)  # type: ignore[no-untyped-call]
+        self._matrix: Tensor = _BackwardLast.apply(matrix, self._steps)  # type: ignore[no-untyped-call]
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The products of one step."""
@@ -32,7 +32,7 @@ class SharedFactor:
         return products
 
 
-class _LastBack(torch.autograd.Function):
+class _BackwardLast(torch.autograd.Function):
     """The matrix itself; its backward comes after those of all products, none of which hands it a gradient."""
 
     @staticmethod

@@ -63,7 +63,7 @@ class EncodingNetwork(ReplacingNetwork, ABC):
 
 
 @dataclass(frozen=True)
-class Carried:
+class RecurrentMemory:
     """From segment to segment: the last tokens read [B, C], and the state of what has one [B, R]."""
 
     tokens_BC: Tensor
@@ -77,12 +77,12 @@ class PredictingNetwork(ReplacingNetwork, ABC):
         super().__init__(num_layers, model_dim, vocab_size)
         self._eod_id = eod_id
 
-    def start(self, lanes: int) -> Carried:
+    def start(self, lanes: int) -> RecurrentMemory:
         """Before the first segment."""
-        return Carried(torch.full((lanes, 1), self._eod_id, device=self.device))
+        return RecurrentMemory(torch.full((lanes, 1), self._eod_id, device=self.device))
 
     @abstractmethod
-    def predictions(self, tokens_BL: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+    def predictions(self, tokens_BL: Tensor, carried: RecurrentMemory) -> tuple[Tensor, RecurrentMemory]:
         """Scores [B, L, V] of the segment's tokens, and what the next segment needs."""
 
 
@@ -173,12 +173,12 @@ class RecurrentPredictor(PredictingNetwork):
         self.output_bias_V = nn.Parameter(torch.zeros(base.vocab_size))
         initialise_recurrent(self)
 
-    def start(self, lanes: int) -> Carried:
+    def start(self, lanes: int) -> RecurrentMemory:
         """The first state is zero."""
         state_BR = at_least_float32(self.embedding.weight.new_zeros(lanes, self.config.model_dim))
         return replace(super().start(lanes), state_BR=state_BR)
 
-    def predictions(self, tokens_BL: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+    def predictions(self, tokens_BL: Tensor, carried: RecurrentMemory) -> tuple[Tensor, RecurrentMemory]:
         """See `PredictingNetwork`; gradients pass from segment to segment."""
         input_BL = torch.cat([carried.tokens_BC, tokens_BL[:, :-1]], dim=1)
         rows_BLD = _embedded(self.embedding, self.dropout, input_BL)
@@ -187,7 +187,7 @@ class RecurrentPredictor(PredictingNetwork):
         readout_BLD = self.dropout(both_BL2D.unflatten(-1, (-1, 2)).amax(dim=-1))
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
         logits_BLV = functional.linear(readout_BLD, weight_VD, self.output_bias_V)
-        return logits_BLV, Carried(tokens_BL[:, -1:], states_BLR[:, -1])
+        return logits_BLV, RecurrentMemory(tokens_BL[:, -1:], states_BLR[:, -1])
 
 
 class TransformerPredictor(PredictingNetwork):
@@ -204,7 +204,7 @@ class TransformerPredictor(PredictingNetwork):
         self.blocks, self.final_norm = _blocks(stack)
         self._context_tokens = max(1, base.config.memory_tokens)
 
-    def predictions(self, tokens_BL: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+    def predictions(self, tokens_BL: Tensor, carried: RecurrentMemory) -> tuple[Tensor, RecurrentMemory]:
         """See `PredictingNetwork`."""
         tokens_BK = torch.cat([carried.tokens_BC, tokens_BL], dim=1)
         rows_BKD = self.vocabulary.rows(tokens_BK[:, :-1])
@@ -212,7 +212,7 @@ class TransformerPredictor(PredictingNetwork):
         for block in self.blocks:
             rows_BKD = block(rows_BKD, visible_KK)
         predicting_BLD = self.final_norm(rows_BKD[:, -tokens_BL.shape[1] :])
-        return self.vocabulary.logits(predicting_BLD), Carried(tokens_BK[:, -self._context_tokens :])
+        return self.vocabulary.logits(predicting_BLD), RecurrentMemory(tokens_BK[:, -self._context_tokens :])
 
 
 def encoding_network(config: ScratchNetworkConfig, base: Base, seed: int) -> EncodingNetwork:

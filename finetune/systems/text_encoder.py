@@ -46,7 +46,7 @@ _STATEMENT_END = re.compile(rb"[\n;{}]")
 
 
 @dataclass(frozen=True)
-class Reading:
+class EncoderInput:
     """Texts as tokens, int64 [B, L] each: group 0 is text, UNFILLED_GROUP padding; statements count from 0."""
 
     tokens_BL: Tensor
@@ -54,8 +54,8 @@ class Reading:
     statement_BL: Tensor
 
 
-class Cutter:
-    """Tokens of texts, at most so many of each; counts how many texts were cut."""
+class Truncator:
+    """Tokenizes texts up to a number of tokens, and counts the texts that were truncated."""
 
     def __init__(self, tokenizer: CodeTokenizer, device: torch.device) -> None:
         self._tokenizer, self._device = tokenizer, device
@@ -67,9 +67,9 @@ class Cutter:
     def tokens(
         self, texts: Sequence[str], max_tokens: int, what: str | None, around: str | None = None
     ) -> list[NDArray[np.int64]]:
-        """The first `max_tokens` tokens of every text, or those next to `around` where that stands in it.
+        """Return the first `max_tokens` tokens of every text, or those on both sides of `around` if it occurs.
 
-        Texts that lose some are counted in `cut[what]`, if named.
+        Truncated texts are counted in `cut[what]`.
         """
         rows = self._tokenizer.encode_batch(texts)
         if what is not None:
@@ -88,8 +88,11 @@ class Cutter:
         place = len(self._tokenizer.encode(text.partition(around)[0]))
         return max(0, min(place - max_tokens // 2, num_tokens - max_tokens))
 
-    def reading(self, rows: Sequence[NDArray[np.int64]]) -> Reading:
-        """The rows side by side, padded behind. A statement ends with a token that has a line end, `;`, `{` or `}`."""
+    def pad(self, rows: Sequence[NDArray[np.int64]]) -> EncoderInput:
+        """Return the rows as one batch, padded at the end.
+
+        A statement ends with a token that has a line end, `;`, `{` or `}`.
+        """
         length = max(1, *map(len, rows)) if rows else 1
         tokens_BL = np.zeros((len(rows), length), dtype=np.int64)
         group_BL = np.full_like(tokens_BL, UNFILLED_GROUP)
@@ -98,10 +101,10 @@ class Cutter:
             group_BL[lane, : len(row)] = 0
         ends_BL = self._ends_statement_V[tokens_BL].astype(np.int64)
         statement_BL = np.cumsum(ends_BL, axis=1) - ends_BL
-        return Reading(*(self.on_device(one) for one in (tokens_BL, group_BL, statement_BL)))
+        return EncoderInput(*(self.on_device(one) for one in (tokens_BL, group_BL, statement_BL)))
 
     def on_device(self, array: NDArray[np.generic]) -> Tensor:
-        """The array as a tensor where the network is."""
+        """Return the array as a tensor on the network's device."""
         return torch.from_numpy(array).to(self._device)
 
 
@@ -131,20 +134,20 @@ class TextEncoder(nn.Module):
             parameter.requires_grad_(trained and is_read)
         return cls(network, head)
 
-    def forward(self, reading: Reading) -> Tensor:
+    def forward(self, inputs: EncoderInput) -> Tensor:
         """[B, E] in float32."""
-        inputs_BLD = self.network.read(reading.tokens_BL, TokenLayout.bidirectional(reading.group_BL))
-        vector_BE: Tensor = self.pooling(inputs_BLD, reading.group_BL, reading.statement_BL)
+        inputs_BLD = self.network.read(inputs.tokens_BL, TokenLayout.bidirectional(inputs.group_BL))
+        vector_BE: Tensor = self.pooling(inputs_BLD, inputs.group_BL, inputs.statement_BL)
         return vector_BE
 
-    def both(self, reading: Reading, separator_id: int) -> tuple[Tensor, Tensor]:
+    def both(self, inputs: EncoderInput, separator_id: int) -> tuple[Tensor, Tensor]:
         """The vectors [B, E] of two texts that are read together, the separator between them."""
-        inputs_BLD = self.network.read(reading.tokens_BL, TokenLayout.bidirectional(reading.group_BL))
-        ends_BL = reading.tokens_BL == separator_id
+        inputs_BLD = self.network.read(inputs.tokens_BL, TokenLayout.bidirectional(inputs.group_BL))
+        ends_BL = inputs.tokens_BL == separator_id
         is_second_BL = ends_BL.cumsum(dim=1) > 0
         vectors = [
             self.pooling(
-                inputs_BLD, reading.group_BL.masked_fill(other_BL, UNFILLED_GROUP), reading.statement_BL
+                inputs_BLD, inputs.group_BL.masked_fill(other_BL, UNFILLED_GROUP), inputs.statement_BL
             )
             for other_BL in (is_second_BL, ~is_second_BL | ends_BL)
         ]
@@ -158,7 +161,7 @@ class TextEncoder(nn.Module):
 
 @torch.inference_mode()
 def encoded(
-    encoder: TextEncoder, cutter: Cutter, rows: Sequence[NDArray[np.int64]], on_progress: OnProgress
+    encoder: TextEncoder, truncator: Truncator, rows: Sequence[NDArray[np.int64]], on_progress: OnProgress
 ) -> NDArray[np.float64]:
     """Vectors [number of rows, E], rows of like length read together; in bfloat16 products, float32 sums."""
     vectors = np.zeros((len(rows), encoder.pooling.width))
@@ -167,7 +170,7 @@ def encoded(
     for first in range(0, len(order), _ENCODED_AT_ONCE):
         part = order[first : first + _ENCODED_AT_ONCE]
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            vector_BE = encoder(cutter.reading([rows[number] for number in part]))
+            vector_BE = encoder(truncator.pad([rows[number] for number in part]))
         vectors[part] = vector_BE.double().cpu().numpy()
         on_progress(first + len(part))
     return vectors

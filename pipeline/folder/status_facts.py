@@ -57,7 +57,7 @@ class NewestCheckpoint:
 
 
 @dataclass(frozen=True)
-class GivenWarning:
+class TimedWarning:
     """A warning of the journal with its time."""
 
     time_s: float
@@ -107,7 +107,7 @@ class StatusFacts:
     stragglers: str | None
     """The last warning about slow workers."""
     num_warnings: int
-    warnings: list[GivenWarning]
+    warnings: list[TimedWarning]
     """The newest warnings."""
     goodput: Goodput
 
@@ -132,7 +132,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     steps = figures.steps
     step = replay.position
     num_steps = start.num_steps
-    warnings = [GivenWarning(record.time_s, record.text) for record in records if record.level == "warning"]
+    warnings = [TimedWarning(record.time_s, record.text) for record in records if record.level == "warning"]
     return StatusFacts(
         folder=str(folder),
         state=state,

@@ -22,7 +22,7 @@ _MAX_EMPTY_EPOCHS = 100
 _KEPT_EPOCHS = 3
 
 
-class NoWholeStep(Exception):
+class TooFewTokensError(Exception):
     """All epochs have fewer tokens than one step needs."""
 
 
@@ -89,7 +89,7 @@ class EpochPlan:
         return int(self._num_readings_N(number) @ self._sizes_N)
 
     def epoch_of(self, step: int) -> Epoch:
-        """Return the epoch of step `step` of the run. Raises NoWholeStep when all epochs are too short."""
+        """Return the epoch of step `step` of the run. Raises TooFewTokensError when all epochs are too short."""
         with self._lock:
             for epoch in self._epochs:
                 if epoch.first_step <= step < epoch.end_step:
@@ -104,14 +104,14 @@ class EpochPlan:
         if self._is_equal:
             num_steps = self._num_steps(0)
             if num_steps == 0:
-                raise NoWholeStep
+                raise TooFewTokensError
             return step // num_steps, step // num_steps * num_steps
         num_empty = 0
         while self._first_steps[-1] <= step:
             num_steps = self._num_steps(len(self._first_steps) - 1)
             num_empty = num_empty + 1 if num_steps == 0 else 0
             if num_empty > _MAX_EMPTY_EPOCHS:
-                raise NoWholeStep
+                raise TooFewTokensError
             self._first_steps.append(self._first_steps[-1] + num_steps)
         number = bisect.bisect_right(self._first_steps, step) - 1
         return number, self._first_steps[number]

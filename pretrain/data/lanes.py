@@ -20,7 +20,7 @@ from data_prep.finished.prepared import BlockEntry, PreparedCorpus
 from data_prep.tokenizer import TokenArray
 from pretrain.data.blocks import OpenBlocks
 from pretrain.data.corpora import MixedBlocks, WeightedCorpus
-from pretrain.data.epochs import Epoch, EpochPlan, NoWholeStep
+from pretrain.data.epochs import Epoch, EpochPlan, TooFewTokensError
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class LaneReader:
         """The tokens of the first epoch; with fractional weights, other epochs have a few more or less."""
         try:
             self.steps_per_epoch = self._epochs.epoch_of(0).num_steps
-        except NoWholeStep:
+        except TooFewTokensError:
             where = ", ".join(part.corpus.location for part in corpora)
             raise UserError(
                 f"{where}: split '{split}' has {self.num_tokens} tokens, fewer than one step of "

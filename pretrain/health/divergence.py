@@ -15,7 +15,7 @@ from pretrain.checkpoint.verify import last_valid_before
 from pretrain.config import HealthConfig, PretrainConfig
 from pretrain.health.spikes import SpikeDetector
 from pretrain.journal.events import Diverged, Ended, Start, Stopped, event_of
-from pretrain.journal.replay import MadeStep
+from pretrain.journal.replay import SurvivingStep
 from pretrain.schedule import ScheduleConfig
 
 _LOOKED_AT_STEPS = 2000
@@ -25,7 +25,7 @@ _NOTHING_LEARNT = 1.1
 _SHOWN_STEPS = 3
 
 
-def first_skipped_step(steps: Mapping[int, MadeStep], last_step: int) -> int:
+def first_skipped_step(steps: Mapping[int, SurvivingStep], last_step: int) -> int:
     """Return the first of the consecutive steps up to `last_step` that were not applied; `last_step` + 1 if it was."""
     first = last_step + 1
     while first - 1 in steps and not steps[first - 1].applied:
@@ -33,7 +33,7 @@ def first_skipped_step(steps: Mapping[int, MadeStep], last_step: int) -> int:
     return first
 
 
-def first_high_loss_step(steps: Mapping[int, MadeStep], first_step: int, health: HealthConfig) -> int:
+def first_high_loss_step(steps: Mapping[int, SurvivingStep], first_step: int, health: HealthConfig) -> int:
     """Return the first of the consecutive steps before `first_step` with high losses; `first_step` if there is none.
 
     A loss is high by the rule for loss spikes, or if it is above that of a model that has learnt nothing.
@@ -62,7 +62,7 @@ def pending_return_step(records: Sequence[JournalRecord]) -> int | None:
     return last.back_to if isinstance(last, Diverged) else None
 
 
-def losses_text(steps: Mapping[int, MadeStep], first_step: int, rising_from_step: int) -> str:
+def losses_text(steps: Mapping[int, SurvivingStep], first_step: int, rising_from_step: int) -> str:
     """Return the finite losses from the last normal one on as text; empty if there are none."""
     shown = [
         made for made in steps.values() if made.applied and rising_from_step - 1 <= made.step < first_step

@@ -16,7 +16,7 @@ from pretrain.model.config import ModelConfig, TransformerXLPositions
 _ACTIVATIONS = ("gelu", "relu")
 
 
-class OurNotes(BaseModel):
+class PermcodeKeys(BaseModel):
     """Settings without a key in XLNet's config; they are under the key `permcode`, which the library ignores."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -47,7 +47,7 @@ class XLNetConfig(BaseModel):
     bi_data: bool = False
     clamp_len: int = -1
     tie_word_embeddings: bool = True
-    permcode: OurNotes = OurNotes()
+    permcode: PermcodeKeys = PermcodeKeys()
 
     def model(self, memory_tokens: int | None = None) -> dict[str, Any]:
         """Return the fields of the model's `ModelConfig` except `segment_encodings`, which depends on the weights.
@@ -138,7 +138,7 @@ def xlnet_config_json(
     """
     if reason := _not_expressible(config):
         raise UserError(f"this model cannot be exported to hf: {reason}")
-    notes = OurNotes(
+    notes = PermcodeKeys(
         attention_dropout=config.attention_dropout,
         segment_tokens=segment_tokens,
         tokenizer_sha256=tokenizer_sha256,

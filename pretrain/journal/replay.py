@@ -15,7 +15,7 @@ from pretrain.journal.events import Accepted, Attempt, CheckpointWritten, Event,
 
 
 @dataclass
-class MadeStep:
+class SurvivingStep:
     """A step that counts, as it was made first."""
 
     step: int
@@ -50,13 +50,13 @@ class Change:
 
     event: Event | None = None
     """The record's event, see `event_of`."""
-    made: MadeStep | None = None
+    made: SurvivingStep | None = None
     """The record's step, if it is a step's."""
     added: dict[str, float] = field(default_factory=dict)
     """The metrics of this record that count."""
     is_repeated: bool = False
     """Whether an earlier attempt had already made the step."""
-    void: tuple[MadeStep, ...] = ()
+    void: tuple[SurvivingStep, ...] = ()
     """Steps that do not count any more."""
     num_left_behind: int = 0
     """How many steps the run went back."""
@@ -66,7 +66,7 @@ class Replay:
     """Replays a journal's records in order."""
 
     def __init__(self) -> None:
-        self.steps: dict[int, MadeStep] = {}
+        self.steps: dict[int, SurvivingStep] = {}
         """The steps that count by number; those after `position` were made by an attempt that was killed."""
         self.position = 0
         """The last step of the newest attempt."""
@@ -107,7 +107,7 @@ class Replay:
         """The highest step that counts, 0 before the first."""
         return max(self._last_steps.values(), default=0)
 
-    def surviving_steps(self) -> dict[int, MadeStep]:
+    def surviving_steps(self) -> dict[int, SurvivingStep]:
         """Return the steps up to `position`, in order: those that made the weights of the newest attempt."""
         return {step: self.steps[step] for step in sorted(self.steps) if step <= self.position}
 
@@ -119,7 +119,7 @@ class Replay:
         if step != self.position:
             self._is_repeated = step in self.steps
         self.position = step
-        made = self.steps.setdefault(step, MadeStep(step, record.time_s, record.facts))
+        made = self.steps.setdefault(step, SurvivingStep(step, record.time_s, record.facts))
         added = {
             name: value for name, value in record.metrics.items() if step > self._last_steps.get(name, -1)
         }

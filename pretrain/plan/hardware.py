@@ -53,7 +53,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 @dataclass(frozen=True)
-class Bill:
+class RunCost:
     """The time and money of a run on a kind of GPU."""
 
     hours: float
@@ -69,10 +69,10 @@ def bill(
     tokens: float,
     utilisation: float,
     usd_per_hour: float,
-) -> Bill:
+) -> RunCost:
     """Return the bill for `flops` operations on `tokens` tokens, if GPUs reach `utilisation` of their peak."""
     seconds = flops / (num_gpus * utilisation * gpu.peak_flops(precision))
-    return Bill(seconds / 3600, seconds / 3600 * num_gpus * usd_per_hour, tokens / seconds)
+    return RunCost(seconds / 3600, seconds / 3600 * num_gpus * usd_per_hour, tokens / seconds)
 
 
 def flops_per_token(config: PretrainConfig, vocab_size: int) -> float:

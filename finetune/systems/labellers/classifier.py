@@ -22,7 +22,7 @@ from data_prep.tokenizer import CodeTokenizer
 from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.labelling import Labelled, LabellingData
 from finetune.systems.base import Base, SystemConfigBase
-from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length
+from finetune.systems.text_encoder import EncoderConfig, EncoderInput, TextEncoder, Truncator, check_length
 from pretrain.model.dropout import Dropout
 from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed
@@ -70,21 +70,21 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
             raise UserError(f"items have {num_texts} texts: a classifier labels one text or two")
         together = num_texts == 2 and self.reading == "together"
         check_length(self, base, 2 * self.text_tokens + 1 if together else self.text_tokens, "text_tokens")
-        cutter = Cutter(base.tokenizer, base.device)
-        reader = TextReader(self, base.tokenizer, cutter, num_texts)
+        truncator = Truncator(base.tokenizer, base.device)
+        reader = TextReader(self, base.tokenizer, truncator, num_texts)
         encoder = TextEncoder.build(self, base, seed)
         torch.manual_seed(key_seed(seed, "classifier-head"))
         separator_id = base.tokenizer.special_id(SEPARATOR)
         module = Classifier(self, encoder, num_texts, max(2, num_labels), separator_id).to(base.device)
         learner = LabelLearner(module, reader, data.train, base.device) if data.train else None
-        return ClassifierLabeller(module, reader, cutter, learner)
+        return ClassifierLabeller(module, reader, truncator, learner)
 
 
 @dataclass(frozen=True)
 class LabelBatch:
     """Items as what is read of them, one or two readings, and their labels [B]."""
 
-    readings: tuple[Reading, ...]
+    inputs: tuple[EncoderInput, ...]
     label_B: Tensor
 
 
@@ -111,34 +111,34 @@ class Classifier(nn.Module):
             nn.Linear(config.hidden_dim, num_labels),
         )
 
-    def scores(self, readings: Sequence[Reading]) -> Tensor:
+    def scores(self, inputs: Sequence[EncoderInput]) -> Tensor:
         """Logits [B, C] in float32."""
         if self._num_texts == 1:
-            vector_BF = self.encoder(readings[0])
+            vector_BF = self.encoder(inputs[0])
         else:
-            one_BE, other_BE = self._both(readings)
+            one_BE, other_BE = self._both(inputs)
             vector_BF = torch.cat([one_BE, other_BE, (one_BE - other_BE).abs(), one_BE * other_BE], dim=-1)
         first = self.head[1]
         assert isinstance(first, nn.Linear)
         return at_least_float32(self.head(vector_BF.to(first.weight.dtype)))
 
-    def _both(self, readings: Sequence[Reading]) -> tuple[Tensor, Tensor]:
-        if len(readings) == 2:
-            return self.encoder(readings[0]), self.encoder(readings[1])
-        return self.encoder.both(readings[0], self._separator_id)
+    def _both(self, inputs: Sequence[EncoderInput]) -> tuple[Tensor, Tensor]:
+        if len(inputs) == 2:
+            return self.encoder(inputs[0]), self.encoder(inputs[1])
+        return self.encoder.both(inputs[0], self._separator_id)
 
     def forward(self, batch: LabelBatch) -> Tensor:
         """Mean cross entropy in nats."""
-        return functional.cross_entropy(self.scores(batch.readings), batch.label_B)
+        return functional.cross_entropy(self.scores(batch.inputs), batch.label_B)
 
 
 class TextReader:
     """Reads items as tokens: one row each, or two."""
 
     def __init__(
-        self, config: ClassifierConfig, tokenizer: CodeTokenizer, cutter: Cutter, num_texts: int
+        self, config: ClassifierConfig, tokenizer: CodeTokenizer, truncator: Truncator, num_texts: int
     ) -> None:
-        self._config, self._cutter, self._num_texts = config, cutter, num_texts
+        self._config, self._truncator, self._num_texts = config, truncator, num_texts
         self._separator = np.array([tokenizer.special_id(SEPARATOR)], dtype=np.int64)
 
     def rows(self, items: Sequence[Texts], what: str) -> list[tuple[Row, ...]]:
@@ -151,7 +151,7 @@ class TextReader:
                 raise UserError(
                     f"item {number} has {len(texts)} texts, but this system labels items of {self._num_texts}"
                 )
-        of_all_sides = self._cutter.tokens(
+        of_all_sides = self._truncator.tokens(
             [texts[side] for side in range(self._num_texts) for texts in items],
             self._config.text_tokens,
             what,
@@ -165,9 +165,9 @@ class TextReader:
             ]
         return list(zip(*sides, strict=True))
 
-    def readings(self, rows: Sequence[tuple[Row, ...]]) -> tuple[Reading, ...]:
+    def inputs(self, rows: Sequence[tuple[Row, ...]]) -> tuple[EncoderInput, ...]:
         """The rows side by side."""
-        return tuple(self._cutter.reading(side) for side in zip(*rows, strict=True))
+        return tuple(self._truncator.pad(side) for side in zip(*rows, strict=True))
 
 
 class LabelLearner:
@@ -183,7 +183,7 @@ class LabelLearner:
     def batch(self, indices: Sequence[int], draw: int) -> LabelBatch:
         """Return the batch of these items; nothing is random."""
         labels = torch.tensor([self._items[index].label for index in indices], device=self._device)
-        return LabelBatch(self._reader.readings([self._rows[index] for index in indices]), labels)
+        return LabelBatch(self._reader.inputs([self._rows[index] for index in indices]), labels)
 
     def depth(self, name: str) -> int:
         """Layers between a parameter and the head."""
@@ -195,14 +195,14 @@ class ClassifierLabeller:
     """`Labeller` by a `Classifier`; `module` has its weights, whether they are trained or not."""
 
     def __init__(
-        self, module: Classifier, reader: TextReader, cutter: Cutter, learner: LabelLearner | None
+        self, module: Classifier, reader: TextReader, truncator: Truncator, learner: LabelLearner | None
     ) -> None:
-        self.module, self._reader, self._cutter, self.learner = module, reader, cutter, learner
+        self.module, self._reader, self._truncator, self.learner = module, reader, truncator, learner
 
     @property
     def cut(self) -> dict[str, int]:
         """How many texts were longer than the limit, by kind of text."""
-        return self._cutter.cut
+        return self._truncator.cut
 
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:
@@ -215,7 +215,7 @@ class ClassifierLabeller:
         for first in range(0, len(order), _AT_ONCE):
             part = order[first : first + _AT_ONCE]
             with torch.autocast(last.weight.device.type, dtype=torch.bfloat16):
-                score_BC = self.module.scores(self._reader.readings([rows[number] for number in part]))
+                score_BC = self.module.scores(self._reader.inputs([rows[number] for number in part]))
             found[part] = score_BC.double().softmax(dim=-1).cpu().numpy()
             on_progress(first + len(part))
         return found

@@ -22,8 +22,8 @@ from finetune.modalities.writing import writing_loss
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.network import ReplaceableNetworkConfig, adapted_network
 from finetune.systems.scratch_networks import (
-    Carried,
     PredictingNetwork,
+    RecurrentMemory,
     predicting_network,
 )
 from pretrain.inference.finite import check_finite
@@ -88,7 +88,7 @@ class NextTokenNetwork(nn.Module):
 
     def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield for every segment the scores [B, L, V], the true tokens [B, L], and whether there is one [B, L]."""
-        carried: SegmentMemory | Carried | None = None
+        carried: SegmentMemory | RecurrentMemory | None = None
         for first in range(0, batch.tokens_BT.shape[1], self.segment_tokens):
             part = slice(first, first + self.segment_tokens)
             tokens_BL, group_BL = batch.tokens_BT[:, part], batch.group_BT[:, part]
@@ -97,7 +97,7 @@ class NextTokenNetwork(nn.Module):
 
     def _segment(
         self, tokens_BL: Tensor, group_BL: Tensor, carried: Any
-    ) -> tuple[Tensor, SegmentMemory | Carried | None]:
+    ) -> tuple[Tensor, SegmentMemory | RecurrentMemory | None]:
         """Its scores, and what the next one needs of it."""
         if isinstance(self.network, PredictingNetwork):
             return self.network.predictions(tokens_BL, carried or self.network.start(len(tokens_BL)))

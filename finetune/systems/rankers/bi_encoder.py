@@ -22,7 +22,14 @@ from finetune.modalities.base import ModalityName, OnProgress
 from finetune.modalities.ranking import Match, RankingData
 from finetune.systems.base import Base, SystemConfigBase
 from finetune.systems.rankers.bm25 import Bm25
-from finetune.systems.text_encoder import Cutter, EncoderConfig, Reading, TextEncoder, check_length, encoded
+from finetune.systems.text_encoder import (
+    EncoderConfig,
+    EncoderInput,
+    TextEncoder,
+    Truncator,
+    check_length,
+    encoded,
+)
 from pretrain.randomness import keyed_generator
 
 _MINED_PER_NEGATIVE = 4
@@ -94,15 +101,17 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
         encoder = TextEncoder.build(self, base, seed)
         module = Contrast(encoder, self.temperature)
-        cutter = Cutter(base.tokenizer, base.device)
+        truncator = Truncator(base.tokenizer, base.device)
         if not data.train:
-            return BiEncoder(self, module.eval(), cutter, None)
+            return BiEncoder(self, module.eval(), truncator, None)
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             raise UserError(
                 f"adaptation=head trains nothing with {self.pooling.kind} pooling, which has no parameters: "
                 "choose pooling kind attention, mlp or conba, or adaptation full"
             )
-        return BiEncoder(self, module, cutter, ContrastiveLearner(self, module, cutter, data.train, seed))
+        return BiEncoder(
+            self, module, truncator, ContrastiveLearner(self, module, truncator, data.train, seed)
+        )
 
 
 @dataclass(frozen=True)
@@ -110,8 +119,8 @@ class ContrastiveBatch:
     """Queries, and candidates of which the first B belong to them in order; `is_masked_BC` are those that are no
     negatives of a query though they are not its own: of its group, or with the same text as its own."""
 
-    queries: Reading
-    candidates: Reading
+    queries: EncoderInput
+    candidates: EncoderInput
     is_masked_BC: Tensor
 
 
@@ -139,14 +148,21 @@ class ContrastiveLearner:
     """`Learner` over matches."""
 
     def __init__(
-        self, config: BiEncoderConfig, module: Contrast, cutter: Cutter, matches: Sequence[Match], seed: int
+        self,
+        config: BiEncoderConfig,
+        module: Contrast,
+        truncator: Truncator,
+        matches: Sequence[Match],
+        seed: int,
     ) -> None:
-        self.module, self._cutter, self._config, self._seed = module, cutter, config, seed
+        self.module, self._truncator, self._config, self._seed = module, truncator, config, seed
         self._matches = (
             with_hard_negatives(matches, config.hard_negatives) if config.hard_negatives else matches
         )
-        self._query_rows = cutter.tokens([one.query for one in matches], config.query_tokens, "train_queries")
-        self._found_rows = cutter.tokens(
+        self._query_rows = truncator.tokens(
+            [one.query for one in matches], config.query_tokens, "train_queries"
+        )
+        self._found_rows = truncator.tokens(
             [one.found for one in matches], config.candidate_tokens, "train_candidates"
         )
         self.lengths_tokens = [
@@ -163,12 +179,12 @@ class ContrastiveLearner:
             for match in matches
             for number in generator.permutation(len(match.hard_negatives))[: self._config.hard_negatives]
         ]
-        negative_rows = self._cutter.tokens(negatives, self._config.candidate_tokens, None)
+        negative_rows = self._truncator.tokens(negatives, self._config.candidate_tokens, None)
         candidates = [self._found_rows[index] for index in indices] + negative_rows
         return ContrastiveBatch(
-            self._cutter.reading([self._query_rows[index] for index in indices]),
-            self._cutter.reading(candidates),
-            self._cutter.on_device(masked_candidates(matches, negatives)),
+            self._truncator.pad([self._query_rows[index] for index in indices]),
+            self._truncator.pad(candidates),
+            self._truncator.on_device(masked_candidates(matches, negatives)),
         )
 
     def depth(self, name: str) -> int:
@@ -193,21 +209,25 @@ class BiEncoder:
     """`Ranker` by inner products of unit vectors; `module` has its weights, whether they are trained or not."""
 
     def __init__(
-        self, config: BiEncoderConfig, module: Contrast, cutter: Cutter, learner: ContrastiveLearner | None
+        self,
+        config: BiEncoderConfig,
+        module: Contrast,
+        truncator: Truncator,
+        learner: ContrastiveLearner | None,
     ) -> None:
-        self._config, self.module, self._cutter, self.learner = config, module, cutter, learner
+        self._config, self.module, self._truncator, self.learner = config, module, truncator, learner
 
     @property
     def cut(self) -> dict[str, int]:
         """How many texts were longer than the limit, by kind of text."""
-        return self._cutter.cut
+        return self._truncator.cut
 
     def vectors(
         self, texts: Sequence[str], max_tokens: int, what: str, on_progress: OnProgress
     ) -> NDArray[np.float64]:
         """Unit vectors [number of texts, E]; zeros for a text without tokens."""
-        rows = self._cutter.tokens(texts, max_tokens, what)
-        vector_QE = encoded(self.module.encoder, self._cutter, rows, on_progress)
+        rows = self._truncator.tokens(texts, max_tokens, what)
+        vector_QE = encoded(self.module.encoder, self._truncator, rows, on_progress)
         length_Q1 = np.linalg.norm(vector_QE, axis=1, keepdims=True)
         return vector_QE / np.where(length_Q1 > 0, length_Q1, 1.0)
 
@@ -243,4 +263,4 @@ class ZeroShotEncoderConfig(BiEncoderConfig):
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
         module = Contrast(TextEncoder.build(self, base, seed), self.temperature).eval()
-        return BiEncoder(self, module, Cutter(base.tokenizer, base.device), None)
+        return BiEncoder(self, module, Truncator(base.tokenizer, base.device), None)

@@ -28,7 +28,7 @@ class Alignment:
 
 
 @runtime_checkable
-class Aligns(Protocol):
+class HasAlignment(Protocol):
     """A writer that knows its alignment."""
 
     def alignment(self, source: str, target: str | None = None) -> Alignment:

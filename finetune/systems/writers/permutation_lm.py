@@ -21,8 +21,8 @@ from finetune.systems.network import NetworkConfig, adapted_network
 from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.prefix_layout import (
     MAX_GAP_TOKENS,
-    LaidOut,
     PrefixBatch,
+    PrefixExample,
     PrefixLayout,
     side_by_side,
 )
@@ -110,7 +110,7 @@ class PrefixLearner:
     def batch(self, indices: Sequence[int], draw: int) -> PrefixBatch:
         """The examples side by side; a hole's gap is drawn."""
         gaps = keyed_generator(self._seed, "hole gaps", draw).integers(1, MAX_GAP_TOKENS + 1, len(indices))
-        laid_out: list[LaidOut] = [
+        laid_out: list[PrefixExample] = [
             self._layout.lay_out(self._sources[index], self._targets[index], int(gap))
             for index, gap in zip(indices, gaps, strict=True)
         ]

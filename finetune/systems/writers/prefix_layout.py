@@ -35,7 +35,7 @@ _LENGTH_UNIT = 32
 
 
 @dataclass(frozen=True)
-class LaidOut:
+class PrefixExample:
     """One example."""
 
     tokens_L: Tokens
@@ -76,7 +76,7 @@ class PrefixLayout:
         assert source.after_T is not None
         return source.after_T if source.after_is_cut else np.append(source.after_T, self._eod)
 
-    def lay_out(self, source: Source, target: Target, gap: int) -> LaidOut:
+    def lay_out(self, source: Source, target: Target, gap: int) -> PrefixExample:
         """One example; `gap` matters for a hole."""
         prompt_T = self.prompt(source)
         start, num_written = len(prompt_T), len(target.tokens_T)
@@ -89,7 +89,7 @@ class PrefixLayout:
             wanted_P = target.ended(self._end_hole)
         index_L = np.arange(len(tokens_L))
         in_target_L = (index_L >= start) & (index_L < start + num_written)
-        return LaidOut(
+        return PrefixExample(
             tokens_L,
             index_L + gap * (index_L >= start + num_written),
             np.where(in_target_L, index_L - start + 1, 0),
@@ -99,7 +99,11 @@ class PrefixLayout:
 
 
 def side_by_side(
-    examples: Sequence[LaidOut], *, with_documents: bool, device: torch.device, rounds_extent: bool = True
+    examples: Sequence[PrefixExample],
+    *,
+    with_documents: bool,
+    device: torch.device,
+    rounds_extent: bool = True,
 ) -> PrefixBatch:
     """One batch; with documents the first token belongs to the document before, as in pretraining.
 

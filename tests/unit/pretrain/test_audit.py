@@ -14,7 +14,7 @@ from pipeline.commands.audit import audit_lines
 from pretrain.audit import DataHistory, audit, check_digests, read_history, step_digest
 from pretrain.data.lanes import LaneReader
 from pretrain.health.rewinds import Rewind, Rewinds
-from pretrain.journal.replay import MadeStep
+from pretrain.journal.replay import SurvivingStep
 from tests.unit.data_prep.finished.written import Document, write_prepared
 
 LANES, SEGMENT_TOKENS = 3, 16
@@ -161,7 +161,7 @@ def tampered(reader: LaneReader) -> Iterator[tuple[str, DataHistory]]:
     yield "the checkpoint of step 10 continues at data step 9", moved
 
 
-def at_cursor(made: MadeStep, cursor: int) -> MadeStep:
+def at_cursor(made: SurvivingStep, cursor: int) -> SurvivingStep:
     return replace(made, facts=made.facts | {"cursor": cursor})
 
 

@@ -16,7 +16,7 @@ from finetune.systems.base import Base
 from finetune.systems.labellers.classifier import ClassifierConfig
 from finetune.systems.labellers.lexical import LexicalLabellerConfig
 from finetune.systems.labellers.zero_shot_cloze import ZeroShotClozeConfig, common_margins
-from finetune.systems.text_encoder import Cutter
+from finetune.systems.text_encoder import Truncator
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.model.transformer import TwoStreamTransformer
@@ -93,7 +93,7 @@ def test_loss_is_cross_entropy(base: Base) -> None:
     module = system.learner.module.eval()
     batch = system.learner.batch([0, 5], draw=0)
     with torch.no_grad():
-        log_probability = module.scores(batch.readings).log_softmax(dim=-1)
+        log_probability = module.scores(batch.inputs).log_softmax(dim=-1)
         wanted = -(log_probability[0, 0] + log_probability[1, 1]) / 2
         torch.testing.assert_close(module(batch), wanted)
 
@@ -106,8 +106,8 @@ def test_padding_and_company_do_not_change_a_label(base: Base) -> None:
     for parameter in module.module.encoder.pooling.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     with torch.no_grad():
-        together = module.module.scores(module.batch(range(6), 0).readings)
-        alone = [module.module.scores(module.batch([i], 0).readings)[0] for i in range(6)]
+        together = module.module.scores(module.batch(range(6), 0).inputs)
+        alone = [module.module.scores(module.batch([i], 0).inputs)[0] for i in range(6)]
     torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-5)
 
 
@@ -115,7 +115,7 @@ def test_two_texts_together_are_one_reading_with_a_separator(base: Base, corpus:
     config = ClassifierConfig(reading="together", text_tokens=2)
     system = config.build(base, data(PAIRS), seed=0)
     assert system.learner is not None
-    (reading,) = system.learner.batch([0], draw=0).readings
+    (reading,) = system.learner.batch([0], draw=0).inputs
     assert reading.tokens_BL.shape == (1, 5)
     assert reading.tokens_BL[0, 2] == corpus.tokenizer.special_id("<sep>")
     assert system.cut["train_texts"] == 18
@@ -127,13 +127,13 @@ def test_of_two_texts_together_each_has_its_own_vector(base: Base) -> None:
     learner = config.build(base, data(PAIRS), seed=0).learner
     assert learner is not None
     encoder, separator_id = learner.module.encoder, base.tokenizer.special_id("<sep>")
-    cutter = Cutter(base.tokenizer, base.device)
-    sides = [cutter.tokens([item.texts[side] for item in PAIRS], 16, None) for side in (0, 1)]
+    truncator = Truncator(base.tokenizer, base.device)
+    sides = [truncator.tokens([item.texts[side] for item in PAIRS], 16, None) for side in (0, 1)]
     joined = [np.concatenate([one, [separator_id], other]) for one, other in zip(*sides, strict=True)]
     with torch.no_grad():
-        found = encoder.both(cutter.reading(joined), separator_id)
+        found = encoder.both(truncator.pad(joined), separator_id)
         for vector_BE, rows in zip(found, sides, strict=True):
-            torch.testing.assert_close(vector_BE, encoder(cutter.reading(rows)))
+            torch.testing.assert_close(vector_BE, encoder(truncator.pad(rows)))
 
 
 def test_items_of_another_kind_are_refused(base: Base) -> None:
@@ -208,16 +208,16 @@ def test_cloze_items_and_labels_must_fit(base: Base) -> None:
 
 
 def test_what_stands_around_the_mask_is_read_of_a_long_text(base: Base) -> None:
-    cutter = Cutter(base.tokenizer, base.device)
+    truncator = Truncator(base.tokenizer, base.device)
     text = "first line\n" * 30 + "x = <mask>(a, b)\n" + "last line\n" * 30
-    (row,) = cutter.tokens([text], 24, "texts", "<mask>")
+    (row,) = truncator.tokens([text], 24, "texts", "<mask>")
     assert len(row) == 24
     assert "<mask>" in base.tokenizer.decode(row)
-    assert cutter.cut == {"texts": 1}
-    near_start = cutter.tokens(["<mask>" + " b" * 50], 8, None, "<mask>")[0]
-    near_end = cutter.tokens(["b " * 50 + "<mask>"], 8, None, "<mask>")[0]
+    assert truncator.cut == {"texts": 1}
+    near_start = truncator.tokens(["<mask>" + " b" * 50], 8, None, "<mask>")[0]
+    near_end = truncator.tokens(["b " * 50 + "<mask>"], 8, None, "<mask>")[0]
     assert base.tokenizer.decode(near_start).startswith("<mask>")
     assert base.tokenizer.decode(near_end).endswith("<mask>")
     assert len(near_end) == 8
-    (plain,) = cutter.tokens([text], 24, None)
+    (plain,) = truncator.tokens([text], 24, None)
     assert base.tokenizer.decode(plain).startswith("first line")

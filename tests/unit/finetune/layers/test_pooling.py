@@ -11,7 +11,7 @@ from data_prep.finished.prepared import PreparedCorpus
 from finetune.layers.conba import ConbaConfig
 from finetune.layers.pooling import Pooling, PoolingConfig, statement_means
 from finetune.systems.base import Base
-from finetune.systems.text_encoder import Cutter, EncoderConfig, TextEncoder, check_length, encoded
+from finetune.systems.text_encoder import EncoderConfig, TextEncoder, Truncator, check_length, encoded
 from pretrain.inference.embedding import embed_texts
 from pretrain.model.config import AbsoluteLearnedPositions, ModelConfig
 from pretrain.model.layout import UNFILLED_GROUP
@@ -101,19 +101,19 @@ def test_statement_means_are_those_of_a_loop() -> None:
 
 
 def test_statements_end_with_line_ends_and_braces(corpus: PreparedCorpus) -> None:
-    cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
+    truncator = Truncator(corpus.tokenizer, torch.device("cpu"))
     row = corpus.tokenizer.encode("a = 1\nb = 2\nc").astype(np.int64)
-    statements = cutter.reading([row]).statement_BL[0].tolist()
+    statements = truncator.pad([row]).statement_BL[0].tolist()
     assert statements[0] == 0
     assert statements[-1] == 2
     assert statements == sorted(statements)
 
 
 def test_texts_that_are_cut_are_counted(corpus: PreparedCorpus) -> None:
-    cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
-    rows = cutter.tokens(["import os\n" * 9, "x", ""], 4, "queries")
+    truncator = Truncator(corpus.tokenizer, torch.device("cpu"))
+    rows = truncator.tokens(["import os\n" * 9, "x", ""], 4, "queries")
     assert [len(row) for row in rows] == [4, 1, 0]
-    assert cutter.cut == {"queries": 1}
+    assert truncator.cut == {"queries": 1}
 
 
 def base(corpus: PreparedCorpus, model: TwoStreamTransformer) -> Base:
@@ -125,10 +125,10 @@ def test_the_mean_of_all_layers_is_the_pretrained_models_own_vector(
     corpus: PreparedCorpus, model: TwoStreamTransformer
 ) -> None:
     encoder = TextEncoder.build(EncoderConfig(), base(corpus, model), seed=3).eval()
-    cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
-    rows = cutter.tokens(["def f(x):\n    return x\n", "import os", ""], 64, "texts")
+    truncator = Truncator(corpus.tokenizer, torch.device("cpu"))
+    rows = truncator.tokens(["def f(x):\n    return x\n", "import os", ""], 64, "texts")
     done: list[int] = []
-    vectors = encoded(encoder, cutter, rows, done.append)
+    vectors = encoded(encoder, truncator, rows, done.append)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     assert sum(done) == 3
     np.testing.assert_allclose(vectors, embed_texts(encoder.network, rows, 64), atol=0.01)  # bfloat16
@@ -137,8 +137,8 @@ def test_the_mean_of_all_layers_is_the_pretrained_models_own_vector(
 def test_what_a_vector_does_not_depend_on_is_not_trained(
     corpus: PreparedCorpus, model: TwoStreamTransformer
 ) -> None:
-    cutter = Cutter(corpus.tokenizer, torch.device("cpu"))
-    reading = cutter.reading(cutter.tokens(["def f(): pass"], 64, "texts"))
+    truncator = Truncator(corpus.tokenizer, torch.device("cpu"))
+    reading = truncator.pad(truncator.tokens(["def f(): pass"], 64, "texts"))
     for layers, adaptation in product(("all", "top", "bottom"), ("full", "lora")):
         config = EncoderConfig(pooling=PoolingConfig(kind="attention", layers=layers), adaptation=adaptation)
         encoder = TextEncoder.build(config, base(corpus, model), seed=3)

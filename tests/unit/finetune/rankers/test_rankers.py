@@ -22,7 +22,7 @@ from finetune.systems.rankers.bi_encoder import (
 )
 from finetune.systems.rankers.bm25 import Bm25
 from finetune.systems.rankers.lexical import LexicalRankerConfig
-from finetune.systems.text_encoder import Cutter
+from finetune.systems.text_encoder import Truncator
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.weights import ModelDescription
 
@@ -48,8 +48,8 @@ def data(matches: list[Match]) -> RankingData:
 
 def vector(system: BiEncoder, text: str) -> torch.Tensor:
     assert system.learner is not None
-    cutter = Cutter(system.learner._cutter._tokenizer, torch.device("cpu"))
-    encoded: torch.Tensor = system.learner.module.encoder(cutter.reading(cutter.tokens([text], 256, None)))
+    truncator = Truncator(system.learner._truncator._tokenizer, torch.device("cpu"))
+    encoded: torch.Tensor = system.learner.module.encoder(truncator.pad(truncator.tokens([text], 256, None)))
     return encoded[0]
 
 

@@ -14,16 +14,16 @@ from pretrain.health.divergence import (
     pending_return_step,
     resume_command,
 )
-from pretrain.journal.replay import MadeStep
+from pretrain.journal.replay import SurvivingStep
 from tests.checkpoints import write_checkpoint
 
 HEALTH = HealthConfig()
 
 
-def steps_of(losses: list[float | None]) -> dict[int, MadeStep]:
+def steps_of(losses: list[float | None]) -> dict[int, SurvivingStep]:
     """From step 1 on; None is a step that was not applied."""
     return {
-        step: MadeStep(
+        step: SurvivingStep(
             step, 0.0, {"applied": loss is not None}, {"loss": float("nan") if loss is None else loss}
         )
         for step, loss in enumerate(losses, start=1)
