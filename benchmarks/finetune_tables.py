@@ -24,6 +24,8 @@ _RATES = (0.0005, 0.001, 0.002)
 _TWO_RATES = (0.001, 0.002)
 _POOLING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 """Of heads over a fixed encoder; the attention's 256 parameters want a high one."""
+_CONBA_RATES = (0.0003, 0.001)
+"""The best two of `_POOLING_RATES` for form `seed`; their validation figures differ by less than chance."""
 _PERMCODE = Path(sys.executable).with_name("permcode")
 
 
@@ -73,6 +75,16 @@ TABLES = {
     ),
     "conba": Table(
         "java_cs", "conba_java_cs", _TRANSLATION, _budget(60, 4096, 1, _POOLING_RATES), ("--seeds", "3")
+    ),
+    "conba_parts": Table(
+        "java_cs",
+        "conba_java_cs",
+        _TRANSLATION,
+        (
+            *_budget(60, 4096, 1, _CONBA_RATES),
+            *(f"systems.{name}=null" for name in ("diagonal", "mlp", "attention", "mean")),
+        ),
+        ("--seeds", "3"),
     ),
     "search_java_cs": Table("java_cs", "search_java_cs", _TRANSLATION, _budget(150, 4096, 3)),
     "clones_problems": Table(
