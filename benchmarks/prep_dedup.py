@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from benchmarks.prep_corpus import choose, default_roots
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
+from data_prep.corpus.text_store import ReadFile, write_part
+from data_prep.corpus.work import Work
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.dedup.config import NGRAM_WORDS, NUM_BANDS, NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
-from data_prep.steps.text_store import ReadFile, write_part
-from data_prep.steps.work import Work
 
 _FILES_PER_PART = 1000
 _WORD = re.compile(rb"[A-Za-z0-9_\x80-\xff]{1,64}")

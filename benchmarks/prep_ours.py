@@ -94,8 +94,8 @@ def tokenise(sample: Sample, tokenizer: Path | None) -> Work:
 def signatures(sample: Sample, _: Path | None) -> Work:
     """Words, 5-grams, 252 minima and their band keys."""
     from data_prep.dedup.config import NGRAM_WORDS
-    from data_prep.dedup.shingles import hash_words, shingles
     from data_prep.dedup.signatures import band_keys
+    from data_prep.text.shingles import hash_words, shingles
 
     def work() -> str:
         num_signed = 0

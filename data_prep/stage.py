@@ -16,17 +16,19 @@ from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.config import PrepConfig
+from data_prep.corpus.decisions import Decisions, decisions_after_reading, drop_forgotten
+from data_prep.corpus.rows import Corpus, load_corpus
+from data_prep.corpus.text_store import count_rows
+from data_prep.corpus.work import MB, Work
 from data_prep.decontamination.choice import choose_sets, record_choice, sets_in_summary
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.dedup.duplicates import drop_exact, drop_near, preference
-from data_prep.finished.forget import forget
 from data_prep.finished.forget_requests import ForgetRequest, ForgetRequests, read_requests
 from data_prep.finished.manifest import FORMAT_VERSION, MANIFEST_NAME, SIGNATURE_NAME
 from data_prep.finished.summary import funnel_lines
+from data_prep.forget import forget
 from data_prep.sources.units import WorkUnit, refuse_unreadable
-from data_prep.steps.corpus import Corpus, load_corpus
-from data_prep.steps.decisions import Decisions, decisions_after_reading, drop_forgotten
 from data_prep.steps.finishing import Outcome, config_sha256, finish, finished_summary, remove_folder
 from data_prep.steps.inputs import Inputs
 from data_prep.steps.ledger_table import ledger_table
@@ -36,9 +38,7 @@ from data_prep.steps.repository_licences import drop_by_licence, effective_licen
 from data_prep.steps.shard_plan import PlanWriter, ShardPlan, plan_corpus
 from data_prep.steps.shards import WrittenShard, remove_stale_records, write_shard_task
 from data_prep.steps.split import split_corpus
-from data_prep.steps.text_store import count_rows
 from data_prep.steps.tokenizer_training import source_weights, train_tokenizer_task, weighted_sample
-from data_prep.steps.work import MB, Work
 from data_prep.tokenizer import CodeTokenizer
 
 

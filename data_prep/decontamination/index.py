@@ -15,8 +15,8 @@ from cluster.errors import UserError
 from cluster.storage import fingerprint, sha256_bytes
 from data_prep.decontamination.config import DecontaminationConfig, MatchRule
 from data_prep.decontamination.items import evaluation_texts
-from data_prep.dedup.shingles import Words, hash_words, mix, polynomials
 from data_prep.documents import Rejection
+from data_prep.text.shingles import Words, hash_words, mix, polynomials
 
 # With two bits for each n-gram one lookup in about 250 is a false positive; larger tables exceed the core's cache.
 _SLOTS_PER_NGRAM = 32
@@ -26,7 +26,7 @@ _BIT_MASKS = np.array([1 << bit for bit in range(8)], np.uint8)
 
 
 class NgramFilter:
-    """A Bloom filter of n-gram hashes (of `shingles.polynomials`)."""
+    """A Bloom filter of n-gram hashes (of `data_prep.text.shingles.polynomials`)."""
 
     def __init__(self, ngram_words: int, hashes: NDArray[np.uint64]) -> None:
         self._ngram_words = ngram_words

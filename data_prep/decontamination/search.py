@@ -19,9 +19,9 @@ from cluster.storage import read_document, sha256_bytes, write_bytes, write_docu
 from data_prep.decontamination.config import MatchRule
 from data_prep.decontamination.index import index_of, load_index
 from data_prep.decontamination.items import as_searched
-from data_prep.dedup.shingles import Words, hash_words, polynomials
 from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepared
 from data_prep.sources.units import UNIT_BYTES
+from data_prep.text.shingles import Words, hash_words, polynomials
 
 _SPLIT = "train"
 TASK_BYTES = 4 * UNIT_BYTES

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from cluster.ray_session import FileTask
 from cluster.storage import atomic_file
+from data_prep.corpus.text_store import Part
+from data_prep.corpus.work import Work
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
 from data_prep.dedup.config import NUM_BANDS, NearDuplicatesConfig
-from data_prep.steps.text_store import Part
-from data_prep.steps.work import Work
 
 # Keys that a task sorts at a time: 16 bytes each with its document, and as much again while sorting.
 KEYS_PER_TASK = 4_000_000

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.storage import atomic_file, fingerprint, sha256_bytes
-from data_prep.steps.text_store import Part
-from data_prep.steps.work import Work
+from data_prep.corpus.text_store import Part
+from data_prep.corpus.work import Work
 
 # Opened parts are memory maps, and a process may have only so many open files.
 _MAX_OPEN_PARTS = 256

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from cluster.errors import UserError
 from cluster.ray_session import FileTask
 from cluster.storage import fingerprint
+from data_prep.corpus.work import Work
 from data_prep.dedup import pairs
 from data_prep.dedup.candidates import find_candidates
 from data_prep.dedup.catalogue import DedupPart, build_catalogue
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.verification import verify_candidates
-from data_prep.steps.work import Work
 
 _EDGES_PER_TASK = 4_000_000
 _EDGE_BYTES = 8

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.decisions import Decisions
+from data_prep.corpus.decisions import Decisions
+from data_prep.corpus.rows import Corpus
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from data_prep.decontamination.index import ContaminationIndex
 from data_prep.dedup.config import NGRAM_WORDS, NUM_BANDS, ROWS_PER_BAND, NearDuplicatesConfig
-from data_prep.dedup.shingles import Shingles, hash_words, mix, shingles
 from data_prep.documents import Rejection
+from data_prep.text.shingles import Shingles, hash_words, mix, shingles
 
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HALF_BITS = np.uint64(32)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.ray_session import FileTask
+from data_prep.corpus.work import Work
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue
 from data_prep.dedup.config import NGRAM_WORDS, NearDuplicatesConfig
-from data_prep.dedup.shingles import hash_words, shingles
-from data_prep.steps.work import Work
+from data_prep.text.shingles import hash_words, shingles
 
 PAIRS_PER_TASK = 250_000
 # The documents of a step's pairs are in memory together: at most 500 of the largest file size.

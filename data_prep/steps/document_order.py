@@ -7,10 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_prep.config import OrderConfig
+from data_prep.corpus.rows import Corpus
+from data_prep.corpus.text_store import Part
 from data_prep.pseudo_random import keyed_hash
 from data_prep.repository_order.order import RepositoryFile, dependency_order
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.text_store import Part
 
 _BATCH_ROWS = 200_000
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from data_prep.corpus.decisions import Decisions
+from data_prep.corpus.rows import Corpus
 from data_prep.finished.ledger import LEDGER_SCHEMA
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.decisions import Decisions
 from data_prep.steps.shard_plan import ShardPlan
 from data_prep.steps.shards import WrittenShard
 

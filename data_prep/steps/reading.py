@@ -9,6 +9,7 @@ from types import TracebackType
 
 from cluster.errors import first_line
 from cluster.storage import sha256_bytes
+from data_prep.corpus.text_store import ReadFile, write_part
 from data_prep.decontamination.index import ContaminationIndex, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
@@ -20,7 +21,6 @@ from data_prep.sources.limits import ReadLimits
 from data_prep.sources.plan import read_unit
 from data_prep.sources.units import WorkUnit
 from data_prep.steps.reading_config import ReadingConfig
-from data_prep.steps.text_store import ReadFile, write_part
 from data_prep.text.decoding import DecodedText, DecodingConfig, decode
 from data_prep.text.file import TextFile
 from data_prep.text.language_aliases import canonical_language

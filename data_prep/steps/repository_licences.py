@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.corpus.decisions import Decisions
+from data_prep.corpus.rows import Corpus
 from data_prep.documents import Rejection
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.decisions import Decisions
 from data_prep.text.licences import UNKNOWN_LICENCE, LicenceConfig, licence_rejection
 
 # Folders beside the code in which packages keep their licence file: wheels, eggs, jars.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cluster.storage import atomic_file, canonical_json, sha256_bytes
 from data_prep.config import PrepConfig
+from data_prep.corpus.rows import Corpus
 from data_prep.documents import SPLITS, DocumentMeta
-from data_prep.steps.corpus import Corpus
 from data_prep.steps.document_order import order_documents
 
 # Tars are planned before anything is tokenised; code has three to four bytes per token.

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from cluster.config import Config
 from cluster.ray_session import FileTask
 from cluster.storage import atomic_file, canonical_json, sha256_bytes, write_bytes
+from data_prep.corpus.text_store import read_texts
 from data_prep.documents import DocumentMeta
 from data_prep.finished.manifest import (
     DOCS_MEMBER,
@@ -25,7 +26,6 @@ from data_prep.finished.manifest import (
     ShardIndex,
 )
 from data_prep.steps.shard_plan import PlannedDocument, even_cuts, read_plan
-from data_prep.steps.text_store import read_texts
 from data_prep.tokenizer import CodeTokenizer, TokenArray
 
 # Texts tokenised per call: bounds memory, and is enough for the tokenizer to be efficient.

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.config import SplitConfig
+from data_prep.corpus.decisions import Decisions
+from data_prep.corpus.rows import Corpus
 from data_prep.documents import SPLITS
 from data_prep.pseudo_random import keyed_hash
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.decisions import Decisions
 
 # A repository that would overfill its split by more than this is skipped for a smaller one.
 _MAX_FILL = 1.10

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.storage import write_bytes
+from data_prep.corpus.rows import Corpus
+from data_prep.corpus.text_store import read_texts
 from data_prep.pseudo_random import keyed_hash
 from data_prep.sources.config import MixtureConfig, SourceConfig
-from data_prep.steps.corpus import Corpus
-from data_prep.steps.text_store import read_texts
 from data_prep.tokenizers.bpe import train_bpe
 from data_prep.tokenizers.config import TokenizerConfig
 from data_prep.tokenizers.sentencepiece_models import train_sentencepiece

@@ -5,7 +5,7 @@ A search of a corpus for the changed text would find nothing.
 
 import re
 
-# Words as `data_prep.dedup.shingles` has them.
+# Words as `data_prep.text.shingles` has them.
 _WORD = r"[0-9A-Za-z_\x80-\U0010ffff]+"
 _LAST_WORD, _FIRST_WORD = re.compile(rf"{_WORD}\Z"), re.compile(rf"\A{_WORD}")
 

@@ -18,12 +18,12 @@ from cluster.errors import UserError
 from cluster.reporter import Reporter
 from cluster.storage import exclusive_lock, sha256_file
 from data_prep.decontamination.choice import evaluation_sets_of
-from data_prep.finished.forget import Forgetting, plan_forgetting
-from data_prep.finished.forget import forget as forget_in
 from data_prep.finished.forget_requests import ForgetRequest, read_requests, record_request
 from data_prep.finished.manifest import MANIFEST_NAME
 from data_prep.finished.prepared import open_prepared
 from data_prep.finished.summary import summarise
+from data_prep.forget import Forgetting, plan_forgetting
+from data_prep.forget import forget as forget_in
 from finetune.experiment.files import PREDICTIONS_NAME
 from pipeline.commands.exit_codes import exit_codes
 from pipeline.commands.options import Folder

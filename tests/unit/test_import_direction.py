@@ -6,13 +6,26 @@ from pathlib import Path
 import pytest
 
 ORDER = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
-FOLDER_ORDERS = {
-    "finetune": (
-        *("transforms", "metrics", "modalities", "formats", "bugs", "sandbox", "decoding", "layers"),
-        *("systems", "tasks", "training", "experiment"),
+PART_ORDERS = {
+    "data_prep": (
+        *("documents", "tokenizers", "tokenizer", "text", "pseudo_random", "sources", "finished"),
+        *("decontamination", "corpus", "dedup", "filters", "secrets", "config", "repository_order"),
+        *("steps", "forget", "stage"),
     ),
-    "pipeline": ("folder", "report", "mlflow", "run", "commands"),
+    "pretrain": (
+        *("model", "objective", "randomness", "orders", "data", "schedule", "config", "files", "agreement"),
+        *("journal", "engine", "weights", "checkpoint", "health", "evaluation", "goodput", "figures", "run"),
+        *("resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
+        *("plan", "inference", "hf"),
+    ),
+    "finetune": (
+        *("languages", "held_out", "syntax", "lexing", "metrics", "transforms", "modalities", "formats"),
+        *("bugs", "sandbox", "training", "functions", "lexical", "tasks", "layers", "decoding", "systems"),
+        "experiment",
+    ),
+    "pipeline": ("folder", "mlflow", "report", "run", "commands", "cli"),
 }
+"""Of each package its folders and files; each imports only those before it."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -51,16 +64,16 @@ def test_package_imports_only_those_to_its_left(package: str) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("package", FOLDER_ORDERS)
-def test_the_folders_of_a_package_import_only_those_to_their_left(package: str) -> None:
-    order = FOLDER_ORDERS[package]
-    assert {path.parent.name for path in (ROOT / package).glob("*/__init__.py")} == set(order)
+@pytest.mark.parametrize("package", PART_ORDERS)
+def test_the_parts_of_a_package_import_only_those_before_them(package: str) -> None:
+    order = PART_ORDERS[package]
+    folder = ROOT / package
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    assert {path.parent.name for path in folder.glob("*/__init__.py")} | files == set(order)
     wrong = {}
-    for number, folder in enumerate(order):
-        forbidden = {f"{package}.{later}" for later in (*order[number + 1 :], "cli")}
-        files = sorted((ROOT / package / folder).rglob("*.py"))
-        assert files
-        for file in files:
+    for number, part in enumerate(order):
+        forbidden = {f"{package}.{later}" for later in order[number + 1 :]}
+        for file in [*(folder / part).rglob("*.py"), *folder.glob(f"{part}.py")]:
             modules = imported_modules(file.read_text(encoding="utf-8"))
             if found := {one for one in modules if ".".join(one.split(".")[:2]) in forbidden}:
                 wrong[str(file.relative_to(ROOT))] = found

@@ -12,9 +12,9 @@ from cluster.errors import UserError
 from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig, MatchRule
 from data_prep.decontamination.index import ContaminationIndex, build_index, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.dedup.shingles import hash_words
 from data_prep.dedup.signatures import signatures
 from data_prep.documents import Rejection
+from data_prep.text.shingles import hash_words
 
 
 def words(prefix: str, count: int) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.ray_session import FileTask
 from cluster.reporter import Reporter
-from data_prep.steps.work import Work
+from data_prep.corpus.work import Work
 
 
 class SerialWork(Work):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.corpus.text_store import ReadFile, write_part
 from data_prep.dedup import candidates, verification
 from data_prep.dedup import clusters as components
 from data_prep.dedup.candidates import bucket_pairs
@@ -17,7 +18,6 @@ from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
-from data_prep.steps.text_store import ReadFile, write_part
 from tests.unit.data_prep.dedup.serial_work import SerialWork
 
 CONFIG = NearDuplicatesConfig()

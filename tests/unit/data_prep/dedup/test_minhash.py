@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from data_prep.dedup import signatures as minhash
 from data_prep.dedup.config import NUM_BANDS, ROWS_PER_BAND, NearDuplicatesConfig
-from data_prep.dedup.shingles import Shingles, hash_words, shingles
 from data_prep.dedup.signatures import band_keys, signatures
+from data_prep.text.shingles import Shingles, hash_words, shingles
 
 CONFIG = NearDuplicatesConfig()
 RNG_SEED = 20

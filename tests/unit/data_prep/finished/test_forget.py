@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import data_prep.finished.forget
+import data_prep.forget
 from cluster.errors import UserError
-from data_prep.finished.forget import forget, plan_forgetting
 from data_prep.finished.forget_requests import ForgetRequest, ForgetRequests, read_requests, record_request
 from data_prep.finished.prepared import open_prepared
 from data_prep.finished.verification import verify_prepared
+from data_prep.forget import forget, plan_forgetting
 from tests.killed_writes import Killed, kill_at
 from tests.unit.data_prep.finished.written import Document, Layout
 
@@ -203,13 +203,13 @@ def test_a_ledger_that_disagrees_with_the_shards_stops_before_the_manifest(
     prep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (prep / "manifest.json").read_bytes()
-    stay_all = data_prep.finished.forget._Revision._samples
+    stay_all = data_prep.forget._Revision._samples
 
-    def samples(self: data_prep.finished.forget._Revision, *arguments: object) -> object:
+    def samples(self: data_prep.forget._Revision, *arguments: object) -> object:
         self._removed_ids = set()
         return stay_all(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(data_prep.finished.forget._Revision, "_samples", samples)
+    monkeypatch.setattr(data_prep.forget._Revision, "_samples", samples)
     with pytest.raises(UserError, match="the ledger names 3 documents to forget, but the shards contain 0"):
         forget(prep, ALPHA)
     assert (prep / "manifest.json").read_bytes() == before

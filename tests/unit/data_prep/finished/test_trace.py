@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from data_prep.finished.forget import forget
 from data_prep.finished.forget_requests import ForgetRequest
 from data_prep.finished.prepared import open_prepared
 from data_prep.finished.trace import trace_range, trace_token
+from data_prep.forget import forget
 from tests.unit.data_prep.finished.written import Layout
 
 

@@ -87,7 +87,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
                 function(*task.arguments, task.output)
             on_done(task)
 
-    monkeypatch.setattr("data_prep.steps.work.run_file_tasks", run)
+    monkeypatch.setattr("data_prep.corpus.work.run_file_tasks", run)
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from data_prep.config import PrepConfig
+from data_prep.corpus.text_store import read_columns
 from data_prep.sources.plan import plan_units
 from data_prep.steps import reading
 from data_prep.steps.reading import read_unit_task
 from data_prep.steps.reading_config import ReadingConfig
-from data_prep.steps.text_store import read_columns
 from data_prep.text.file import TextFile
 
 

@@ -16,10 +16,10 @@ from cluster.reporter import Reporter
 from cluster.storage import sha256_file, write_bytes
 from data_prep.config import PrepConfig
 from data_prep.filters.config import FiltersConfig
-from data_prep.finished.forget import plan_forgetting
 from data_prep.finished.forget_requests import ForgetRequest
 from data_prep.finished.ledger import read_ledger
 from data_prep.finished.prepared import open_prepared
+from data_prep.forget import plan_forgetting
 from data_prep.sources.config import DirectoryConfig, SourceConfig
 from data_prep.sources.plan import plan_units
 from data_prep.sources.units import WorkUnit

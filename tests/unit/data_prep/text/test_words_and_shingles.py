@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.dedup.shingles import MULTIPLIER, NGRAM_BASE, hash_words, polynomials, shingles
+from data_prep.text.shingles import MULTIPLIER, NGRAM_BASE, hash_words, polynomials, shingles
 
 _MASK = (1 << 64) - 1
 _WORD = re.compile(rb"[A-Za-z0-9_\x80-\xff]{1,64}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.steps.text_store import read_columns
+from data_prep.corpus.text_store import read_columns
 
 _ORDER = ("source", "repository", "path", "location")
 

@@ -8,8 +8,8 @@ import pytest
 
 from cluster.ray_session import FileTask
 from cluster.storage import write_bytes
-from data_prep.steps import work as work_module
-from data_prep.steps.work import Work
+from data_prep.corpus import work as work_module
+from data_prep.corpus.work import Work
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 made: list[str] = []

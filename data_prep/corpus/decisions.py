@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.corpus.rows import Corpus
 from data_prep.documents import Rejection
 from data_prep.finished.forget_requests import FORGOTTEN_RULE, ForgetRequests
-from data_prep.steps.corpus import Corpus
 
 
 @dataclass(frozen=True)
