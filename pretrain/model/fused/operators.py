@@ -20,7 +20,7 @@ from cluster.errors import first_line
 from cluster.process_group import extensions_folder, find_build_tools
 
 _log = logging.getLogger(__name__)
-SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent / "cpp"
 _BUILD_PREFIX = ".building-permcode_attention-"
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 _FLAGS = {"AVX512_BF16": (*_AVX512, "-mavx512bf16"), "AVX512": _AVX512, "AVX2": ("-mavx2", "-mfma")}
