@@ -63,7 +63,7 @@ class LoadedSystem(TrainedSystem):
                     "another"
                 )
             data = training(task_config)
-        system = system_config.build(saved_base(folder, on), data, saved.seed)
+        system = system_config.build(saved_base(saved, folder, on), data, saved.seed)
         if saved.has_weights:
             module = module_of(system)
             assert module is not None

@@ -127,10 +127,9 @@ def read_saved(folder: Path) -> SavedSystem:
     return found
 
 
-def saved_base(folder: Path, device: torch.device) -> Base:
-    """The base model's shape and tokenizer, without weights: the system's own hold them all."""
-    path = folder / SYSTEM_NAME
-    description = ModelDescription.of_json(read_saved(folder).description, path)
+def saved_base(saved: SavedSystem, folder: Path, device: torch.device) -> Base:
+    """Return the base model's shape and tokenizer without weights; the system's own weights include them."""
+    description = ModelDescription.of_json(saved.description, folder / SYSTEM_NAME)
     return Base(description, CodeTokenizer.load(folder / TOKENIZER_NAME), None, device)
 
 

@@ -312,9 +312,11 @@ def _decoding_of(folders: Mapping[str, Path], decoding: Mapping[str, Any]) -> di
 
     Raises UserError if settings are given and no system decodes.
     """
+    if not decoding:
+        return dict.fromkeys(folders, {})
     found = {
         name: decoding if "decoding" in read_saved(folder).system else {} for name, folder in folders.items()
     }
-    if decoding and not any(found.values()):
+    if not any(found.values()):
         raise UserError(f"decoding.{next(iter(decoding))}: no system of the experiment decodes")
     return found

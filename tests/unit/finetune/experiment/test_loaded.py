@@ -21,6 +21,7 @@ from finetune.modalities.labelling import Labelled, LabellingData
 from finetune.modalities.predicting import Code, PredictingData
 from finetune.modalities.ranking import Match, Pool, RankingData
 from finetune.modalities.writing import Pair, WritingData
+from finetune.systems import saved
 from finetune.systems.base import Base
 from finetune.systems.saved import module_of, save_system
 from pretrain.inference.folders import checked_model
@@ -141,6 +142,21 @@ def test_a_saved_system_answers_as_the_one_that_was_saved(
             ]
             assert answer["ranks"] == rank_T.tolist()
             assert reported == (rank_T == 1).mean()
+
+
+def test_the_weights_of_a_saved_system_are_hashed_once(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_and_loaded(base, tmp_path, _SEARCH, {"kind": "bi_encoder"})
+    hashed: list[str] = []
+
+    def recorded(path: Path) -> str:
+        hashed.append(path.name)
+        return sha256_file(path)
+
+    monkeypatch.setattr(saved, "sha256_file", recorded)
+    LoadedSystem.load(tmp_path, "cpu")
+    assert sorted(hashed) == ["model.safetensors", "tokenizer.json"]
 
 
 def test_a_text_that_cannot_be_lexed_has_no_answer_and_those_beside_it_have(
