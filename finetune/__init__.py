@@ -1,1 +1,1 @@
-"""Adapting a pretrained model to code tasks, each beside a baseline."""
+"""Finetuning of a pretrained model on code tasks, each compared with a baseline."""

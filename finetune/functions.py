@@ -1,4 +1,4 @@
-"""Functions with docstrings, cut out of Python source for code search."""
+"""Extraction of documented functions from Python source, for code search and generation."""
 
 import ast
 import inspect
@@ -13,18 +13,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class SearchPair:
-    """A docstring's first paragraph and the function it was written for, the docstring cut out."""
+    """A docstring's first paragraph and its function without the docstring."""
 
     query: str
     code: str
 
 
 def documented_functions(text: str) -> list[SearchPair]:
-    """Every function and method of a module that has a docstring; [] for text that does not parse.
+    """Return every function and method of a module that has a docstring; [] if the text does not parse.
 
-    The query is the first paragraph with its white space normalised. The code keeps the signature and the
-    body, loses the docstring and the decorators, and is dedented. A function inside a function is part of
-    the outer one.
+    The query is the first paragraph with its white space normalised. The code is the dedented signature and body,
+    without docstring and decorators. A nested function is part of the outer one.
     """
     tree = _tree(text)
     if tree is None:
@@ -34,9 +33,9 @@ def documented_functions(text: str) -> list[SearchPair]:
 
 
 def documented_bodies(text: str) -> list[tuple[str, str]]:
-    """(head and docstring, the rest of the body) of the same functions, dedented, both with a line end.
+    """Return (head and docstring, rest of the body) of the same functions, dedented, both with a line end.
 
-    Left out are functions whose body is the docstring alone, or begins on the docstring's last line.
+    Functions are skipped if the body is only the docstring, or begins on the docstring's last line.
     """
     tree = _tree(text)
     if tree is None:
@@ -68,7 +67,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _lines(text: str) -> list[bytes]:
-    """The columns of ast are UTF-8 bytes, and its rows end where the Python lexer ends lines."""
+    """Split the text into the rows of `ast`: these end where Python's lexer ends lines, and columns are UTF-8 bytes."""
     return text.encode().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
@@ -79,8 +78,8 @@ _MIN_CODE_LINES = 3
 def distinct_pairs(pairs: Iterable[SearchPair], seen: Iterable[SearchPair] = ()) -> list[SearchPair]:
     """Return the pairs that can be searched for, in order.
 
-    Left out are queries of fewer than three words, functions of fewer than three non-blank lines, and every pair whose
-    query or code is equal (but for case and white space) to an earlier one or to one of `seen`.
+    Filter out queries of fewer than three words, functions of fewer than three non-blank lines, and pairs whose query
+    or code equals (ignoring case and white space) an earlier one or one of `seen`.
     """
     queries = {_key(pair.query) for pair in seen}
     codes = {_key(pair.code) for pair in seen}

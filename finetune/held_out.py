@@ -13,10 +13,10 @@ from finetune.languages import grammar_name
 from pretrain.randomness import keyed_generator
 
 SPLIT_TO_TRAIN_ON = "validation"
-"""Of the corpus: the base model has not been trained on it, so a task can train on it."""
+"""The split of the corpus that tasks train on: the base model has not been trained on it."""
 SPLIT_TO_TEST_ON = "test"
 MOST_TOKENS = 1 << 28
-"""Of a split that are looked at: a gigabyte of code, more than any task learns."""
+"""Limit on the tokens read from a split: a gigabyte of code, more than any task trains on."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,11 @@ class HeldOutDocument:
 def held_out_documents(
     corpus: PreparedCorpus, split: str, seed: int, language: str = "Python"
 ) -> Iterator[HeldOutDocument]:
-    """The documents of a split in one language, packages taking turns, so that any first part covers all packages.
+    """Yield the documents of a split in one language, round-robin over packages, so that any prefix covers all of them.
 
-    A pure function of corpus, split and seed: all systems of a task read the same. Of a split larger than `MOST_TOKENS`
-    about as many, in blocks drawn by seed. Raises UserError when there is no such document, or a shard is damaged.
+    A pure function of corpus, split and seed: all systems of a task read the same documents. If a split has more than
+    `MOST_TOKENS` tokens, about that many are read, in blocks drawn by seed. Raise UserError if there is no such
+    document, or a shard is damaged.
     """
     generator = keyed_generator(seed, f"held-out-{split}")
     blocks = _drawn_blocks(corpus, split, seed)

@@ -1,4 +1,4 @@
-"""Names of languages as tasks write them, to those of tree-sitter's grammars."""
+"""Mapping from the language names that tasks use to the names of tree-sitter's grammars."""
 
 from data_prep.filters.syntax import GRAMMARS
 
@@ -16,6 +16,6 @@ _GRAMMAR_OF = {name.lower(): grammar for name, grammar in GRAMMARS.items()} | {
 
 
 def grammar_name(language: str) -> str:
-    """ "cs" and "C#" become "csharp"; a name that is not known is given back in lower case."""
+    """Return the grammar's name: "csharp" for "cs" and "C#"; an unknown name is returned in lower case."""
     lower = language.strip().lower()
     return _GRAMMAR_OF.get(lower, lower)

@@ -11,7 +11,7 @@ _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def sub_tokens(text: str) -> list[str]:
-    """Lower-cased parts of the words: `readHTTPHeader_v2` -> read, http, header, v, 2."""
+    """Split words into lower-case sub-tokens: `readHTTPHeader_v2` -> read, http, header, v, 2."""
     parts = (
         part for word in _WORD.findall(text) for part in (_HUMP.findall(word) if word.isascii() else [word])
     )
@@ -19,7 +19,7 @@ def sub_tokens(text: str) -> list[str]:
 
 
 class TfidfSearch:
-    """Cosine similarity of TF-IDF vectors over sub-tokens; document frequencies from the texts given."""
+    """Cosine similarity of TF-IDF vectors over sub-tokens; document frequencies are fitted on `texts`."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -28,7 +28,7 @@ class TfidfSearch:
         self._vectorizer.fit(texts)
 
     def scores(self, queries: Sequence[str], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Similarities, [num_queries, num_candidates]."""
+        """Return the similarities, [num_queries, num_candidates]."""
         query_QV = self._vectorizer.transform(queries)
         candidate_CV = self._vectorizer.transform(candidates)
         return np.asarray((query_QV @ candidate_CV.T).toarray(), dtype=np.float64)

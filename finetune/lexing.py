@@ -1,4 +1,4 @@
-"""Source as the lexemes that completion scores: of Python by its tokenizer, of other languages by tree-sitter."""
+"""Lexers for the lexemes that completion scores: Python's own tokenizer, tree-sitter for other languages."""
 
 import io
 import keyword
@@ -36,15 +36,15 @@ _CLASS_OF_TYPE = {
     tokenize.NUMBER: LexemeClass.LITERAL,
     tokenize.STRING: LexemeClass.LITERAL,
 }
-# Python 3.12 and 3.14 lex f-strings and t-strings in pieces; older ones give one STRING, as do we everywhere.
+# Python 3.12 and 3.14 split f-strings and t-strings into pieces; older versions yield one STRING, as do we everywhere.
 _OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
 _CLOSERS = {getattr(tokenize, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
 
 
 def python_lexemes(text: str) -> list[Lexeme]:
-    """Names, keywords, operators, numbers and strings in order; [] for text that Python cannot lex.
+    """Return names, keywords, operators, numbers and strings in order; [] if Python cannot lex the text.
 
-    Comments, line ends and indentation are no lexemes. A formatted string is one literal on every Python.
+    Comments, line ends and indentation are skipped. A formatted string is one literal on every Python version.
     """
     byte_of = _ByteOffsets(text)
     lexemes: list[Lexeme] = []
@@ -52,7 +52,7 @@ def python_lexemes(text: str) -> list[Lexeme]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.ERRORTOKEN and token.string.strip():
-                return []  # Python 3.11 continues after what it cannot lex, later ones do not
+                return []  # Python 3.11 continues after text that it cannot lex, later versions do not
             start = byte_of(*token.start)
             if token.type in _OPENERS:
                 string_starts.append(start)
@@ -74,7 +74,7 @@ def _classify(token: tokenize.TokenInfo) -> LexemeClass | None:
 
 
 class _ByteOffsets:
-    """Turns tokenize's (row, column in characters) into UTF-8 byte offsets."""
+    """Converter from tokenize's (row, column in characters) to UTF-8 byte offsets."""
 
     def __init__(self, text: str) -> None:
         self._data = text.encode()
@@ -95,9 +95,9 @@ class _ByteOffsets:
 
 
 def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
-    """Names, keywords, operators and literals in order; [] for text that has a syntax error in that language.
+    """Return names, keywords, operators and literals in order; [] if the text has a syntax error in that language.
 
-    Comments are no lexemes. A string is one, whatever is interpolated in it.
+    Comments are skipped. A string is one lexeme, including what is interpolated in it.
     """
     parsed = parse(text, language)
     if parsed is None:
@@ -107,19 +107,19 @@ def grammar_lexemes(text: str, language: str) -> list[Lexeme]:
 
 
 def _lexeme(node: Node, parsed: Parsed) -> Lexeme | None:
-    """Return the node's lexeme; None for nodes of a wrapper around the text, and for line ends."""
+    """Return the node's lexeme; None for line ends and for nodes of the wrapper that `parse` adds around the text."""
     whole = parsed.text(node)
     text = whole.strip()
     if not text or node.start_byte < parsed.start or node.end_byte > parsed.end:
         return None
-    # Blanks before a comment may be counted to the token before them.
+    # Grammars may count the blanks before a comment as part of the preceding token.
     num_before = len(whole.encode()) - len(whole.lstrip().encode())
     start = node.start_byte - parsed.start + num_before
     return Lexeme(text, _class_of(node, text), start, start + len(text.encode()))
 
 
 _NAMES_IN_PARTS = ("lifetime", "label")
-"""Rust's 'a and 'outer, which its grammar takes apart."""
+"""Rust's 'a and 'outer, which its grammar splits into several nodes."""
 
 
 def _pieces(node: Node) -> Iterator[Node]:
@@ -135,7 +135,7 @@ def _pieces(node: Node) -> Iterator[Node]:
 
 
 def _is_text(node: Node) -> bool:
-    """Strings, characters and regular expressions; grammars take them apart."""
+    """Return whether the node is a string, character or regular expression, which grammars split into several nodes."""
     kind = node.type
     if not node.is_named or kind.endswith(("_list", "_array", "_type", "_name")):
         return False

@@ -1,4 +1,4 @@
-"""Syntax trees of functions and files, and edits of their bytes, for transforms, generated bugs and derived tasks."""
+"""Syntax trees of functions and files, and byte edits of them, for transforms, generated bugs and derived tasks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _MAX_OPEN_BRACKETS = 200
 _BRACKETS = np.zeros(256, np.int8)
 _BRACKETS[np.frombuffer(b"([{", np.uint8)] = 1
 _BRACKETS[np.frombuffer(b")]}", np.uint8)] = -1
-# A method alone is no program in these languages; it is parsed within a class.
+# A method alone is not a program in these languages, so it is parsed within a class.
 _WRAPPER = {"java": (b"class W__ {\n", b"\n}\n"), "csharp": (b"class W__ {\n", b"\n}\n")}
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A text without syntax errors. `data` may hold a wrapper around it: `start` and `end` are the text's."""
+    """A text without syntax errors. `data` may contain a wrapper around it; the text is `data[start:end]`."""
 
     language: str
     data: bytes
@@ -35,7 +35,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Edit:
-    """Bytes [start, end) of the parsed data become `text`."""
+    """An edit that replaces bytes [start, end) of the parsed data by `text`."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Edit:
 
 
 def parse(code: str, language: str) -> Parsed | None:
-    """Parse the text; None when it has a syntax error, has no grammar, or is too long or too deep to read."""
+    """Parse the text. Return None if it has a syntax error, is too long or too deeply nested, or has no grammar."""
     language = grammar_name(language)
     parser = _parser(language)
     try:
@@ -65,9 +65,9 @@ def parse(code: str, language: str) -> Parsed | None:
 
 
 def edited(parsed: Parsed, edits: Iterable[Edit]) -> str | None:
-    """The text with the edits made; None when it no longer parses, or nothing changed but white space.
+    """Return the text with the edits applied; None if it no longer parses, or only white space changed.
 
-    None also for edits that overlap or reach into the wrapper: half of what belongs together would be made.
+    Return None also if edits overlap or reach into the wrapper, because edits are applied all or none.
     """
     pieces, reached = [], parsed.start
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -83,7 +83,7 @@ def edited(parsed: Parsed, edits: Iterable[Edit]) -> str | None:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, in the order of the text."""
+    """Yield the node and all its descendants, in the order of the text."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -92,12 +92,12 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def of_types(node: Node, *types: str) -> list[Node]:
-    """Nodes of these types at or below `node`."""
+    """Return the nodes of these types among `node` and its descendants."""
     return [one for one in walk(node) if one.type in types]
 
 
 def inside(node: Node, types: Iterable[str], below: Node | None = None) -> bool:
-    """Return whether the node stands within one of these types, looking up as far as `below`."""
+    """Return whether the node has an ancestor of one of these types, searching up to, but not including, `below`."""
     wanted, parent = set(types), node.parent
     while parent is not None and parent != below:
         if parent.type in wanted:
@@ -107,16 +107,16 @@ def inside(node: Node, types: Iterable[str], below: Node | None = None) -> bool:
 
 
 def indent_of(parsed: Parsed, node: Node) -> str | None:
-    """The white space before a node that begins its line; None when something else stands there."""
+    """Return the white space before a node that begins its line; None if other text precedes it."""
     line_start = parsed.data.rfind(b"\n", 0, node.start_byte) + 1
     before = parsed.data[max(line_start, parsed.start) : node.start_byte].decode()
     return before if not before.strip() else None
 
 
 def prose_lines(text: str, language: str) -> frozenset[int]:
-    """Numbers from 0 of the lines that begin within a comment or a string, docstrings included.
+    """Return the 0-based numbers of the lines that begin within a comment or a string, docstrings included.
 
-    None where the text does not parse.
+    Empty if the text does not parse.
     """
     parsed = parse(text, language)
     if parsed is None:
@@ -138,7 +138,7 @@ def prose_lines(text: str, language: str) -> frozenset[int]:
 
 @cache
 def _parser(language: str) -> Parser | None:
-    # Not at the top: the package brings 170 grammars.
+    # Imported here because the package loads 170 grammars.
     from tree_sitter_language_pack import get_language
 
     name: str = language
@@ -149,6 +149,6 @@ def _parser(language: str) -> Parser | None:
 
 
 def _too_deep(data: bytes) -> bool:
-    """The parser's error recovery takes minutes on thousands of brackets open at once."""
+    """Return whether too many brackets are open at once: the parser's error recovery takes minutes on thousands."""
     step = _BRACKETS[np.frombuffer(data, np.uint8)]
     return int(np.cumsum(step, dtype=np.int64).max(initial=0)) > _MAX_OPEN_BRACKETS

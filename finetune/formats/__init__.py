@@ -1,1 +1,1 @@
-"""Readers of the files that tasks are published in: parallel lines, JSON lines, JSON arrays, Parquet."""
+"""Readers of the file formats of published tasks: parallel lines, JSON lines, JSON arrays, Parquet."""

@@ -1,4 +1,4 @@
-"""Bytes and text of a task's files, and what identifies them."""
+"""Reading of a task's files as bytes and text, and their fingerprints."""
 
 import math
 from collections.abc import Iterable
@@ -10,13 +10,16 @@ from data_prep.sources.decompress import CODECS, StreamEnd, unpacked_pieces
 from data_prep.sources.limits import ReadLimits
 
 MAX_UNPACKED_BYTES = 16 << 30
-"""Of a packed file, which is held in memory. How well it packs does not matter: it is the user's own."""
+"""Limit on the unpacked size of a packed file, which is held in memory.
+
+Its compression ratio is not limited, because it is the user's own file.
+"""
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of the file, unpacked where its name ends as packed sources' do (.gz, .zst, .bz2, .xz).
+    """Return the bytes of the file, decompressed if its name ends in .gz, .zst, .bz2 or .xz.
 
-    UserError when the file is missing, is a folder, cannot be read or unpacked, or unpacks to more than
+    Raise UserError if the file is missing, is a folder, cannot be read or decompressed, or unpacks to more than
     `MAX_UNPACKED_BYTES`.
     """
     codec = CODECS.get(path.suffix)
@@ -25,7 +28,7 @@ def read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read() if codec is None else b"".join(unpacked_pieces(file, codec, limits))
     except StreamEnd as end:
-        # Packed again, a file unpacks to as much.
+        # Packing a file again does not change its unpacked size.
         remedy = "unpack it, and give that file" if end.rule == "bomb" else "pack it again"
         raise UserError(f"task file {path} cannot be unpacked ({end.reason}): {remedy}") from None
     except FileNotFoundError:
@@ -35,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The file as UTF-8, a byte order mark left out. UserError when it is no UTF-8."""
+    """Return the file's text, read as UTF-8 without a byte order mark. Raise UserError if it is not UTF-8."""
     data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
@@ -45,7 +48,7 @@ def read_text(path: Path) -> str:
 
 
 def fingerprints(paths: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of each file by its name as given. UserError when one is missing."""
+    """Return the SHA-256 of each file by its path as given. Raise UserError if one is missing."""
     found = {}
     for path in paths:
         if not path.is_file():
@@ -55,10 +58,10 @@ def fingerprints(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines without white space at their ends; only a line feed ends a line.
+    """Return the lines, stripped of surrounding white space; only a line feed ends a line.
 
-    Code holds other characters that `str.splitlines` would break at (form feeds, U+2028). UserError when the file is
-    missing, no UTF-8 or has no line.
+    Code contains other characters that `str.splitlines` would split at (form feeds, U+2028). Raise UserError if the
+    file is missing, is not UTF-8, or has only blank lines.
     """
     lines = read_text(path).split("\n")
     if lines[-1] == "":
@@ -69,7 +72,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_parallel(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Pairs of lines. UserError when the files have different numbers of lines."""
+    """Return the pairs of lines. Raise UserError if the files have different numbers of lines."""
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Texts with labels: Devign's functions, BigCloneBench's pairs, CodeXGLUE's cloze tests."""
+"""Readers of texts with labels: Devign's functions, BigCloneBench's pairs, CodeXGLUE's cloze tests."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ _SPLIT = "<CODESPLIT>"
 
 @dataclass(frozen=True)
 class ClozeItem:
-    """A text in which `<mask>` stands once, where a word is hidden."""
+    """A text with one `<mask>` in place of the hidden word."""
 
     key: str
     text: str
@@ -22,7 +22,7 @@ class ClozeItem:
 
 
 def read_labelled_texts(path: Path, text: str, label: str, num_labels: int) -> list[tuple[str, int]]:
-    """(text, number of its label) of every record. UserError for a label that is not 0 to `num_labels` - 1."""
+    """Return (text, label number) of every record. Raise UserError if a label is not in 0 to `num_labels` - 1."""
     found = []
     for number, record in enumerate(read_records(path, (text, label)), start=1):
         if not isinstance(record[text], str) or not record[text].strip():
@@ -33,7 +33,7 @@ def read_labelled_texts(path: Path, text: str, label: str, num_labels: int) -> l
 
 
 def read_codes(path: Path) -> dict[str, str]:
-    """BigCloneBench's functions by `idx`. UserError when one number stands for two functions."""
+    """Return BigCloneBench's functions by `idx`. Raise UserError if two functions have the same `idx`."""
     codes: dict[str, str] = {}
     for number, record in enumerate(read_records(path, ("idx", "func")), start=1):
         key, code = str(record["idx"]), record["func"]
@@ -46,7 +46,10 @@ def read_codes(path: Path) -> dict[str, str]:
 
 
 def read_clone_pairs(path: Path, codes: dict[str, str]) -> list[tuple[str, str, int]]:
-    """(idx, idx, label) of every line "IDX IDX LABEL". UserError for another form, an unknown idx or label."""
+    """Return (idx, idx, label) of every line "IDX IDX LABEL".
+
+    Raise UserError if a line has another form, or an idx or a label is unknown.
+    """
     pairs = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -65,9 +68,9 @@ def read_clone_pairs(path: Path, codes: dict[str, str]) -> list[tuple[str, str, 
 
 
 def read_cloze(path: Path) -> list[ClozeItem]:
-    """The items of a CodeXGLUE cloze file: documentation, then code, tokens with single spaces between.
+    """Return the items of a CodeXGLUE cloze file: documentation, then code, as tokens joined by single spaces.
 
-    UserError when an item does not have exactly one `<mask>`, or its idx is another's.
+    Raise UserError if an item does not have exactly one `<mask>`, or its idx is a duplicate.
     """
     items: list[ClozeItem] = []
     number_of: dict[str, int] = {}
@@ -90,8 +93,10 @@ def read_cloze(path: Path) -> list[ClozeItem]:
 
 
 def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
-    """Numbers of the right words by item, of lines `IDX<CODESPLIT>WORD`. UserError for any other line,
-    and for a second answer to an item."""
+    """Return the number of each item's answer in `words`, by idx, from lines `IDX<CODESPLIT>WORD`.
+
+    Raise UserError if a line has another form, or an item has a second answer.
+    """
     answers: dict[str, int] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -108,7 +113,7 @@ def read_answers(path: Path, words: tuple[str, ...]) -> dict[str, int]:
 
 
 def check_characters(text: str, where: str) -> None:
-    """UserError for a text that is none: JSON can name half of a surrogate pair."""
+    """Raise UserError if the text cannot be encoded: JSON can contain half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -116,7 +121,7 @@ def check_characters(text: str, where: str) -> None:
 
 
 def _label(value: object, num_labels: int, where: str) -> int:
-    # JSON's true is no label; 1.0 is one that went through a table.
+    # JSON's true is not a label; 1.0 is, because tables store whole numbers as floats.
     if isinstance(value, bool) or not isinstance(value, int | float) or value not in range(num_labels):
         raise UserError(f"{where}: the label is {value!r}, but labels are 0 to {num_labels - 1}")
     return int(value)

@@ -1,7 +1,7 @@
-"""Names taken out of code, so that a search cannot go by shared words.
+"""Masking of names in code, so that retrieval cannot rely on shared words.
 
-Retrieval of code by code is easily won by names alone: where one author wrote both sides, TF-IDF finds nearly all. What
-a system finds once names are masked is what it knows of the code.
+Names alone nearly solve code-to-code retrieval if one author wrote both sides: TF-IDF then finds almost every match.
+Retrieval with masked names measures what a system knows of the code itself.
 """
 
 import re
@@ -14,8 +14,11 @@ from finetune.languages import grammar_name
 from finetune.syntax import Edit, Parsed, parse, walk
 
 Names = Literal["kept", "own_masked", "all_masked"]
-"""`own_masked`: names of functions and classes that a text defines; `all_masked`: every identifier, and what stands in
-strings and comments."""
+"""Which names are masked.
+
+`own_masked`: the names of functions and classes that a text defines. `all_masked`: every identifier; comments and the
+contents of strings are removed.
+"""
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _DEFINES = re.compile(r"^(function|method|class|constructor|interface|struct|module|local_function)(_\w+)?$")
@@ -25,10 +28,10 @@ _SAID = re.compile(
 
 
 def masked(code: str, language: str, names: Names) -> tuple[str, bool]:
-    """The code with a placeholder for every name that is to go, and whether it could be parsed.
+    """Return the code with its names replaced by placeholders, and whether it parsed.
 
-    Placeholders are numbered in letters by first occurrence and begin with the language's name, so two languages share
-    none. In a text that does not parse every word is masked, keywords too.
+    Placeholders start with the language's name, so that two languages share none, and are numbered in letters by first
+    occurrence. If a text does not parse, every word is masked, keywords included.
     """
     if names == "kept":
         return code, True
@@ -50,7 +53,7 @@ def masked(code: str, language: str, names: Names) -> tuple[str, bool]:
 
 class _Placeholders:
     def __init__(self, language: str) -> None:
-        # With an x, because no keyword begins so.
+        # The x makes sure that no placeholder is a keyword.
         self._prefix = "".join(filter(str.isalpha, grammar_name(language))) + "x"
         self._known: dict[str, str] = {}
 
@@ -59,7 +62,7 @@ class _Placeholders:
 
 
 def _letters(number: int) -> str:
-    """a, b, ..., z, aa, ab, ..."""
+    """Return the number from 0 in letters: a, b, ..., z, aa, ab, ..."""
     text = ""
     number += 1
     while number:
@@ -77,7 +80,7 @@ def _defined(parsed: Parsed) -> Iterator[str]:
 
 
 def _name_of(node: Node) -> Node | None:
-    """The name a definition gives; C and C++ have it at the bottom of declarators."""
+    """Return the node of the name that a definition defines; C and C++ nest it within declarators."""
     found = node.child_by_field_name("name")
     below: Node | None = node
     while found is None and below is not None:

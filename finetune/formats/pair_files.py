@@ -1,4 +1,4 @@
-"""Where the pairs of a writing task stand: a folder, a file per split, and the two sides' names."""
+"""Configuration of a writing task's pair files: a folder, a file per split, and the names of the two sides."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,26 +16,26 @@ _SIDE = "{side}"
 
 
 class PairSource(Config):
-    """A file name with `{side}` in it names two line-aligned files; one without names a file of records (JSON lines,
-    a JSON array or Parquet) in which the sides are fields.
+    """The files of a task's pairs.
 
-    The direction is which side is the source: swap `source` and `target` for the other.
+    A file name that contains `{side}` names two line-aligned files; one without it names a file of records (JSON lines,
+    a JSON array or Parquet) in which the sides are fields. Swap `source` and `target` for the other direction.
     """
 
     folder: LocalPath | None = None
-    """Holds the files. Tasks that can make their data from a corpus do so without one."""
+    """The folder of the files. If it is None, tasks that can make their data from a corpus do so."""
     train: str | None = None
-    """File to learn from; None where there is nothing to learn from, or where the task makes its own."""
+    """The training file; None if there is no training data, or if the task makes its own."""
     valid: str | None = None
-    """File to stop and choose by; None takes one item in twenty of train, at most 500."""
+    """The validation file, for early stopping and choices; None holds out one item in twenty of train, at most 500."""
     test: str
-    """File to be judged by."""
+    """The test file."""
     source: str
-    """The side that is read: what `{side}` becomes, or a field's name."""
+    """The input side: the value for `{side}`, or a field's name."""
     target: str
-    """The side that is written."""
+    """The output side, that is to be written."""
     max_train: PositiveInt | None = None
-    """Training items, drawn by seed; None takes all."""
+    """The maximum number of training items, drawn by seed; None uses all."""
     max_valid: PositiveInt | None = None
     max_test: PositiveInt | None = None
 
@@ -44,11 +44,11 @@ class PairSource(Config):
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def most(self, split: Split) -> int | None:
-        """Items of a split at most."""
+        """Return the maximum number of items of a split; None if it is not limited."""
         return {"train": self.max_train, "valid": self.max_valid, "test": self.max_test}[split]
 
     def paths(self, split: Split) -> list[Path]:
-        """The files of a split: none, one of records or two of lines."""
+        """Return the files of a split: none, one file of records, or two files of lines."""
         name, folder = self.file_name(split), self.folder
         if name is None or folder is None:
             return []
@@ -57,13 +57,13 @@ class PairSource(Config):
         return [folder / name]
 
     def files(self) -> list[Path]:
-        """All files that `read` opens, for fingerprints; none without a folder."""
+        """Return all files that `read` opens, for fingerprints; [] without a folder."""
         return [path for split in SPLITS for path in self.paths(split)]
 
     def read(self, split: Split) -> list[tuple[str, str]]:
-        """(source, target) of every item, in the file's order; [] where the split has no file.
+        """Return (source, target) of every item, in the file's order; [] if the split has no file.
 
-        UserError when a file is missing, empty, misaligned or of another format.
+        Raise UserError if a file is missing, empty, misaligned or of another format.
         """
         if self.source == self.target:
             raise UserError(f"{self.folder}: source and target are both {self.source!r}: name two sides")
@@ -74,7 +74,7 @@ class PairSource(Config):
 
 
 class PairFiles(PairSource):
-    """Pairs that come from files only."""
+    """A `PairSource` whose pairs come from files only."""
 
     folder: LocalPath
-    """Holds the files."""
+    """The folder of the files."""

@@ -1,6 +1,7 @@
-"""The forms in which CodeXGLUE has published items of line completion: py150 for Python, javaCorpus for Java.
+"""The forms of CodeXGLUE's published items of line completion: py150 for Python, javaCorpus for Java.
 
-Source becomes tokens with single spaces between them; frequent literals keep their value, all others are left out.
+Source is tokenized and joined by single spaces; frequent literals keep their value, all others are replaced by a
+placeholder without it.
 """
 
 import re
@@ -21,27 +22,27 @@ from finetune.syntax import Parsed, parse
 
 @dataclass(frozen=True)
 class Literals:
-    """Literals that keep their value (`<NUM_LIT:1>`); all others are `<STR_LIT>`, `<NUM_LIT>` and `<CHAR_LIT>`."""
+    """The literals that keep their value (`<NUM_LIT:1>`); all others are `<STR_LIT>`, `<NUM_LIT>` or `<CHAR_LIT>`."""
 
     strings: frozenset[str] = frozenset()
     numbers: frozenset[str] = frozenset()
     characters: frozenset[str] = frozenset()
 
     def string(self, content: str) -> str:
-        """Return the literal for the text between the quotes."""
+        """Return the placeholder of a string with this text between its quotes."""
         return _literal_text("STR", _without_separators(content), self.strings)
 
     def character(self, content: str) -> str:
-        """Return the literal for the one character between the quotes."""
+        """Return the placeholder of a literal with this one character between its quotes."""
         return _literal_text("CHAR", _without_separators(content), self.characters)
 
     def number(self, text: str) -> str:
-        """Return the literal for a number as it is written."""
+        """Return the placeholder of a number with this spelling."""
         return _literal_text("NUM", text, self.numbers)
 
 
 def read_literals(path: Path) -> Literals:
-    """CodeXGLUE's `literals.json`. UserError when the file is another one."""
+    """Read CodeXGLUE's `literals.json`. Raise UserError if the file has another form."""
     found = parse_json(read_text(path), str(path))
     # Languages without character literals need no list of them.
     lists = {"char": [], **found} if isinstance(found, dict) else {}
@@ -73,9 +74,9 @@ _STRING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")(.*)\2", re.DOTALL)
 
 
 def py150_tokens(text: str, literals: Literals) -> list[str]:
-    """The tokens of a file, comments and indentation left out; [] for text that Python cannot lex.
+    """Return the tokens of a file without comments and indentation; [] if Python cannot lex the text.
 
-    Lines within brackets end in `<EOL>` too, blank ones do not.
+    Lines within brackets end in `<EOL>` too, blank lines do not.
     """
     data, reached = text.encode(), 0
     tokens: list[str] = []
@@ -89,13 +90,13 @@ def py150_tokens(text: str, literals: Literals) -> list[str]:
 
 
 def py150_cuts(tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """(first, end) of what a cut leaves to be written: from a token but the first to its line's end."""
+    """Return (first, end) of every possible completion: from any token except the first to the end of its line."""
     ends = line_ends(tokens)
     return [(number, ends[number]) for number in range(1, len(tokens)) if tokens[number] != LINE_END]
 
 
 def line_ends(tokens: Sequence[str]) -> list[int]:
-    """Return for every token where the tokens of its line end."""
+    """Return for every token the index at which the tokens of its line end (exclusive)."""
     ends, end = [], len(tokens)
     for number in range(len(tokens) - 1, -1, -1):
         if tokens[number] == LINE_END:
@@ -113,20 +114,20 @@ def _literal(text: str, literals: Literals) -> str:
 
 
 ENDS = frozenset((";", "}"))
-"""What a completion ends with."""
+"""The tokens that end a completion."""
 _COMMENTS = frozenset(("line_comment", "block_comment"))
 _NUMBERS = ("integer_literal", "floating_point_literal")
-# The published files' lexer leaves it to the parser whether `>>` is a shift, and knows no token `@interface`.
+# The lexer of the published files splits `>>`, which may close two type arguments, and has no token `@interface`.
 _APART = {">>": (">", ">"), ">>>": (">", ">", ">"), "@interface": ("@", "interface")}
 _MIN_TOKENS_BEFORE = 9
 _MAX_TOKENS = 47
 
 
 def java_corpus_tokens(text: str, literals: Literals) -> list[str]:
-    """The tokens of a file or a method, comments left out; [] for text that does not parse.
+    """Return the tokens of a file or a method without comments; [] if the text does not parse.
 
-    A character that is written with an escape is a string (`'<STR_LIT:\\n>'`), as in the published files. These know
-    no text blocks: one becomes a string like any other.
+    A character literal with an escape is a string (`'<STR_LIT:\\n>'`), as in the published files. These contain no text
+    blocks: a text block becomes a string like any other.
     """
     parsed = parse(text, "java")
     if parsed is None:
@@ -135,17 +136,17 @@ def java_corpus_tokens(text: str, literals: Literals) -> list[str]:
 
 
 def java_corpus_cuts(tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """(first, end) of what a cut leaves to be written, one for every place that is cut; some are alike.
+    """Return (first, end) of the completion for every possible cut; some are duplicates.
 
-    Measured on the 1,500 published items: all go on to the first `;` (93%) or `}` after the cut, over any `{`, and have
-    2 to 47 tokens (mean 10.9, median 9); at least 9 stand before. Cuts are even over a file's tokens, but where only
-    the `;` or `}` would be left they are moved on to the next token that is none: 17% of the items begin a statement,
-    where even cuts alone give 8%, and cuts moved so 16%.
+    Measured on the 1,500 published items: all completions end at the first `;` (93%) or `}` after the cut, across any
+    `{`, and have 2 to 47 tokens (mean 10.9, median 9), after at least 9 tokens of input. Cuts are uniform over a file's
+    tokens, but a cut that would leave only the `;` or `}` is moved on to the next token that is neither: 17% of the
+    items begin a statement, compared with 8% for uniform cuts and 16% for cuts moved like this.
     """
     cuts: list[tuple[int, int]] = []
     end, cut = None, None
     for number in range(len(tokens) - 1, _MIN_TOKENS_BEFORE - 1, -1):
-        # Before an end `cut` stays that of the next token that is none.
+        # At an end token, `cut` keeps the value of the next token that is not one.
         if tokens[number] in ENDS:
             end = number + 1
         elif end is not None:
@@ -156,7 +157,7 @@ def java_corpus_cuts(tokens: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _leaves(parsed: Parsed) -> Iterator[Node]:
-    """The nodes of single tokens in the order of the text; literals are whole."""
+    """Yield the nodes of single tokens in the order of the text; a string literal is one node."""
     stack = [parsed.root]
     while stack:
         node = stack.pop()
@@ -183,7 +184,7 @@ def _written(kind: str, text: str, literals: Literals) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PublishedLines:
-    """A published form: its tokens, [] where there are none, and which (first, end) of them are completed."""
+    """A published form: `tokens` tokenizes a text ([] if it cannot), `cuts` returns the (first, end) of completions."""
 
     language: str
     tokens: Callable[[str, Literals], list[str]]
@@ -197,7 +198,7 @@ _FORMS = {
 
 
 def published_lines(language: str) -> PublishedLines:
-    """UserError for a language of which no items were published."""
+    """Return the language's published form. Raise UserError if no items were published in it."""
     form = _FORMS.get(grammar_name(language))
     if form is None:
         raise UserError(
@@ -208,7 +209,7 @@ def published_lines(language: str) -> PublishedLines:
 
 
 def language_of_items(items: Sequence[Pair]) -> str | None:
-    """Return the language of the items: Python's have `<EOL>`, every completion of Java's ends at `;` or `}`."""
+    """Return the language of the items, None if unknown: Python's have `<EOL>`, all of Java's end with `;` or `}`."""
     if any(LINE_END in pair.source.split() for pair in items):
         return "Python"
     if items and all(pair.references[0].endswith(tuple(ENDS)) for pair in items):

@@ -1,4 +1,4 @@
-"""Records with named fields, in whichever of the known formats a file is."""
+"""Readers of records with named fields from JSON lines, JSON arrays and Parquet."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from finetune.formats.files import read_bytes, read_text
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (place, value) of every line that is not blank. Raises UserError with the line that is no JSON."""
+    """Yield (place, value) of every line that is not blank. Raise UserError if a line is not JSON."""
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             yield f"{path} line {number}", parse_json(line, f"{path} line {number}")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON. Raises UserError for what is no JSON, and for nesting and numbers beyond what Python reads."""
+    """Parse JSON. Raise UserError if the text is not JSON, or its nesting or numbers exceed Python's limits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -30,7 +30,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def read_json_array(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (place, value) of every item. Raises UserError when the file is no JSON array."""
+    """Yield (place, value) of every item. Raise UserError if the file is not a JSON array."""
     items = parse_json(read_text(path), str(path))
     if not isinstance(items, list):
         raise UserError(f"{path} holds one JSON {type(items).__name__}, not an array of items")
@@ -41,9 +41,9 @@ def read_json_array(path: Path) -> Iterator[tuple[str, Any]]:
 def read_parquet(
     path: Path, fields: Sequence[str], optional: Sequence[str] | None = ()
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (place, row) with these columns and the `optional` ones that exist; with None, all columns.
+    """Yield (place, row) with these columns and the `optional` ones that exist; all columns if `optional` is None.
 
-    UserError when the file is no Parquet or lacks a column.
+    Raise UserError if the file is not Parquet, lacks a column, or has an unreadable value.
     """
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
@@ -73,10 +73,10 @@ _PARQUET_MAGIC = b"PAR1"
 def read_records(
     path: Path, fields: Sequence[str], optional: Sequence[str] = (), *, keeps_others: bool = False
 ) -> list[Record]:
-    """The named fields of every record of a JSON-lines, JSON-array or Parquet file, recognised by its first bytes.
+    """Return the named fields of every record of a JSON-lines, JSON-array or Parquet file, detected by its first bytes.
 
-    `optional` fields are read where they are; with `keeps_others` all are, in their order. UserError when the file is
-    empty or of another format, or a record lacks a field.
+    `optional` fields are included if a record has them; with `keeps_others` all fields are, in their order. Raise
+    UserError if the file is empty or of another format, or a record lacks a field.
     """
     records = []
     for where, value in _values(path, fields, None if keeps_others else optional):
@@ -86,7 +86,7 @@ def read_records(
             )
         missing = [field for field in fields if field not in value]
         if missing:
-            # A name may hold line ends and other characters that are not to be seen.
+            # A name may contain line ends and other characters that are not printable.
             names = ", ".join(ascii(name)[1:-1] for name in value) or "none"
             raise UserError(f"{where} has no field {missing[0]!r}; it has {names}")
         wanted = value if keeps_others else (*fields, *optional)
@@ -97,7 +97,7 @@ def read_records(
 
 
 def read_text_pairs(path: Path, source: str, target: str) -> list[tuple[str, str]]:
-    """Two fields of every record as texts; a list of tokens becomes its tokens with single spaces between."""
+    """Return two fields of every record as texts; a list of tokens is joined by single spaces."""
     records = read_records(path, (source, target))
     return [
         (_text(record[source], path, source, number), _text(record[target], path, target, number))

@@ -1,4 +1,4 @@
-"""What is searched: bases of functions with queries (CoSQA), and code that is labelled by what it solves (POJ-104)."""
+"""Readers of retrieval data: functions with queries (CoSQA), and programs labelled by problem (POJ-104)."""
 
 import ast
 import itertools
@@ -18,7 +18,7 @@ _STRING_AFTER_HEAD = re.compile(r'(:[^\n]*\n\s*)[rRuUbB]{0,2}("""|\'\'\')(.*?)\2
 
 @dataclass(frozen=True)
 class Query:
-    """A text that searches, and the number of the function it should find."""
+    """A query's text and the number of the function that it should find."""
 
     key: str
     text: str
@@ -27,7 +27,7 @@ class Query:
 
 @dataclass(frozen=True)
 class LabelledCode:
-    """A program and what it solves."""
+    """A program, labelled with the problem that it solves."""
 
     code: str
     label: str
@@ -35,9 +35,9 @@ class LabelledCode:
 
 
 def read_base(path: Path) -> list[str]:
-    """The functions of CoSQA's `code_idx_map.txt`, one JSON object from code to number, by number.
+    """Return the functions of CoSQA's `code_idx_map.txt`, one JSON object from code to number, by number.
 
-    UserError when it is anything else, or the numbers are not 0, 1, ... without a gap.
+    Raise UserError if the file has another form, or the numbers are not 0, 1, ... without a gap.
     """
     found = parse_json(read_text(path), str(path))
     if not isinstance(found, dict) or not found:
@@ -57,7 +57,7 @@ def read_base(path: Path) -> list[str]:
 
 
 def read_queries(path: Path, num_candidates: int) -> list[Query]:
-    """CoSQA's queries. UserError when a record lacks a field or names a function that the base does not have."""
+    """Return CoSQA's queries. Raise UserError if a record lacks a field or names a function that is not in the base."""
     queries = []
     for number, record in enumerate(read_records(path, ("idx", "doc", "retrieval_idx")), start=1):
         wanted = record["retrieval_idx"]
@@ -72,9 +72,9 @@ def read_queries(path: Path, num_candidates: int) -> list[Query]:
 
 
 def read_labelled_code(path: Path, label: str, code: str, language: str | None = None) -> list[LabelledCode]:
-    """Programs by named fields; labels may be texts or whole numbers, the language's field may be left out (None).
+    """Return the programs, read from the named fields; labels may be texts or whole numbers, `language` may be None.
 
-    UserError for a record of another form.
+    Raise UserError if a record has another form.
     """
     fields = [label, code] + ([language] if language else [])
     found = []
@@ -90,11 +90,11 @@ def read_labelled_code(path: Path, label: str, code: str, language: str | None =
 
 
 def without_docstrings(code: str) -> str:
-    """A Python function without its docstring and other strings that stand as statements, and without blank lines.
+    """Remove the docstring of a Python function, other strings that are statements, and blank lines.
 
-    Code that Python 3 does not parse loses the first triple-quoted string behind a line that ends a head.
+    If Python 3 cannot parse the code, remove only the first triple-quoted string that begins the line after a colon.
     """
-    # Python's lexer ends lines at these, too.
+    # Python's lexer also ends lines at these.
     code = textwrap.dedent(code.replace("\r\n", "\n").replace("\r", "\n"))
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Code as CodeXGLUE's token completion writes it: a file per line, its tokens with single spaces between."""
+"""Reader of CodeXGLUE's token completion form: a file of code per line, its tokens joined by single spaces."""
 
 import keyword
 import re
@@ -8,7 +8,7 @@ from finetune.lexing import Lexeme, LexemeClass
 
 _END = "</s>"
 _NOT_JUDGED = frozenset({START, _END, LINE_END, "<INDENT>", "<DEDENT>", "<pad>"})
-"""What the official evaluator passes over, and the layout that other sets in this form write."""
+"""The tokens that the official evaluator skips, and the layout tokens of other data sets in this form."""
 _LITERAL = re.compile(r"""[A-Za-z]*['"]|<(STR|NUM|CHAR)_LIT|\.?\d""")
 _JAVA_KEYWORDS = frozenset(
     "abstract assert boolean break byte case catch char class const continue default do double else enum extends "
@@ -19,12 +19,12 @@ _JAVA_KEYWORDS = frozenset(
 
 
 def without_ends(line: str) -> str:
-    """The line without `<s>` before and `</s>` behind it."""
+    """Remove `<s>` from the start of the line and `</s>` from its end."""
     return line.removeprefix(START).removesuffix(_END).strip(" ")
 
 
 def spaced_lexemes(text: str) -> list[Lexeme]:
-    """Every token but those that the official evaluator does not judge: ends of files and of lines."""
+    """Return every token except those that are not scored: ends of files and of lines, layout and padding."""
     found, start = [], 0
     for token in text.split(" "):
         end = start + len(token.encode())

@@ -1,7 +1,7 @@
-"""BLEU as CodeXGLUE's evaluators count it, in percent; each of its tasks names which of the two it uses.
+"""The two variants of BLEU that CodeXGLUE's evaluators compute, in percent; every task uses that of its evaluator.
 
 BLEU (Papineni et al. 2002) is the geometric mean of n-gram precisions times a penalty for short texts. The variants
-differ in tokens, smoothing and in what is averaged, by many points: numbers of different variants cannot be compared.
+differ in tokenization, smoothing and averaging, by many points: scores of different variants cannot be compared.
 
 Shapes: N items, S statistics.
 """
@@ -20,12 +20,12 @@ NGram = tuple[str, ...]
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Counter[NGram]:
-    """Return how often each run of `order` tokens occurs."""
+    """Return the count of each n-gram of `order` tokens."""
     return Counter(zip(*(tokens[start:] for start in range(order)), strict=False))
 
 
 def most_of_each(counts: Iterable[Counter[NGram]]) -> Counter[NGram]:
-    """The union: of each n-gram the most that any of the counts holds."""
+    """Return the union of the counts: for each n-gram its maximum count."""
     union: Counter[NGram] = Counter()
     for one in counts:
         union |= one
@@ -36,11 +36,11 @@ MAX_ORDER = 4
 
 
 def codexglue_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
-    """Corpus BLEU-4 of CodeXGLUE's translation, refinement and text-to-code (`evaluator/bleu.py` there).
+    """Return the corpus BLEU-4 of CodeXGLUE's translation, refinement and text-to-code (their `evaluator/bleu.py`).
 
-    Tokens are what white space separates; one is added to matches and totals of all orders, the first included; an
-    item's reference length is that of its shortest reference. Texts without any token score 0, where the official
-    script ends with a division by zero.
+    Tokens are separated by white space; 1 is added to the matches and totals of all orders, the first included; an
+    item's reference length is that of its shortest reference. Texts without any token score 0; for these, the official
+    script fails with a division by zero.
     """
     check_texts(references, written)
     rows = [
@@ -51,13 +51,13 @@ def codexglue_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) 
 
 
 def _corpus_row(references: Sequence[Sequence[str]], written: Sequence[str]) -> list[int]:
-    """Matches by order, n-grams by order, and the reference length."""
+    """Return the matches by order, the n-grams by order, and the reference length."""
     matches, totals = _matches(references, written)
     return [*matches, *totals, min(map(len, references))]
 
 
 def _matches(references: Sequence[Sequence[str]], written: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Count by order the n-grams of `written` that a reference has too, and all of them."""
+    """Count by order the n-grams of `written` that also occur in a reference, and all its n-grams."""
     matches = []
     for order in range(1, MAX_ORDER + 1):
         wanted = most_of_each(ngrams(reference, order) for reference in references)
@@ -75,13 +75,13 @@ def _corpus_bleu(sums: FloatArray) -> FloatArray:
 
 
 def summary_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
-    """Mean over items of the smoothed sentence BLEU-4 of CodeXGLUE's code-to-text (`evaluator/evaluator.py` there).
+    """Return the mean smoothed sentence BLEU-4 of CodeXGLUE's code-to-text (its `evaluator/evaluator.py`).
 
-    Texts are lower-cased, punctuation is split off, then normalised as NIST's mteval-v11a does. One is added to
-    matches and totals of orders above the first; the penalty is exp(1 - (reference + 1) / (written + 1)) with the
-    shortest reference's length (Lin and Och 2004, as in MOSES). As there, a text without tokens has no precision and
-    scores its penalty alone: .7 against a reference of five tokens. In a prediction file only the text up to the first
-    tab counts there; here a text is what is given.
+    Texts are lower-cased, punctuation is split off, and the result is normalised as by NIST's mteval-v11a. 1 is added
+    to the matches and totals of orders above the first; the penalty is exp(1 - (reference + 1) / (written + 1)), with
+    the shortest reference's length (Lin and Och 2004, as in MOSES). As in the official script, the score of a text
+    without tokens is the penalty alone: .7 for a reference of five tokens. That script reads a prediction only up to
+    its first tab; here the whole text is scored.
     """
     check_texts(references, written)
     values = [
@@ -94,7 +94,7 @@ def summary_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) ->
 def _sentence_bleu(references: Sequence[Sequence[str]], written: Sequence[str]) -> float:
     matches, totals = _matches(references, written)
     if not written:
-        # None of no tokens is wrong: the official script lets the penalty alone speak.
+        # As in the official script, the score of an empty text is the penalty alone.
         return math.exp(-min(map(len, references)))
     if matches[0] == 0:
         return 0.0
@@ -114,9 +114,9 @@ _DASH_AFTER_DIGIT = re.compile(r"([0-9])(-)")
 
 
 def summary_tokens(text: str) -> list[str]:
-    """A summary's tokens: lower case, each punctuation mark by itself, as the code-to-text evaluator sees them."""
+    """Tokenize a summary as the code-to-text evaluator does: in lower case, each punctuation mark a token."""
     text = " ".join(_WORD_OR_MARK.findall(text.strip().lower()))
-    # What follows is NIST's; after the line above only few of its rules still find something to do.
+    # The rules below are NIST's; after the line above, only few of them still match anything.
     text = f" {text} "
     text = _MARK.sub(r" \1 ", text)
     text = _POINT_AFTER_NO_DIGIT.sub(r"\1 \2 ", text)

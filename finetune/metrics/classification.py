@@ -1,4 +1,4 @@
-"""Metrics of labels, each between 0 and 1.
+"""Classification metrics, each between 0 and 1.
 
 Shapes: N items, C labels.
 """
@@ -15,28 +15,28 @@ LabelArray = NDArray[np.int64]
 
 
 def accuracy(wanted: ArrayLike, given: ArrayLike) -> Measured:
-    """The share of items that were given the wanted label."""
+    """Return the share of items whose given label is the wanted one."""
     wanted_N, given_N = _checked(wanted, given)
     return mean_of("accuracy", (wanted_N == given_N).astype(np.float64))
 
 
 def binary_f1(wanted: ArrayLike, given: ArrayLike) -> Measured:
-    """F1 of label 1 against label 0; 0 where nothing is 1 on either side, as in scikit-learn."""
+    """Return F1 of label 1; 0 if no label is 1 on either side, as in scikit-learn."""
     return _of_label_one("f1", wanted, given, lambda hit, given, wanted: _ratio(2 * hit, given + wanted))
 
 
 def binary_precision(wanted: ArrayLike, given: ArrayLike) -> Measured:
-    """The share of given 1s that are wanted; 0 where none is given."""
+    """Return the precision of label 1: the share of given 1s that are wanted; 0 if none is given."""
     return _of_label_one("precision", wanted, given, lambda hit, given, wanted: _ratio(hit, given))
 
 
 def binary_recall(wanted: ArrayLike, given: ArrayLike) -> Measured:
-    """The share of wanted 1s that are given; 0 where none is wanted."""
+    """Return the recall of label 1: the share of wanted 1s that are given; 0 if none is wanted."""
     return _of_label_one("recall", wanted, given, lambda hit, given, wanted: _ratio(hit, wanted))
 
 
 def macro_f1(wanted: ArrayLike, given: ArrayLike, num_labels: int) -> Measured:
-    """The mean of every label's F1, over the labels that occur on either side (as scikit-learn counts them)."""
+    """Return the mean F1 of the labels that occur on either side (as scikit-learn counts them)."""
     wanted_N, given_N = _checked(wanted, given)
     label_C = np.arange(num_labels)
     is_wanted_NC, is_given_NC = wanted_N[:, None] == label_C, given_N[:, None] == label_C
@@ -51,10 +51,10 @@ def macro_f1(wanted: ArrayLike, given: ArrayLike, num_labels: int) -> Measured:
 
 
 def best_threshold(wanted: ArrayLike, score: ArrayLike) -> float:
-    """The threshold t whose rule "1 if score >= t" has the highest F1; the highest of equally good ones.
+    """Return the threshold t for which "1 if score >= t" has the highest F1; on ties the highest t.
 
-    To be found on the dev split and applied to the test split. It lies half-way to the next lower score, so that
-    rounding cannot change a label. Raises UserError where no label is 1 or a score is not a number.
+    Use the validation split to choose it, then apply it to the test split. It is half-way to the next lower score, so
+    that rounding cannot change a label. Raise UserError if no label is 1, or a score is not a number.
     """
     wanted_N = np.asarray(wanted, dtype=np.int64)
     score_N = np.asarray(score, dtype=np.float64)
@@ -64,7 +64,7 @@ def best_threshold(wanted: ArrayLike, score: ArrayLike) -> float:
         raise UserError("a score is not a number: no threshold can be chosen on such scores")
     order = np.argsort(-score_N, kind="stable")
     sorted_N, hits_N = score_N[order], np.cumsum(wanted_N[order] == 1)
-    # Equal scores are cut together: only the last of each may end the positives.
+    # Equal scores get equal labels: only the last of them may end the positives.
     last_of_equals = np.flatnonzero(np.append(sorted_N[1:] < sorted_N[:-1], True))
     f1 = 2 * hits_N[last_of_equals] / (last_of_equals + 1 + hits_N[-1])
     end = int(last_of_equals[np.argmax(f1)])
@@ -86,7 +86,7 @@ def _of_label_one(
 
 
 def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """part / whole, 0 where the whole is 0."""
+    """Return part / whole; 0 where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.zeros_like(part), where=whole > 0))
 
 

@@ -1,18 +1,20 @@
 """CodeBLEU (Ren et al. 2020, arXiv 2009.10297), in percent: the mean of four matches, counted over the corpus.
 
-It follows CodeXGLUE's evaluator (`evaluator/CodeBLEU`), tokens parted by white space, where that is well defined:
+It follows CodeXGLUE's evaluator (`evaluator/CodeBLEU`), with tokens separated by white space, where that evaluator is
+well defined:
 
-- n-grams: NLTK's corpus BLEU with its smoothing 1, the closest reference's length;
+- n-grams: NLTK's corpus BLEU with its smoothing 1 and the closest reference's length;
 - weighted n-grams: recall of the reference's n-grams, single tokens weighted 1 for keywords and .2 for others,
-  without a length penalty (the evaluator has one, but takes 2 for the length of every reference);
-- syntax: the share of the reference's subtrees whose shape the written tree has at all;
+  without a length penalty (the evaluator has one, but uses 2 as the length of every reference);
+- syntax: the share of the reference's subtrees whose shape occurs in the written tree;
 - data flow: the share of the reference's flow items that the written program has as well.
 
-It differs from that evaluator, by intent: comments are left out by each language's own grammar (there Java's rule for
-all); data flow does not depend on Python's hash seed (there the order of a set of names does); grammars are newer; PHP
-is parsed as PHP; the keywords are the specifications'. A data flow of 0 counts as 0, unlike in PyPI's codebleu 0.7.0,
-which counts it as 1; so does one with nothing in any reference to match, as officially: `codebleu_parts` tells.
-So numbers of ours do not stand beside published ones; docs/metrics.md says how far apart they are.
+It intentionally differs from that evaluator: comments are removed by each language's own grammar (there by Java's rule
+for all); data flow does not depend on Python's hash seed (there on the order of a set of names); grammars are newer;
+PHP is parsed as PHP; the keywords are those of the specifications. A data flow of 0 counts as 0, unlike in PyPI's
+codebleu 0.7.0, which counts it as 1; it is 0 also if no reference has a flow item, as officially: `num_flow_items` of
+`codebleu_parts` reports that case. So our scores are not comparable with published ones; docs/metrics.md gives the
+differences.
 
 Shapes: N items, S statistics.
 """
@@ -32,12 +34,12 @@ from finetune.metrics.syntax import ShapeNumbers, parse, subtree_shapes
 from finetune.metrics.texts import check_texts
 
 CODEBLEU_LANGUAGES = frozenset(GRAMMARS)
-"""tree-sitter's names of the languages that can be judged."""
+"""tree-sitter's names of the supported languages."""
 
 _MAX_ORDER = 4
 _OTHER_WEIGHT = 0.2
 _NO_MATCH = 0.1
-"""What takes the place of no match at all (smoothing 1 of Chen and Cherry 2014, as in NLTK)."""
+"""The count used if nothing matches (smoothing 1 of Chen and Cherry 2014, as in NLTK)."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ class CodeBleuParts:
     syntax: float
     dataflow: float
     num_flow_items: int
-    """Of the references; with 0 there is nothing to match and `dataflow` says nothing."""
+    """The number of flow items of the references; with 0 there is nothing to match, and `dataflow` has no meaning."""
 
 
 def codebleu(references: Sequence[Sequence[str]], written: Sequence[str], language: str) -> Measured:
-    """CodeBLEU with equal weights. Raises ValueError for a language that is not in CODEBLEU_LANGUAGES."""
+    """Return CodeBLEU with equal weights. Raise ValueError if the language is not in CODEBLEU_LANGUAGES."""
     check_texts(references, written)
     language = grammar_name(language)
     if language not in CODEBLEU_LANGUAGES:
@@ -66,14 +68,14 @@ def codebleu(references: Sequence[Sequence[str]], written: Sequence[str], langua
 
 
 def codebleu_parts(measured: Measured) -> CodeBleuParts:
-    """The four matches of what `codebleu` gave."""
+    """Return the four matches of a result of `codebleu`."""
     sums = measured.statistics_NS.sum(axis=0)
     ngram, weighted_ngram, syntax, dataflow = (float(part) for part in _parts(sums))
     return CodeBleuParts(ngram, weighted_ngram, syntax, dataflow, int(sums[-1]))
 
 
 def _row(references: Sequence[str], written: str, language: str) -> list[float]:
-    """[matches and totals by order; the same weighted; two lengths; syntax hits, total; flow hits, total]."""
+    """Return [matches and totals by order; the same weighted; two lengths; syntax hits, total; flow hits, total]."""
     tokens = written.split()
     reference_tokens = [text.split() for text in references]
     closest = min((abs(len(one) - len(tokens)), len(one)) for one in reference_tokens)[1]
@@ -131,7 +133,7 @@ def _tree_matches(references: Sequence[str], written: str, language: str) -> lis
 
 
 def _parts(sums: FloatArray) -> FloatArray:
-    """The four matches [..., 4] from sums [..., S]."""
+    """Return the four matches [..., 4] from sums [..., S]."""
     match, total, weighted_match, weighted_total = np.split(sums[..., : 4 * _MAX_ORDER], 4, axis=-1)
     written_tokens, reference_tokens = sums[..., -6], sums[..., -5]
     penalty = np.where(
@@ -149,7 +151,7 @@ def _parts(sums: FloatArray) -> FloatArray:
 
 
 def _geometric_mean(match: FloatArray, total: FloatArray) -> FloatArray:
-    """Return the geometric mean of match / total by order; 0 where not even single tokens match."""
+    """Return the geometric mean over orders of match / total; 0 where not even single tokens match."""
     smoothed = np.where(match == 0, _NO_MATCH, match)
     mean = np.exp(np.log(smoothed / total).mean(axis=-1))
     return np.asarray(np.where(match[..., 0] == 0, 0.0, mean))

@@ -1,9 +1,9 @@
-"""Which value comes from where: the data-flow part of CodeBLEU (Ren et al. 2020, section 3.3; Guo et al. 2021).
+"""Data flow of programs, for CodeBLEU (Ren et al. 2020, section 3.3; Guo et al. 2021).
 
-An item is one occurrence of a name with the names its value comes from. Names are replaced by numbers in order of
-appearance, so two programs that differ only in names have equal items. It follows GraphCodeBERT's rules: a use comes
-from the last places the name was set at (all branches' places after a branch; a loop's body is passed twice, so that
-its end reaches its start), a set name is computed from all names and literals on the other side.
+An item is one occurrence of a name with the names that its value comes from. Names are replaced by numbers in order of
+appearance, so two programs that differ only in names have equal items. The rules are GraphCodeBERT's: a use comes from
+the last places where the name was set (after a branch, those of all its parts; a loop's body is traversed twice, so
+that its end reaches its start), and a set name is computed from all names and literals on the other side.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from finetune.metrics.dataflow_grammars import GRAMMARS, Grammar, Setting
 from finetune.metrics.syntax import children
 
 FlowItem = tuple[int, str, tuple[int, ...]]
-"""The name's number, "comesFrom" or "computedFrom", the numbers of the names it comes from."""
+"""The name's number, "comesFrom" or "computedFrom", and the numbers of the names that it comes from."""
 
 _MAX_DEPTH = 150
-"""What is nested deeper counts by its names alone; twice this many calls are well within Python's limit."""
+"""For nodes that are nested deeper, only the names are used; twice this many calls are within Python's limit."""
 
 _SetAt = dict[str, tuple[int, ...]]
-"""Where each name was last set, as byte positions."""
+"""The byte positions at which each name was last set."""
 
 
 @dataclass
@@ -30,11 +30,11 @@ class _Occurrence:
     name: str
     relation: str
     source_of: dict[int, str] = field(default_factory=dict)
-    """Names by position."""
+    """The names that its value comes from, by byte position."""
 
 
 def flow_items(root: Node, language: str) -> Counter[FlowItem]:
-    """The items of a program, with how often each occurs; occurrences without any flow are left out."""
+    """Return the items of a program with their counts; occurrences without any flow are left out."""
     flow = _Flow(GRAMMARS[language])
     flow.follow(root, {}, depth=0)
     used = {position for one in flow.occurrences.values() for position in one.source_of}
@@ -55,7 +55,7 @@ class _Flow:
         self.occurrences: dict[int, _Occurrence] = {}
 
     def follow(self, node: Node, set_at: _SetAt, depth: int) -> None:
-        """Note what happens in `node`, and change `set_at` to what holds behind it."""
+        """Record the occurrences in `node`, and update `set_at` to its state after the node."""
         if depth > _MAX_DEPTH or self._grammar.is_leaf(node):
             for leaf in self._leaves(node):
                 self._use(leaf, set_at)
@@ -74,7 +74,7 @@ class _Flow:
 
     def _follow_all(self, node: Node, set_at: _SetAt, depth: int, without: Sequence[str]) -> None:
         parts = [(name, child) for name, child in children(node) if name not in without]
-        # A comprehension's loop stands behind the expression that uses its names.
+        # In a comprehension, the loop comes after the expression that uses its names.
         parts.sort(key=lambda part: part[1].type not in self._grammar.followed_first)
         for _, child in parts:
             self.follow(child, set_at, depth + 1)
@@ -88,7 +88,7 @@ class _Flow:
             set_at[name] = (leaf.start_byte,)
 
     def _set(self, node: Node, setting: Setting, set_at: _SetAt, depth: int) -> None:
-        """`left = right`, and where it is the head of a loop the body behind it, twice."""
+        """Record `left = right`; if it is the head of a loop, also follow the loop's body, and do both twice."""
         left, right = setting.sides(node)
         body = node.child_by_field_name(setting.body) if setting.body else None
         for _ in range(2 if body is not None else 1):
@@ -102,7 +102,7 @@ class _Flow:
                 self.follow(body, set_at, depth + 1)
 
     def _pairs(self, left: Node, right: Node | None) -> list[tuple[Node, Node | None]]:
-        """`a, b = c, d` sets a from c and b from d."""
+        """Return the pairs of what is set and what it is set to: `a, b = c, d` sets a from c and b from d."""
         if right is None:
             return [(left, None)]
         ones, others = left.named_children, right.named_children
@@ -120,7 +120,7 @@ class _Flow:
             set_at[name] = (leaf.start_byte,)
 
     def _branch(self, node: Node, set_at: _SetAt, depth: int) -> None:
-        """The condition, then either part; behind it a name may have been set in any of them."""
+        """Follow the condition, then every part; after the branch, a name may have been set in any of them."""
         parts = list(children(node))
         alternatives = [child for name, child in parts if name == "alternative"]
         before: _SetAt | None = None
@@ -141,7 +141,7 @@ class _Flow:
         set_at.update({name: tuple(sorted(places)) for name, places in merged.items()})
 
     def _leaves(self, node: Node) -> list[Node]:
-        """The names and literals below a node, in their order; a loop and no recursion."""
+        """Return the names and literals of a node in their order; iterative, because nodes may be nested deeply."""
         leaves: list[Node] = []
         waiting = [node]
         while waiting:

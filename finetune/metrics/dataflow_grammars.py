@@ -1,4 +1,4 @@
-"""Which nodes of each tree-sitter grammar set names, branch and loop: what `dataflow` must know of a language."""
+"""Tables for `dataflow`: the nodes of each tree-sitter grammar that set names, branch and loop."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,21 +19,21 @@ _STRINGS = frozenset(
         "encapsed_string",
     }
 )
-"""Literals that are one token here, whatever the grammar finds in them."""
+"""Literals that count as one token, even if the grammar splits them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A node that sets names: the fields of its two sides, and of its body where it is a loop."""
+    """A node type that sets names: the fields of its two sides, and of its body if it is a loop."""
 
     left: str
     right: str | None
-    """None: the last named child, where it is not the left side."""
+    """None means the last named child, if it is not the left side."""
     relation: Literal["comesFrom", "computedFrom"]
     body: str | None = None
 
     def sides(self, node: Node) -> tuple[Node | None, Node | None]:
-        """Return what is set and what it is set to."""
+        """Return the node that is set, and the node that it is set to."""
         left = node.child_by_field_name(self.left)
         if self.right is not None:
             return left, node.child_by_field_name(self.right)
@@ -43,17 +43,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grammar:
-    """Node types by what they do."""
+    """The node types of a language by their effect on data flow."""
 
     settings: Mapping[str, Setting]
     branches: frozenset[str]
     loops: frozenset[str]
     updates: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
-    """Left and right sides that are set one by one."""
+    """Left and right sides whose elements are set one by one."""
     followed_first: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset({"identifier"})
-    """Leaves that name something; other leaves are literals and types."""
+    """Leaves that are names; other leaves are literals and types."""
     whole: frozenset[str] = field(default=_STRINGS)
     """Nodes with children that count as one leaf."""
 

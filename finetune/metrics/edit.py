@@ -1,4 +1,4 @@
-"""Edit similarity, in percent, and the literals of line completion."""
+"""Edit similarity, in percent, and normalisation of the literals of line completion."""
 
 import re
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ _KEPT_LITERAL = re.compile(r"<(STR|NUM|CHAR)_LIT:(.*?)>", re.DOTALL)
 
 
 def edit_similarity(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
-    """Mean of `rapidfuzz.fuzz.ratio` with the most similar reference, white space at the ends taken off.
+    """Return the mean `rapidfuzz.fuzz.ratio` of stripped texts with their most similar reference.
 
-    That is 100 * (1 - d / (length + length)), d the least number of single characters inserted and deleted. The
-    official evaluator of line completion calls `fuzzywuzzy`, which gives this ratio rounded to an integer where
-    python-Levenshtein is installed, and difflib's lower one where it is not: a published number may be of either.
+    The ratio is 100 * (1 - d / (length + length)), with d the least number of single-character insertions and
+    deletions. The official evaluator of line completion calls `fuzzywuzzy`, which computes this ratio rounded to an
+    integer if python-Levenshtein is installed, and difflib's lower one if not: published scores may be either.
     """
     check_texts(references, written)
     values = [
@@ -29,12 +29,11 @@ def edit_similarity(references: Sequence[Sequence[str]], written: Sequence[str])
 
 
 def plain_literals(code: str) -> str:
-    """Line completion's normalised literals as text: `<NUM_LIT:1>` becomes 1, `<NUM_LIT>` 0, `<STR_LIT>` and
-    `<CHAR_LIT>` nothing.
+    """Replace normalised literals by plain text.
 
-    Both sides go through this before they are compared. It is the official evaluator's rule (CodeXGLUE,
-    CodeCompletion-line/evaluator), also where a system writes literals within literals: one that is found is replaced
-    wherever it stands, before the next one is.
+    `<NUM_LIT:1>` becomes 1, `<NUM_LIT>` becomes 0, `<STR_LIT>` and `<CHAR_LIT>` are removed. Apply this to both sides
+    of a comparison. It is the official evaluator's rule (CodeXGLUE, CodeCompletion-line/evaluator), also for literals
+    within literals in a system's output: each literal that was found is replaced everywhere before the next one.
     """
     for literal, text in _BARE_LITERALS.items():
         code = code.replace(literal, text)

@@ -9,12 +9,12 @@ from finetune.metrics.texts import check_texts
 
 
 def exact_match(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
-    """Equal strings once white space at both ends is taken off: CodeXGLUE's translation and refinement."""
+    """Return the share of equal strings after stripping white space, as in CodeXGLUE's translation and refinement."""
     return _share_equal("exact_match", references, written, str.strip)
 
 
 def exact_match_tokens(references: Sequence[Sequence[str]], written: Sequence[str]) -> Measured:
-    """Equal tokens as white space separates them: CodeXGLUE's text-to-code and line completion."""
+    """Return the share of equal white-space tokens, as in CodeXGLUE's text-to-code and line completion."""
     return _share_equal("exact_match", references, written, lambda text: tuple(text.split()))
 
 

@@ -1,4 +1,4 @@
-"""How sure a number is: bootstrap intervals, and whether one system is better than another.
+"""Bootstrap confidence intervals of metrics, and paired comparisons of two systems.
 
 Shapes: N items, R resamples, S statistics.
 """
@@ -13,7 +13,7 @@ from finetune.metrics.measured import FloatArray, Measured
 _NUM_RESAMPLES = 1000
 _INTERVAL = (2.5, 97.5)
 DRAWS_AT_ONCE = 4_000_000
-"""Of items, for memory: 32 MB of numbers."""
+"""Limit on the items sampled at once, for memory: 32 MB of numbers."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Estimate:
     low: float
     high: float
     num_items: int
-    """What was resampled: items, queries, documents."""
+    """The number of units that were resampled: items, queries or documents."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Comparison:
     """The ends of the difference's 95% bootstrap interval."""
     high: float
     p_value: float
-    """Two-sided: how often chance alone would give a difference at least as large."""
+    """Two-sided: the probability of a difference at least as large by chance alone."""
     num_items: int
 
 
 def estimate(measured: Measured, seed: int) -> Estimate:
-    """The metric and its interval from resampling items (Efron and Tibshirani 1993, chapter 13, percentiles)."""
+    """Return the metric and its percentile interval from resampled items (Efron and Tibshirani 1993, chapter 13)."""
     low, high = np.percentile(resampled(measured, seed), _INTERVAL)
     return Estimate(measured.value, float(low), float(high), measured.num_items)
 
 
 def resampled(measured: Measured, seed: int) -> FloatArray:
-    """The metric of every resample [R]; the same seed draws the same items of as many."""
+    """Return the metric of every resample [R]; for equal numbers of items, the same seed samples the same items."""
     return np.concatenate(
         [
             measured.of_sums(count_RN @ measured.statistics_NS)
@@ -57,9 +57,9 @@ def resampled(measured: Measured, seed: int) -> FloatArray:
 
 
 def compare(first: Measured, second: Measured, seed: int) -> Comparison:
-    """`first` minus `second` by paired bootstrap: both are measured on the same resampled items.
+    """Compare `first` minus `second` by paired bootstrap: both are measured on the same resampled items.
 
-    Raises ValueError where the numbers of items differ.
+    Raise ValueError if the numbers of items differ.
     """
     if first.num_items != second.num_items:
         raise ValueError(f"{first.num_items} items cannot be paired with {second.num_items}")
@@ -68,20 +68,20 @@ def compare(first: Measured, second: Measured, seed: int) -> Comparison:
 
 
 def compare_resampled(difference: float, difference_R: FloatArray, num_items: int) -> Comparison:
-    """The comparison from a difference and what it is on every resample.
+    """Return the comparison, given a difference and its value on every resample.
 
-    p is the share of resamples whose difference lies as far from the observed one as that lies from 0 (the shifted
+    p is the share of resamples whose difference is at least as far from the observed one as that is from 0 (the shifted
     test of Berg-Kirkpatrick et al. 2012, two-sided; the observed sample counts as one, so p is never 0).
     """
     low, high = np.percentile(difference_R, _INTERVAL)
-    # A hair of tolerance: sums in another order may differ in their last bits.
+    # The tolerance is for sums in another order, which may differ in their last bits.
     num_as_far = int((np.abs(difference_R - difference) >= abs(difference) * (1 - 1e-9)).sum())
     p_value = (num_as_far + 1) / (len(difference_R) + 1)
     return Comparison(difference, float(low), float(high), p_value, num_items)
 
 
 def _resamples(num_items: int, seed: int) -> Iterator[FloatArray]:
-    """Return how often each item was drawn, [some resamples, num_items], in parts that fit into memory."""
+    """Yield how often each item was drawn, [some resamples, num_items], in chunks that fit into memory."""
     if not num_items:
         raise ValueError("nothing was measured")
     generator = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ _JAVA = """
     finally float for goto if implements import instanceof int interface long native new package private protected
     public return short static strictfp super switch synchronized this throw throws transient try void volatile while
 """
-"""Java Language Specification 17, section 3.9: reserved keywords, without the contextual ones and the literals."""
+"""Java Language Specification 17, section 3.9: reserved keywords, without contextual keywords and literals."""
 
 _CSHARP = """
     abstract as base bool break byte case catch char checked class const continue decimal default delegate do double
@@ -16,13 +16,13 @@ _CSHARP = """
     add alias ascending async await by descending dynamic equals from get global group into join let nameof notnull on
     orderby partial remove select set unmanaged value var when where yield
 """
-"""C# language reference, "C# Keywords": reserved, then contextual as of C# 8."""
+"""C# language reference, "C# Keywords": reserved keywords, then the contextual ones of C# 8."""
 
 _PYTHON = """
     False None True and as assert async await break class continue def del elif else except finally for from global if
     import in is lambda nonlocal not or pass raise return try while with yield match case type
 """
-"""Python language reference 3.12, sections 2.3.1 and 2.3.2, but for the soft keyword `_`."""
+"""Python language reference 3.12, sections 2.3.1 and 2.3.2, except the soft keyword `_`."""
 
 _JAVASCRIPT = """
     await break case catch class const continue debugger default delete do else enum export extends false finally for
@@ -44,7 +44,7 @@ _PHP = """
     namespace new or print private protected public readonly require require_once return static switch throw trait try
     unset use var while xor yield
 """
-"""PHP manual, "List of Keywords", but for `yield from`, which is two tokens."""
+"""PHP manual, "List of Keywords", except `yield from`, which is two tokens."""
 
 _RUBY = """
     __ENCODING__ __LINE__ __FILE__ BEGIN END alias and begin break case class def defined? do else elsif end ensure
@@ -62,4 +62,4 @@ KEYWORDS: dict[str, frozenset[str]] = {
     "php": frozenset(_PHP.split()),
     "ruby": frozenset(_RUBY.split()),
 }
-"""By the name of the tree-sitter grammar."""
+"""The keywords by the name of the tree-sitter grammar."""

@@ -1,7 +1,7 @@
-"""A metric as sums over items, so that one rule gives its value, its interval and comparisons.
+"""The common form of all metrics: a function of sums over items. It gives the value, the interval and comparisons.
 
-Corpus BLEU, F1, MRR and accuracy alike are functions of statistics summed over the items: n-gram matches, true
-positives, reciprocal ranks. Resampling items resamples these rows.
+Corpus BLEU, F1, MRR and accuracy are all functions of statistics summed over the items: n-gram matches, true positives,
+reciprocal ranks. Resampling items means resampling the rows of these statistics.
 
 Shapes: N items, S statistics.
 """
@@ -22,11 +22,11 @@ class Measured:
     name: str
     statistics_NS: FloatArray
     of_sums: Callable[[FloatArray], FloatArray]
-    """From sums over items [..., S] to the metric [...]."""
+    """Maps sums over items [..., S] to the metric [...]."""
 
     @property
     def num_items(self) -> int:
-        """N."""
+        """The number of items, N."""
         return len(self.statistics_NS)
 
     @property
@@ -36,7 +36,7 @@ class Measured:
 
 
 def mean_of(name: str, value_N: FloatArray) -> Measured:
-    """The metric that is the mean of one number per item."""
+    """Return the metric that is the mean of one number per item."""
     value_N = np.asarray(value_N, dtype=np.float64)
     return Measured(
         name, np.stack([value_N, np.ones_like(value_N)], axis=1), lambda sums: sums[..., 0] / sums[..., 1]

@@ -1,4 +1,4 @@
-"""pass@k: how likely at least one of k samples solves a problem."""
+"""pass@k: the probability that at least one of k samples solves a problem."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,9 +7,9 @@ from finetune.metrics.measured import FloatArray, Measured, mean_of
 
 
 def pass_at_k(num_samples: ArrayLike, num_passed: ArrayLike, k: int) -> Measured:
-    """Mean over problems of the unbiased estimate 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, section 2.1).
+    """Return the mean over problems of the unbiased estimate 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, section 2.1).
 
-    n samples of a problem were drawn, c of them passed. Raises ValueError where n < k or c is not within 0 to n.
+    n samples of a problem were drawn, c of them passed. Raise ValueError if n < k, k < 1, or c is not within 0 to n.
     """
     sample_N = np.asarray(num_samples, dtype=np.int64)
     passed_N = np.asarray(num_passed, dtype=np.int64)
@@ -21,7 +21,7 @@ def pass_at_k(num_samples: ArrayLike, num_passed: ArrayLike, k: int) -> Measured
 
 
 def _all_fail(failed_N: ArrayLike, sample_N: ArrayLike, k: int) -> FloatArray:
-    """C(failed, k) / C(samples, k) as a product, for the binomials alone would overflow."""
+    """Return C(failed, k) / C(samples, k), computed as a product because the binomials alone would overflow."""
     failed, samples = np.asarray(failed_N, dtype=np.float64), np.asarray(sample_N, dtype=np.float64)
     probability_N = np.ones_like(failed)
     for drawn in range(k):

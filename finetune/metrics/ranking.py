@@ -1,7 +1,7 @@
-"""How well candidates are ranked; every metric lies between 0 and 1.
+"""Ranking metrics, each between 0 and 1.
 
-Ties count against the scorer everywhere: of candidates with equal scores the irrelevant ones come first, so a
-constant scorer ranks last. A score that is not a number is below all others.
+Ties always count against the scorer: among candidates with equal scores, the irrelevant ones rank first, so a constant
+scorer gets the worst ranks. NaN scores rank below all others.
 
 Shapes: Q queries, C candidates, R relevant candidates of one query.
 """
@@ -35,18 +35,20 @@ class SearchPool(Protocol):
 
 
 def mrr(pool: SearchPool, score_QC: npt.NDArray[np.floating]) -> Measured:
-    """Mean reciprocal rank of the first relevant candidate, over the whole candidate set."""
+    """Return the mean reciprocal rank of the first relevant candidate, over the whole candidate set."""
     return _mean_over_queries("mrr", pool, score_QC, lambda rank_R: 1.0 / float(rank_R[0]))
 
 
 def recall_at(pool: SearchPool, score_QC: npt.NDArray[np.floating], k: int) -> Measured:
-    """Mean share of a query's relevant candidates that are among the first k."""
+    """Return the mean share of a query's relevant candidates that are among the first k."""
     return _mean_over_queries(f"recall_at_{k}", pool, score_QC, lambda rank_R: float((rank_R <= k).mean()))
 
 
 def map_at_r(pool: SearchPool, score_QC: npt.NDArray[np.floating]) -> Measured:
-    """MAP@R (Musgrave et al. 2020, section 3.1; CodeXGLUE's POJ-104): with R relevant candidates, the sum of the
-    precisions at the relevant ones among the first R, divided by R; mean over queries.
+    """Return MAP@R (Musgrave et al. 2020, section 3.1; CodeXGLUE's POJ-104).
+
+    With R relevant candidates, a query's value is the sum of the precisions at the relevant ones among the first R,
+    divided by R. The metric is the mean over queries.
     """
     return _mean_over_queries("map_at_r", pool, score_QC, _average_precision_at_r)
 
@@ -70,7 +72,10 @@ def _mean_over_queries(
 
 
 def relevant_ranks(pool: SearchPool, score_C: npt.NDArray[np.floating], query: int) -> IntArray:
-    """The ranks, from 1 and ascending, of what this query should find, by its scores of all candidates."""
+    """Return the ascending ranks, from 1, of a query's relevant candidates, given its scores of all candidates.
+
+    Raise UserError if the query has no relevant candidate, ValueError if its excluded candidate is relevant.
+    """
     relevant = sorted(set(pool.relevant[query]))
     if not relevant:
         raise UserError(f"query {pool.query_keys[query]} has nothing to find: leave it out")

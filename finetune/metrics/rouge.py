@@ -1,4 +1,4 @@
-"""ROUGE-L, in percent: how much of a text stands in the reference in the same order."""
+"""ROUGE-L, in percent: how much of a text is in the reference in the same order."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from finetune.metrics.texts import check_texts
 
 
 def rouge_l(references: Sequence[Sequence[str]], written: Sequence[str], beta: float = 1.0) -> Measured:
-    """Mean over items of the F measure of the longest common subsequence of tokens (Lin 2004, section 3.1).
+    """Return the mean F measure of the longest common subsequence of tokens (Lin 2004, section 3.1).
 
-    F = (1 + beta^2) P R / (R + beta^2 P), P and R the subsequence's share of the text and of the reference; the best
-    reference counts. beta is 1 in most libraries, 1.2 in the scripts behind the numbers of Ahmad et al. 2020. Tokens
-    are those of `summary_bleu`.
+    F = (1 + beta^2) P R / (R + beta^2 P), with P and R the subsequence's share of the text and of the reference; the
+    best reference counts. beta is 1 in most libraries, and 1.2 in the scripts that Ahmad et al. 2020 used. Tokens are
+    those of `summary_bleu`.
     """
     check_texts(references, written)
     values = [

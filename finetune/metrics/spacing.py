@@ -1,4 +1,4 @@
-"""White space between tokens, for metrics that know no others, and tokens for white space that means something."""
+"""Insertion of spaces between tokens, for metrics that split at white space, and tokens for Python's structure."""
 
 from finetune.metrics.syntax import parse
 
@@ -6,9 +6,10 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def spaced(code: str, language: str) -> str:
-    """The code with a space between any two of its grammar's tokens that touch each other; line ends stay.
+    """Insert a space between tokens of the code's grammar that have no white space between them; line ends are kept.
 
-    Broken code has tokens too. A string's quotes are tokens. Not for PHP, which is parsed with a mark before it.
+    Code with syntax errors is accepted. A string's quotes are tokens. Do not use it for PHP, to which `parse` adds a
+    prefix.
     """
     data = code.encode("utf-8", errors="replace")
     waiting, starts = [parse(code, language)], set()
@@ -27,9 +28,10 @@ def spaced(code: str, language: str) -> str:
 
 
 def structured_python(code: str) -> str:
-    """Python as one line of tokens, with `<indent>`, `<dedent>` and `<newline>` where its structure needs them.
+    """Return Python code as one line of tokens, with `<indent>`, `<dedent>` and `<newline>` for its structure.
 
-    How deep a line is indented does not matter, nor does layout within brackets. Broken code is read line by line too.
+    The result does not depend on the width of indentation or on the layout within brackets. Code with syntax errors is
+    accepted.
     """
     depths, open_brackets, tokens = [0], 0, list[str]()
     for line in spaced(code, "python").expandtabs().split("\n"):
@@ -47,7 +49,7 @@ def structured_python(code: str) -> str:
 
 
 def _changes_of_depth(depths: list[int], depth: int) -> list[str]:
-    """Return the tokens that a line at `depth` begins with; `depths` of the blocks around it are brought up to date."""
+    """Return the structure tokens before a line at `depth`, and update `depths`, those of the enclosing blocks."""
     found = []
     while depth < depths[-1]:
         depths.pop()

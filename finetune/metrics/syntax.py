@@ -1,4 +1,4 @@
-"""Syntax trees for CodeBLEU, and the subtrees that two of them share."""
+"""Syntax trees for CodeBLEU, and the shapes of their subtrees."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -21,9 +21,9 @@ def _parser(language: str) -> Parser:
 
 
 def parse(code: str, language: str) -> Node:
-    """The root of the tree; broken code has a tree too, with error nodes.
+    """Parse the code and return the root; for code with syntax errors, the tree contains error nodes.
 
-    PHP outside `<?php` is text to its grammar: the mark is put before code without it.
+    PHP's grammar parses code outside `<?php` as plain text, so that tag is added if the code has no `<?`.
     """
     if language == "php" and "<?" not in code:
         code = f"<?php {code}"
@@ -31,14 +31,14 @@ def parse(code: str, language: str) -> Node:
 
 
 def children(node: Node) -> Iterator[tuple[str | None, Node]]:
-    """Each child with the name of its field, comments and Python's docstrings left out."""
+    """Yield each child with the name of its field, except comments and Python's docstrings."""
     for number, child in enumerate(node.children):
         if child.type not in _COMMENTS and not _is_docstring(child):
             yield node.field_name_for_child(number), child
 
 
 def _is_docstring(node: Node) -> bool:
-    """A Python string that is a statement by itself."""
+    """Return whether the node is a Python string that is a statement by itself."""
     if node.type == "expression_statement" and node.named_child_count == 1:
         node = node.named_children[0]
     parent = node.parent
@@ -46,14 +46,14 @@ def _is_docstring(node: Node) -> bool:
 
 
 def subtree_shapes(root: Node, numbers: ShapeNumbers) -> list[Shape]:
-    """The shape of every subtree with an inner node at its top, the root's own included.
+    """Return the shape of every subtree whose root is an inner node, and of the whole tree.
 
-    A shape is what tree-sitter's S-expression tells: types and fields of the named nodes, not their text, and what is
-    missing in broken code. Equal
-    shapes have equal numbers within one `numbers`, which grows. A loop and no recursion: code may be nested deeply.
+    A shape has the information of tree-sitter's S-expression: types and fields of the named nodes, without their text,
+    and the missing nodes of code with syntax errors. Equal shapes have equal numbers within one `numbers`, which is
+    extended. The traversal is iterative, because code may be nested deeply.
     """
     shapes: list[Shape] = []
-    # A node is met twice: first its children are put before it, then its own shape is made of theirs.
+    # A node is popped twice: first its children are pushed, then its shape is built from theirs.
     waiting: list[tuple[Node, list[tuple[str | None, Node]] | None]] = [(root, None)]
     shape_of: dict[int, Shape] = {}
     while waiting:

@@ -1,4 +1,4 @@
-"""What every metric of written texts asks of its input."""
+"""Input checks of all metrics of written texts."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from cluster.errors import UserError
 def check_texts(references: Sequence[Sequence[str]], written: Sequence[str]) -> None:
     """Raise UserError unless there is one text for each item and each item has a reference.
 
-    A reference given as one string would be taken for as many references as it has characters, a mistake that has
-    given published numbers (CodeBERT issue 180): it is refused with TypeError.
+    Raise TypeError if an item's references are one string: each character would count as a reference, a mistake that
+    has affected published scores (CodeBERT issue 180).
     """
     if len(references) != len(written):
         raise UserError(

@@ -1,6 +1,6 @@
-"""How well the tokens of code are predicted, from the rank of every right one among the choices.
+"""Metrics of token prediction, computed from the rank of every right token among the choices.
 
-Shapes: D documents, T tokens of one.
+Shapes: D documents, T tokens of a document.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ FloatArray = NDArray[np.float64]
 
 
 def token_accuracy(rank_DT: Sequence[FloatArray], name: str = "accuracy") -> Measured:
-    """The share of tokens that are the first choice, in percent (CodeXGLUE's CodeCompletion-token).
+    """Return the share of tokens that are the first choice, in percent (CodeXGLUE's CodeCompletion-token).
 
-    Documents are what intervals resample: tokens of one are alike.
+    Intervals resample documents, not tokens, because the tokens of one document are correlated.
     """
     return _over_tokens(name, rank_DT, lambda rank_T: 100.0 * (rank_T == 1))
 
 
 def token_mrr(rank_DT: Sequence[FloatArray]) -> Measured:
-    """The mean reciprocal rank; 0 for what is no choice at all, whose rank is infinite."""
+    """Return the mean reciprocal rank; a token that is not among the choices has an infinite rank and counts as 0."""
     return _over_tokens("mrr", rank_DT, lambda rank_T: 1.0 / rank_T)
 
 

@@ -1,5 +1,5 @@
-"""What a task asks of a system: to write a text, rank candidates, label a text, or predict its tokens.
+"""The four modalities of tasks: write a text, rank candidates, label a text, or predict its tokens.
 
-Each modality is one file: its data, what its tasks and systems offer (protocols), how systems are validated and tested,
-how much they lose when the code is changed, and how a saved one answers rows.
+Each modality is one file: its data, the protocols of its tasks and systems, validation and test, the evaluation under
+perturbations of the code, and the answers of a saved system to rows.
 """

@@ -1,4 +1,4 @@
-"""What all modalities share: the data of a task, the learner of a system, and the evaluation of one on the other."""
+"""Shared interfaces of all modalities: the data of a task, the learner of a system, and evaluation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,48 +15,48 @@ Evaluated = TypeVar("Evaluated")
 
 
 ModalityName = Literal["write", "rank", "label", "predict"]
-"""What a task needs a system to do; see `finetune.modalities`."""
+"""The name of a modality; see `finetune.modalities`."""
 OnProgress = Callable[[int], None]
-"""Called with the number of items done so far: texts to write, to label or to predict, queries to rank for."""
+"""Called with the number of items done so far: texts written, labelled or predicted, or queries ranked for."""
 
 
 Row = dict[str, Any]
 """One line of predictions.jsonl, or one answer."""
 WatchOf = Callable[[str, int], OnProgress]
-"""Takes what is evaluated ("after rename") and of how many items; returns what is called after every item."""
+"""Accepts a description of an evaluation ("after rename") and its number of items; returns its progress callback."""
 
 
 @dataclass(frozen=True)
 class TaskData(Generic[Example, Evaluated]):
-    """A task's data. `facts` are counts for the report: what was left out, cut, or is in two splits."""
+    """A task's data. `facts` are counts for the report: items left out, truncated, or in two splits."""
 
     train: Sequence[Example]
     valid: Evaluated
     test: Evaluated
     facts: dict[str, float] = field(default_factory=dict)
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
-    """As what texts of `test` stand in the task's files, of those that the task has changed: see `Published`."""
+    """The originals, in the task's files, of the texts of `test` that the task has changed: see `Published`."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The corpus of a task that makes its data from one: a folder of `permcode prep`, or None."""
+    """The corpus from which a task can make its data (a folder of `permcode prep`, or None), and the seed."""
 
     prep: Path | None
     seed: int
 
 
 class Learner(Protocol):
-    """A network and how training examples become its loss; `finetune.training.finetuner` trains it."""
+    """A network with its training batches and loss; `finetune.training.finetuner` trains it."""
 
     @property
     def module(self) -> nn.Module:
-        """`module(batch)` is the mean loss over what the batch predicts, a scalar."""
+        """The network: `module(batch)` is the mean loss over the batch's predictions, a scalar."""
         ...
 
     @property
     def lengths_tokens(self) -> Sequence[int]:
-        """The length of every training example, source and target together; a batch has examples of like length."""
+        """The length of every training example, source and target together, to batch examples of similar length."""
         ...
 
     def batch(self, indices: Sequence[int], draw: int) -> Any:
@@ -64,7 +64,7 @@ class Learner(Protocol):
         ...
 
     def depth(self, name: str) -> int:
-        """Return how many layers a parameter lies below the head, for layer-wise learning rates."""
+        """Return how many layers a parameter is below the head, for layer-wise learning rates."""
         ...
 
 
@@ -75,14 +75,14 @@ class Answers:
     measured: list[Measured]
     rows: list[Row]
     cut: dict[str, int]
-    """How many texts were longer than the system reads or writes, by what they were."""
+    """The number of texts that were longer than the system reads or writes, by kind of text."""
     threshold: float | None = None
-    """By which labels were given; see `labelling.given_labels`."""
+    """The threshold by which labels were given; see `labelling.given_labels`."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a row to be answered must have, and may have."""
+    """The columns that a row must have, and those that it may have."""
 
     needed: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -90,22 +90,22 @@ class Columns:
 
 @dataclass(frozen=True)
 class TrainedSystem:
-    """A system with its weights, and what its answers depend on beside them."""
+    """A system with its weights, and the other settings that its answers depend on."""
 
     system: Any
     task_config: Any
     labels: tuple[str, ...] = ()
-    """Names of the labels by number; empty for other systems."""
+    """The names of the labels by number; empty for systems that do not label."""
     threshold: float | None = None
-    """Of the second of two labels; None gives the likelier one."""
+    """The threshold of the second of two labels; None gives the likelier label."""
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A change of the test code that does not change what it does."""
+    """A change of the test code that preserves its behaviour."""
 
     kind: str
-    """See `finetune.transforms.kinds`."""
+    """The name of a transform; see `finetune.transforms.kinds`."""
     language: str
     seed: int
 
@@ -114,9 +114,9 @@ class Evaluation(ABC):
     """A task with its data, ready to evaluate systems of its modality."""
 
     num_test_items: int
-    """Of the test split."""
+    """The number of items of the test split."""
     num_valid_items: int
-    """Of the validation split, that `validate` uses."""
+    """The number of items of the validation split that `validate` uses."""
 
     @abstractmethod
     def validate(self, system: Any) -> float:
@@ -124,20 +124,20 @@ class Evaluation(ABC):
 
     @abstractmethod
     def test(self, system: Any, on_progress: OnProgress) -> Answers:
-        """Evaluate all of the test split."""
+        """Evaluate the system on the whole test split."""
 
     @abstractmethod
     def before_and_after(
         self, system: Any, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """Return the headline metric on the items that `change` changes, before and after; None where it changes none.
+        """Return the headline metric on the items that `change` changes, before and after; None if it changes none.
 
-        Labels are given by `threshold`, as on the unchanged items.
+        Both use `threshold` to give labels, as on the unchanged items.
         """
 
 
 class Modality(ABC):
-    """The evaluation and the use of systems of one modality."""
+    """Evaluation and prediction for the systems of one modality."""
 
     @abstractmethod
     def evaluation(
@@ -145,35 +145,35 @@ class Modality(ABC):
     ) -> Evaluation:
         """Build the evaluation of a task of this modality with its data.
 
-        `threshold` is a system's that was chosen before; None chooses one where the task asks for that.
+        `threshold` is a threshold chosen earlier; if it is None, one is chosen if the task has `chooses_threshold`.
         """
 
     @abstractmethod
     def columns(self, task_config: Any) -> Columns:
-        """Return the columns of the rows that a system for this task answers."""
+        """Return the columns of the rows that a system of this task accepts."""
 
     @abstractmethod
     def no_data(self, task_config: Any, num_labels: int) -> Any:
-        """Return splits without items, for systems whose weights are loaded afterwards."""
+        """Return empty splits, for systems whose weights are loaded afterwards."""
 
     @abstractmethod
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """Return one answer per row; rows have the columns of `columns`."""
+        """Return one answer per row; rows must have the columns of `columns`."""
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spread over all, because files are often sorted."""
+    """Return at most `most` items, spread evenly over all, because files are often sorted."""
     if len(items) <= most:
         return list(items)
     return [items[number * len(items) // most] for number in range(most)]
 
 
 def no_progress(_: int) -> None:
-    """Ignore the progress: that of evaluations during training is not shown."""
+    """Ignore the progress: evaluations during training do not show theirs."""
 
 
 def cut_of(system: Any) -> dict[str, int]:
-    """Return how many of the texts that a system was given were longer than it reads or writes, by kind of text."""
+    """Return how many texts were longer than the system reads or writes, by kind of text."""
     return dict(getattr(system, "cut", {}))

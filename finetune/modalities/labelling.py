@@ -1,6 +1,6 @@
 """Labelling texts or pairs of texts: data, protocols, evaluation, perturbation and answers.
 
-Clones in pairs, defects and cloze are such tasks.
+Its tasks are clone detection, defect detection and cloze.
 
 Shapes: N items, C labels.
 """
@@ -36,12 +36,12 @@ from finetune.modalities.base import (
 from finetune.transforms.kinds import transform
 
 _MAX_TUNED_ON = 2000
-"""Items of the validation split by which a threshold is chosen."""
+"""Limit on the items of the validation split on which a threshold is chosen."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """One text, or two to be compared, with the number of its label."""
+    """One text, or two texts to compare, with a label's number."""
 
     key: str
     texts: tuple[str, ...]
@@ -50,15 +50,15 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabellingData(TaskData[Labelled, Sequence[Labelled]]):
-    """The data of a labelling task, with all that is needed to build a saved system without any item."""
+    """The data of a labelling task, with the sizes that are needed to build a saved system without any item."""
 
     num_texts: int = 0
-    """Of an item, 1 or 2; 0 takes what the first item has."""
+    """The number of texts of an item, 1 or 2; 0 uses that of the first item."""
     num_labels: int = 0
-    """At least; more are taken where items have more."""
+    """The minimum number of labels; it is larger if an item has a larger label."""
 
     def shape(self) -> tuple[int, int]:
-        """Return (texts of an item, number of labels), also by what the items have; (0, ...) where that is unknown."""
+        """Return (texts of an item, number of labels), derived from the items where not set; (0, ...) if unknown."""
         items = [*self.train, *self.valid, *self.test]
         num_texts = self.num_texts or (len(items[0].texts) if items else 0)
         return num_texts, max([self.num_labels, *(1 + item.label for item in items)])
@@ -70,22 +70,22 @@ class LabellingTask(Protocol):
     reads_corpus: bool
     """Whether it may make data from a corpus."""
     labels: tuple[str, ...]
-    """Names of the labels by number."""
+    """The names of the labels by number."""
     num_texts: int
-    """Of an item, 1 or 2."""
+    """The number of texts of an item, 1 or 2."""
 
     def files(self) -> list[Path]:
-        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads besides the corpus, for fingerprints; all of them must exist."""
         ...
 
     def load(self, source: Source) -> LabellingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         ...
 
     def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
-        """The headline metric first; labels are given as `labelling.given_labels` says."""
+        """Return the metrics, the headline first; labels are given by `labelling.given_labels`."""
         ...
 
     chooses_threshold: bool
@@ -93,34 +93,34 @@ class LabellingTask(Protocol):
 
 
 class Labeller(Protocol):
-    """A system that gives labels."""
+    """A system that predicts label probabilities."""
 
     @property
     def learner(self) -> Learner | None:
-        """The network to train and its data; None where nothing is trained."""
+        """The network to train and its data; None if nothing is trained."""
         ...
 
     def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
-        """[number of items, number of labels]."""
+        """Return the probabilities, [number of items, number of labels]."""
         ...
 
 
 def wanted_labels(items: Sequence[Labelled]) -> NDArray[np.int64]:
-    """Return the label of every item. Raises UserError when there is no item."""
+    """Return the label of every item. Raise UserError if there is no item."""
     if not items:
         raise UserError("there is no item to evaluate: the split is empty")
     return np.array([item.label for item in items], dtype=np.int64)
 
 
 def given_labels(probability_NC: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
-    """Return the likelier label of every item; with a threshold, the second of two labels from that probability on."""
+    """Return the likeliest label of every item; with a threshold, label 1 if its probability is at least that."""
     if threshold is not None:
         return np.asarray(probability_NC[:, 1] >= threshold, dtype=np.int64)
     return np.asarray(probability_NC.argmax(axis=1), dtype=np.int64)
 
 
 def chosen_threshold(items: Sequence[Labelled], probability_NC: NDArray[np.float64]) -> float | None:
-    """Return the threshold of the highest F1 on these items; None where no item has the second label."""
+    """Return the threshold with the highest F1 on these items; None if no item has the second label."""
     if not any(item.label == 1 for item in items):
         return None
     return best_threshold(wanted_labels(items), probability_NC[:, 1])
@@ -135,24 +135,24 @@ def label_shares(items: Sequence[Labelled], labels: Sequence[str], split: str) -
 
 
 class LabellingEvaluation(Evaluation):
-    """Every item gets probabilities of the labels."""
+    """Evaluation of systems that predict label probabilities for every item."""
 
     def __init__(
         self, task: LabellingTask, data: LabellingData, valid_items: int, threshold: float | None = None
     ) -> None:
-        """`threshold` is a system's that was chosen before; None chooses one where the task asks for that."""
+        """Keep the data; `threshold` is as in `Modality.evaluation`."""
         self.task, self.test_items, self._threshold = task, list(data.test), threshold
         self._valid = spread(data.valid, valid_items)
         self._tuning = spread(data.valid, _MAX_TUNED_ON)
         self.num_valid_items, self.num_test_items = len(self._valid), len(self.test_items)
 
     def validate(self, system: Labeller) -> float:
-        """See `Evaluation`."""
+        """Return the headline metric on a part of the validation split."""
         found_NC = _probabilities(system, self._valid, no_progress)
         return self.task.evaluate(self._valid, found_NC)[0].value
 
     def test(self, system: Labeller, on_progress: OnProgress) -> Answers:
-        """See `Evaluation`."""
+        """Evaluate the system on the whole test split."""
         threshold = self._threshold
         if threshold is None and self.task.chooses_threshold:
             found_NC = _probabilities(system, self._tuning, no_progress)
@@ -175,7 +175,7 @@ class LabellingEvaluation(Evaluation):
     def before_and_after(
         self, system: Labeller, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """See `Evaluation`: any of an item's texts is changed."""
+        """Return the headline metric before and after `change`; an item is changed if any of its texts is."""
         both = []
         for one in self.test_items:
             changed = [transform(change.kind, text, change.language, change.seed) for text in one.texts]
@@ -193,20 +193,20 @@ class LabellingEvaluation(Evaluation):
 
 
 class Labelling(Modality):
-    """Systems that label a text or a pair of texts."""
+    """The modality of systems that label a text or a pair of texts."""
 
     def evaluation(
         self, task: LabellingTask, data: LabellingData, valid_items: int, threshold: float | None = None
     ) -> LabellingEvaluation:
-        """See `Modality`."""
+        """Build the evaluation of a task with its data."""
         return LabellingEvaluation(task, data, valid_items, threshold)
 
     def columns(self, task_config: Any) -> Columns:
-        """A text, or two that are compared."""
+        """Return the column of the text, or of the two texts that are compared."""
         return Columns(("text", "other") if task_config.build().num_texts == 2 else ("text",))
 
     def no_data(self, task_config: Any, num_labels: int) -> LabellingData:
-        """See `Modality`."""
+        """Return empty splits, for systems whose weights are loaded afterwards."""
         return LabellingData([], [], [], {}, task_config.build().num_texts, num_labels)
 
     def answer(

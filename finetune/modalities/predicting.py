@@ -1,6 +1,6 @@
-"""Predicting every token of a code from those before it: data, protocols, evaluation, perturbation and answers.
+"""Predicting every token of code from those before it: data, protocols, evaluation, perturbation and answers.
 
-Shapes: D documents, T their tokens.
+Shapes: D documents, T tokens of a document.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,11 +43,11 @@ class Code:
     key: str
     text: str
     read_lexemes: Callable[[], Sequence[Lexeme]]
-    """Takes time, and what only learns whole texts does not need it."""
+    """Called only when the lexemes are needed, because lexing is slow and training on whole texts does without it."""
 
     @cached_property
     def lexemes(self) -> Sequence[Lexeme]:
-        """The tokens in order, at their UTF-8 bytes of `text`; none for a text that cannot be read."""
+        """The tokens in order, with UTF-8 byte offsets in `text`; empty for a text that cannot be lexed."""
         return self.read_lexemes()
 
 
@@ -55,28 +55,28 @@ PredictingData = TaskData[Code, Sequence[Code]]
 
 
 class PredictingTask(Protocol):
-    """A task whose systems predict every token of a code from those before it."""
+    """A task whose systems predict every token of code from those before it."""
 
     reads_corpus: bool
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads besides the corpus, for fingerprints; all of them must exist."""
         ...
 
     def load(self, source: Source) -> PredictingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         ...
 
     is_source: bool
-    """Whether texts are source code, and not its tokens with spaces between them."""
+    """Whether texts are source code, as opposed to tokens joined by spaces."""
 
     def code(self, key: str, text: str) -> Code:
-        """A text to predict, as a whole."""
+        """Return a whole text as an item to predict."""
         ...
 
     def evaluate(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
-        """The headline metric first; of every item the ranks of its lexemes."""
+        """Return the metrics, the headline first, given the ranks of every item's lexemes."""
         ...
 
 
@@ -85,18 +85,19 @@ class Predictor(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """The network to train and its data; None where nothing is trained."""
+        """The network to train and its data; None if nothing is trained."""
         ...
 
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
-        """Return for every item the rank, from 1, of each of its lexemes among the choices, given the text before it;
-        infinite for what is no choice.
+        """Return for every item the ranks, from 1, of its lexemes among the choices, each given the text before it.
+
+        The rank of a lexeme that is not among the choices is infinite.
         """
         ...
 
 
 class PredictingEvaluation(Evaluation):
-    """Every token of an item is ranked among the choices."""
+    """Evaluation of systems that rank every token of an item among the choices."""
 
     def __init__(self, task: PredictingTask, data: PredictingData, valid_items: int) -> None:
         self.task, self.test_items = task, list(data.test)
@@ -104,11 +105,11 @@ class PredictingEvaluation(Evaluation):
         self.num_valid_items, self.num_test_items = len(self._valid), len(self.test_items)
 
     def validate(self, system: Predictor) -> float:
-        """See `Evaluation`."""
+        """Return the headline metric on a part of the validation split."""
         return self.task.evaluate(self._valid, system.ranks(self._valid, no_progress))[0].value
 
     def test(self, system: Predictor, on_progress: OnProgress) -> Answers:
-        """See `Evaluation`."""
+        """Evaluate the system on the whole test split."""
         rank_DT = system.ranks(self.test_items, on_progress)
         rows = [_row(one, rank_T) for one, rank_T in zip(self.test_items, rank_DT, strict=True)]
         return Answers(self.task.evaluate(self.test_items, rank_DT), rows, cut_of(system))
@@ -116,7 +117,10 @@ class PredictingEvaluation(Evaluation):
     def before_and_after(
         self, system: Predictor, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """See `Evaluation`. Parts of files hardly ever parse by themselves, and what does not parse is not changed."""
+        """Return the headline metric on the changed items, before and after `change`; None if there are none.
+
+        Parts of files rarely parse alone, and an item that does not parse is not changed.
+        """
         if not self.task.is_source:
             return None
         before, after = [], []
@@ -136,28 +140,28 @@ class PredictingEvaluation(Evaluation):
 
 
 class Predicting(Modality):
-    """Systems that predict every token of a code."""
+    """The modality of systems that predict every token of code."""
 
     def evaluation(
         self, task: PredictingTask, data: PredictingData, valid_items: int, threshold: float | None = None
     ) -> PredictingEvaluation:
-        """See `Modality`."""
+        """Build the evaluation of a task with its data."""
         return PredictingEvaluation(task, data, valid_items)
 
     def columns(self, task_config: Any) -> Columns:
-        """A text."""
+        """Return the column of the text."""
         return Columns(("text",))
 
     def no_data(self, task_config: Any, num_labels: int) -> PredictingData:
-        """See `Modality`."""
+        """Return empty splits, for systems whose weights are loaded afterwards."""
         return PredictingData([], [], [])
 
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """The share of tokens that are the first choice, with the tokens and their ranks.
+        """Return for each row the share of tokens that are the first choice, with the tokens and their ranks.
 
-        None for a text without a code token, or one that cannot be read as the task's language.
+        The share is None for a text without a code token, or one that cannot be lexed in the task's language.
         """
         system: Predictor = trained.system
         task: PredictingTask = trained.task_config.build()
@@ -167,7 +171,7 @@ class Predicting(Modality):
 
 
 def _row(item: Code, rank_T: NDArray[np.float64]) -> Row:
-    """The text, its tokens and their ranks; null for a token that was no choice."""
+    """Return the text, its tokens and their ranks; the rank of a token that was not among the choices is None."""
     return {
         "key": item.key,
         "source": item.text,

@@ -1,6 +1,6 @@
 """Ranking candidates for queries: data, protocols, evaluation, perturbation and answers.
 
-Search and clone retrieval are such tasks.
+Its tasks are code search, text search and clone retrieval.
 
 Shapes: Q queries, C candidates.
 """
@@ -38,14 +38,14 @@ from finetune.modalities.base import (
 from finetune.transforms.kinds import transform
 
 _BEST_KEPT = 20
-"""Candidates of a query that predictions name."""
+"""The number of best candidates of a query that are saved with the predictions."""
 _MATRICES = 2
-"""Of scores that are held at once: a ranker's, and what it is made of."""
+"""The number of score matrices in memory at once: a ranker's, and the one it is computed from."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A query and something it should find. Items of one `group` are no negatives for each other."""
+    """A query and a text that it should find. Matches of one `group` are not used as negatives of each other."""
 
     query: str
     found: str
@@ -55,9 +55,10 @@ class Match:
 
 @dataclass(frozen=True)
 class Pool:
-    """Queries that each search all `candidates`; `relevant[q]` are the numbers of those that query q should find.
+    """Queries that each search all `candidates`.
 
-    Where `excluded[q]` is a candidate's number, that candidate is the query itself and is not ranked.
+    `relevant[q]` are the numbers of the candidates that query q should find. If `excluded[q]` is a candidate's number,
+    that candidate is the query itself and is not ranked.
     """
 
     query_keys: Sequence[str]
@@ -88,15 +89,15 @@ class RankingTask(Protocol):
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads besides the corpus, for fingerprints; all of them must exist."""
         ...
 
     def load(self, source: Source) -> RankingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         ...
 
     def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
-        """The headline metric first."""
+        """Return the metrics, the headline first."""
         ...
 
 
@@ -105,18 +106,18 @@ class Ranker(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """The network to train and its data; None where nothing is trained."""
+        """The network to train and its data; None if nothing is trained."""
         ...
 
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """[number of queries, number of candidates], higher is better."""
+        """Return the scores, [number of queries, number of candidates]; higher is better."""
         ...
 
 
 class RankingEvaluation(Evaluation):
-    """Every query ranks all candidates."""
+    """Evaluation of systems that rank all candidates for every query."""
 
     def __init__(self, task: RankingTask, data: RankingData, valid_items: int) -> None:
         self.task, self.test_pool = task, data.test
@@ -124,11 +125,11 @@ class RankingEvaluation(Evaluation):
         self.num_valid_items, self.num_test_items = len(self._valid.queries), len(data.test.queries)
 
     def validate(self, system: Ranker) -> float:
-        """See `Evaluation`."""
+        """Return the headline metric on a part of the validation split."""
         return self.task.evaluate(self._valid, _scores(system, self._valid, no_progress))[0].value
 
     def test(self, system: Ranker, on_progress: OnProgress) -> Answers:
-        """See `Evaluation`."""
+        """Evaluate the system on the whole test split."""
         pool = self.test_pool
         score_QC = _scores(system, pool, on_progress)
         return Answers(self.task.evaluate(pool, score_QC), list(_ranked_rows(pool, score_QC)), cut_of(system))
@@ -136,7 +137,10 @@ class RankingEvaluation(Evaluation):
     def before_and_after(
         self, system: Ranker, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """See `Evaluation`: of the queries with a relevant candidate that is changed, before and after all are."""
+        """Return the headline metric of the queries with a changed relevant candidate, before and after `change`.
+
+        Before, they search the unchanged pool; after, the pool in which every candidate that can be is changed.
+        """
         pool = self.test_pool
         changed_C = [transform(change.kind, code, change.language, change.seed) for code in pool.candidates]
         touched = [
@@ -157,28 +161,28 @@ class RankingEvaluation(Evaluation):
 
 
 class Ranking(Modality):
-    """Systems that rank candidates for queries."""
+    """The modality of systems that rank candidates for queries."""
 
     def evaluation(
         self, task: RankingTask, data: RankingData, valid_items: int, threshold: float | None = None
     ) -> RankingEvaluation:
-        """See `Modality`."""
+        """Build the evaluation of a task with its data."""
         return RankingEvaluation(task, data, valid_items)
 
     def columns(self, task_config: Any) -> Columns:
-        """A query and a candidate."""
+        """Return the columns of the query and the candidate."""
         return Columns(("query", "candidate"))
 
     def no_data(self, task_config: Any, num_labels: int) -> RankingData:
-        """See `Modality`."""
+        """Return empty splits, for systems whose weights are loaded afterwards."""
         return RankingData([], _NO_POOL, _NO_POOL)
 
     def answer(
         self, trained: TrainedSystem, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress
     ) -> list[Row]:
-        """Return the score of each query with its own candidate; every text is read once.
+        """Return the score of each query with its own candidate; equal texts are encoded once.
 
-        Raises UserError for more rows than memory holds.
+        Raise UserError if the scores of the rows do not fit into memory.
         """
         system: Ranker = trained.system
         queries = list(dict.fromkeys(str(row["query"]) for row in rows))

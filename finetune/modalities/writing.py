@@ -1,6 +1,6 @@
 """Writing a text for a text: data, protocols, loss, evaluation, perturbation and answers.
 
-Translation, repair, generation, summaries, completion of lines and infilling are such tasks.
+Its tasks are translation, repair, generation, summarisation, line completion and infilling.
 
 Shapes: X predictions, V vocabulary.
 """
@@ -37,18 +37,18 @@ from pretrain.objective import prediction_loss
 
 @dataclass(frozen=True)
 class Pair:
-    """A source and what may be written for it: the first reference is the one to learn."""
+    """A source and its references: the first reference is the training target."""
 
     key: str
-    """Names the item in predictions; unique in its split."""
+    """The item's name in predictions; unique in its split."""
     source: str
     references: tuple[str, ...]
     suffix: str | None = None
-    """For infilling: what stands behind the hole; `source` stands before it."""
+    """For infilling, the text after the hole; `source` is the text before it."""
     language: str | None = None
-    """Of the references, as tree-sitter names it."""
+    """tree-sitter's name of the references' language."""
     leaked: bool = False
-    """A test item whose reference stands verbatim among the references to learn: also judged without these."""
+    """Whether a test item has a reference that is also a training target; metrics are also reported without these."""
 
 
 WritingData = TaskData[Pair, Sequence[Pair]]
@@ -61,19 +61,19 @@ class WritingTask(Protocol):
     """Whether it may make data from a corpus."""
 
     def files(self) -> list[Path]:
-        """List the files that `load` reads beside the corpus, for fingerprints; none of them may be missing."""
+        """List the files that `load` reads besides the corpus, for fingerprints; all of them must exist."""
         ...
 
     def load(self, source: Source) -> WritingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         ...
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """The headline metric first; early stopping and comparisons go by it."""
+        """Return the metrics, first the headline, which early stopping and comparisons use."""
         ...
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """The headline metric alone, as `evaluate` would give it, for evaluations during training."""
+        """Return only the headline metric, equal to that of `evaluate`, for validation during training."""
         ...
 
 
@@ -82,20 +82,20 @@ class Writer(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """The network to train and its data; None where nothing is trained."""
+        """The network to train and its data; None if nothing is trained."""
         ...
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
-        """One text per (source, suffix); suffix is None but for infilling. The module is in evaluation mode."""
+        """Write one text per (source, suffix), in evaluation mode; suffix is None except for infilling."""
         ...
 
 
 def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) -> Tensor:
-    """Mean negative log-likelihood in nats, float32 at least, whatever the logits are.
+    """Return the mean negative log-likelihood in nats, in float32 at least, for logits of any dtype.
 
     `label_smoothing` is the share e of every target that is spread over the vocabulary (Szegedy et al. 2016, section
-    7). With l the logits and w the wanted token the loss is -log p_w + e (l_w - mean l): so the likelihood's fused
-    operator serves, and no float32 copy of the logits is made.
+    7). With l the logits and w the wanted token, the loss is -log p_w + e (l_w - mean l): this form can use the fused
+    operator of the likelihood, and makes no float32 copy of the logits.
     """
     loss = prediction_loss(logits_XV[None], wanted_X[None])
     if label_smoothing == 0.0:
@@ -109,7 +109,7 @@ def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) ->
 class Changed:
     """The items that the transform could change: `before[i]` and `after[i]` are one item, with the same references.
 
-    A fair comparison judges a system on both, never on all items against the changed ones.
+    For a fair comparison, evaluate a system on both lists, and never compare all items with the changed ones.
     """
 
     kind: str
@@ -118,10 +118,10 @@ class Changed:
 
 
 def transformed_items(items: Sequence[Pair], kind: str, language: str, seed: int) -> Changed:
-    """Return the items whose source the transform changes; references stay. Raises UserError for an unknown kind.
+    """Return the items whose source the transform changes; references stay. Raise UserError if the kind is unknown.
 
-    References that repeat names of the source (translation) cannot be met after a renaming; labels, summaries and what
-    is to be found can.
+    References that repeat names of the source (translation) cannot be matched after a renaming; labels, summaries and
+    retrieval targets can.
     """
     before, after = [], []
     for item in items:
@@ -133,7 +133,7 @@ def transformed_items(items: Sequence[Pair], kind: str, language: str, seed: int
 
 
 class WritingEvaluation(Evaluation):
-    """Every item's source is given, and its references are compared with what was written."""
+    """Evaluation of systems by comparing the text written for every item with its references."""
 
     def __init__(self, task: WritingTask, data: WritingData, valid_items: int) -> None:
         self.task, self.test_items = task, list(data.test)
@@ -141,13 +141,13 @@ class WritingEvaluation(Evaluation):
         self.num_valid_items, self.num_test_items = len(self._valid), len(self.test_items)
 
     def validate(self, system: Writer) -> float:
-        """See `Evaluation`."""
+        """Return the headline metric on a part of the validation split."""
         return self.task.evaluate_headline(
             self._valid, system.write(_sources(self._valid), no_progress)
         ).value
 
     def test(self, system: Writer, on_progress: OnProgress) -> Answers:
-        """See `Evaluation`."""
+        """Evaluate the system on the whole test split."""
         items = self.test_items
         written = system.write(_sources(items), on_progress)
         rows = [
@@ -161,7 +161,7 @@ class WritingEvaluation(Evaluation):
     def before_and_after(
         self, system: Writer, change: Perturbation, threshold: float | None, watch: WatchOf
     ) -> tuple[Measured, Measured] | None:
-        """See `Evaluation`: sources are changed."""
+        """Return the headline metric on the items with a changed source, before and after `change`."""
         changed = transformed_items(self.test_items, change.kind, change.language, change.seed)
         if not changed.before:
             return None
@@ -174,20 +174,20 @@ class WritingEvaluation(Evaluation):
 
 
 class Writing(Modality):
-    """Systems that write a text for a text."""
+    """The modality of systems that write a text for a text."""
 
     def evaluation(
         self, task: WritingTask, data: WritingData, valid_items: int, threshold: float | None = None
     ) -> WritingEvaluation:
-        """See `Modality`."""
+        """Build the evaluation of a task with its data."""
         return WritingEvaluation(task, data, valid_items)
 
     def columns(self, task_config: Any) -> Columns:
-        """A text; for infilling also the text after the hole."""
+        """Return the column of the text; for infilling also that of the text after the hole."""
         return Columns(("text",), ("suffix",) if task_config.kind == "infilling" else ())
 
     def no_data(self, task_config: Any, num_labels: int) -> WritingData:
-        """See `Modality`."""
+        """Return empty splits, for systems whose weights are loaded afterwards."""
         return WritingData([], [], [])
 
     def answer(

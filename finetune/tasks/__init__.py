@@ -1,1 +1,1 @@
-"""One file per downstream task."""
+"""The downstream tasks, one file each, and their shared code."""

@@ -1,7 +1,7 @@
-"""What a task is: where its data comes from, and how predictions are evaluated.
+"""The interface of a task: where its data comes from, and how predictions are evaluated.
 
-A task's config class stands in its file beside it. The harness loads the data once, gives every system the same, and
-has `evaluate` measure what each wrote, ranked, labelled or predicted.
+A task and its config class are in one file. The harness loads the data once, gives every system the same data, and
+calls `evaluate` on what each system wrote, ranked, labelled or predicted.
 """
 
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from finetune.modalities.writing import WritingTask
 
 
 class TaskConfigBase(Config):
-    """The settings of a task. A subclass has a `kind`, its name in recipes."""
+    """The settings of a task. Every subclass has a `kind`, its name in recipes."""
 
     if TYPE_CHECKING:
 
@@ -29,16 +29,16 @@ class TaskConfigBase(Config):
     not_of_the_test: ClassVar[frozenset[str]] = frozenset(
         {"folder", "train", "valid", "test", "max_train", "max_valid", "max_test"}
     )
-    """Settings that only training depends on, or that show in the test items themselves."""
+    """Settings that affect only training, or whose effect is visible in the test items themselves."""
 
     def test_settings(self) -> dict[str, Any]:
-        """The other settings: with the test items they decide what a result means."""
+        """Return all settings except `not_of_the_test`: with the test items, they define what a result means."""
         dumped = self.model_dump(mode="json")
         return {name: value for name, value in dumped.items() if name not in self.not_of_the_test}
 
     @abstractmethod
     def build(self) -> "Task":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
 
 
 Task = WritingTask | RankingTask | LabellingTask | PredictingTask

@@ -1,7 +1,7 @@
-"""Do two functions do the same? BigCloneBench's form, or pairs made of parallel files; judged by F1 of "clone".
+"""Clone detection: do two functions do the same? BigCloneBench's files or generated pairs, evaluated by F1 of "clone".
 
-Made pairs: line i of both files are clones; what is no clone is drawn from the lines that TF-IDF takes for nearest, so
-that sharing some words does not decide.
+Generated pairs come from parallel files: lines i of both files are clones. Negatives are sampled from the nearest lines
+by TF-IDF, so that shared words alone do not determine the label.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,11 @@ TextPair = tuple[str, str]
 
 
 class ClonePairsConfig(PairFiles, TaskConfigBase):
-    """By default made of CodeXGLUE's translation files; with `codes`, BigCloneBench's: files of pairs by number."""
+    """The settings of clone detection.
+
+    By default, pairs are generated from CodeXGLUE's translation files; with `codes`, they are read from BigCloneBench's
+    files of pairs by idx.
+    """
 
     modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"codes"}
@@ -50,12 +54,12 @@ class ClonePairsConfig(PairFiles, TaskConfigBase):
     codes: str | None = None
     """BigCloneBench's data.jsonl; `train`, `valid` and `test` then have lines IDX IDX LABEL."""
     names: Names = "kept"
-    """Which names are masked. The sides' names are taken for their languages."""
+    """Which names are masked. The names of the sides are used as their languages."""
     nearest: PositiveInt = 10
-    """Made pairs: among how many of the nearest wrong functions what is no clone is drawn."""
+    """For generated pairs: the number of nearest wrong functions that a negative is sampled from."""
 
     def build(self) -> "ClonePairs":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return ClonePairs(self)
 
 
@@ -79,14 +83,14 @@ class ClonePairs:
         return [config.folder / name for name in names if name is not None]
 
     def load(self, source: Source) -> LabellingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         masking, seed = Masking(self.config.names), source.seed
         left_out: dict[str, float] = {}
         made = self.config.codes is None
         read = self._made(masking, seed, left_out) if made else self._given(masking, seed)
         train, valid, test = read["train"], read["valid"], read["test"]
         if self.config.valid is None:
-            # A text's right and wrong partners stay together.
+            # The positive and the negative pair of a text stay in one split.
             train, valid = held_out(train, seed, group_of=lambda item: item.texts[0])
         facts = label_shares(test, self.labels, "test")
         known = {text for item in train for text in item.texts}
@@ -105,7 +109,7 @@ class ClonePairs:
     def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
-        """F1, precision and recall of "clone", accuracy; F1 again by the likelier label where there is a threshold."""
+        """Return F1, precision and recall of "clone", and accuracy; with a threshold also F1 of the likelier label."""
         wanted, given = wanted_labels(items), given_labels(probability_NC, threshold)
         measured = [
             metric(wanted, given) for metric in (binary_f1, binary_precision, binary_recall, accuracy)
@@ -150,7 +154,7 @@ class ClonePairs:
 
 
 def _with_negatives(pairs: Sequence[TextPair], nearest: int, seed: int, split: str) -> Iterator[Labelled]:
-    """Each pair, and its first text with one of the nearest texts that belong to no equal first text."""
+    """Yield each pair, and a negative: its first text with a sample of the nearest texts that are not right for it."""
     if not pairs:
         return
     candidates = list(dict.fromkeys(found for _, found in pairs))

@@ -1,7 +1,7 @@
-"""Which of two words is hidden? CodeXGLUE's cloze test "maxmin" (Feng et al. 2020 asked it first), with answers.
+"""Cloze: which of two words is masked? CodeXGLUE's cloze test "maxmin" (first used by Feng et al. 2020), with answers.
 
-CodeXGLUE publishes its items without answers, so they cannot be judged. Made here in the same form: a `max` or `min` of
-the corpus's held-out repositories is masked, and the word is kept as the answer.
+CodeXGLUE publishes its items without answers, so they cannot be evaluated. The items made here have the same form: a
+`max` or `min` of the corpus's held-out repositories is masked, and the word is kept as the answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 from pretrain.randomness import keyed_generator
 
 _MAX_PER_DOCUMENT = 4
-"""Items of one file of a corpus, so that no file outweighs the others."""
+"""Limit on the items of one document of a corpus, so that no document outweighs the others."""
 
 
 class ClozeConfig(TaskConfigBase):
-    """Items of the corpus, or, with `items`, of a file."""
+    """The settings of the cloze task. Items come from the corpus or, if `items` is set, from a file."""
 
     modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"items", "answers"}
@@ -41,13 +41,13 @@ class ClozeConfig(TaskConfigBase):
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
     """The candidates; labels are their numbers."""
     items: LocalPath | None = None
-    """CodeXGLUE's clozeTest.json, all of it to be judged by."""
+    """CodeXGLUE's clozeTest.json; all of it is the test split."""
     answers: LocalPath | None = None
-    """Lines IDX<CODESPLIT>WORD, one for every item."""
+    """A file of lines IDX<CODESPLIT>WORD, one for every item."""
     context_lines: PositiveInt = 20
-    """Of a corpus: lines shown on either side of the hidden word's."""
+    """The number of lines before and after the line of the masked word; for items of a corpus only."""
     max_train: PositiveInt = 5_000
-    """Of a corpus."""
+    """The maximum number of training items; for items of a corpus only."""
     max_test: PositiveInt = 1_000
 
     @field_validator("words")
@@ -58,7 +58,7 @@ class ClozeConfig(TaskConfigBase):
         return value
 
     def build(self) -> "Cloze":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Cloze(self)
 
 
@@ -78,7 +78,7 @@ class Cloze:
         return [path for path in (self.config.items, self.config.answers) if path is not None]
 
     def load(self, source: Source) -> LabellingData:
-        """Raises UserError for data that cannot be used: also for items without answers."""
+        """Load the data. Raise UserError if it cannot be used, or items have no answers."""
         config = self.config
         if config.items is not None:
             published = Published()
@@ -90,7 +90,7 @@ class Cloze:
         corpus = open_prepared(source.prep)
         test = self._of_corpus(corpus, SPLIT_TO_TEST_ON, source.seed, config.max_test)
         learnt = self._of_corpus(corpus, SPLIT_TO_TRAIN_ON, source.seed, config.max_train)
-        # Hidden words of one document show each other's answers.
+        # Items of one document contain each other's answers, so they stay in one split.
         left, chosen = held_out(learnt, source.seed, group_of=document_of)
         facts = label_shares(left, self.labels, "train") | label_shares(test, self.labels, "test")
         train, valid = learnt_and_chosen_by(left, chosen, test)
@@ -99,7 +99,7 @@ class Cloze:
     def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
-        """Accuracy."""
+        """Return the accuracy."""
         return [accuracy(wanted_labels(items), given_labels(probability_NC, threshold))]
 
     def _of_file(self, path: Path, published: Published) -> list[Labelled]:
@@ -142,9 +142,9 @@ def document_of(item: Labelled) -> str:
 
 
 def masked_words(document: HeldOutDocument, words: Sequence[str], context_lines: int) -> Iterator[Labelled]:
-    """An item for every lexeme that is one of the words, with so many lines before and behind its own.
+    """Yield an item for every lexeme that is one of the words, with `context_lines` lines before and after its own.
 
-    Left out where the text itself says `<mask>`.
+    Skip items whose text already contains `<mask>`.
     """
     data = document.text.encode()
     for lexeme in python_lexemes(document.text):

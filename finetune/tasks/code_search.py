@@ -1,7 +1,7 @@
-"""Code finds the code that does the same: across languages over parallel files, such as CodeXGLUE's translation set.
+"""Code-to-code search: find the equivalent code in another language, in parallel files such as CodeXGLUE's translation.
 
-Parallel files are mostly one author's two versions, with the same names: BM25 alone nearly solves Java to C#. So names
-can be masked, and a lexical ranker belongs beside every result.
+Parallel files are mostly two versions by one author, with the same names: BM25 alone nearly solves Java to C#. So names
+can be masked, and every result should be compared with that of a lexical ranker.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ TextPair = tuple[str, str]
 
 
 class CodeSearchConfig(PairFiles, TaskConfigBase):
-    """By default CodeXGLUE's translation files: Java functions search C# ones."""
+    """The settings of code search. By default, Java functions of CodeXGLUE's translation files search C# ones."""
 
     modality: ClassVar[ModalityName] = "rank"
 
@@ -37,14 +37,14 @@ class CodeSearchConfig(PairFiles, TaskConfigBase):
     source: str = "java"
     target: str = "cs"
     query_language: str | None = None
-    """None takes the source side's name."""
+    """The language of the queries; None uses the name of the source side."""
     candidate_language: str | None = None
-    """None takes the target side's name."""
+    """The language of the candidates; None uses the name of the target side."""
     names: Names = "kept"
     """Which names are masked, on both sides and in all splits."""
 
     def build(self) -> "CodeSearch":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return CodeSearch(self)
 
 
@@ -61,10 +61,10 @@ class CodeSearch:
         return self.config.files()
 
     def load(self, source: Source) -> RankingData:
-        """Pairs as the files have them; pairs with an empty side are left out and counted.
+        """Load the pairs of the files; pairs with an empty side are skipped and counted.
 
-        The validation split is the test split only where nothing is learnt, and so nothing chosen. Raises UserError for
-        files that cannot be used.
+        Without training data nothing is chosen, so the test split is used for validation. Raise UserError if files
+        cannot be used.
         """
         facts: dict[str, float] = {}
         train, valid, test = (self._read(split, facts, source.seed) for split in ("train", "valid", "test"))
@@ -91,7 +91,7 @@ class CodeSearch:
         )
 
     def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
-        """MRR, recall among the first 1, 5 and 10."""
+        """Return MRR, and recall at 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 
     def _read(self, split: Split, facts: dict[str, float], seed: int) -> list[TextPair]:

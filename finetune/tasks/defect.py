@@ -1,7 +1,8 @@
-"""Is a function defective? Devign's form: records of a function and 0 or 1; judged by accuracy (Zhou et al. 2019).
+"""Defect detection: is a function defective? Evaluated by accuracy, as Devign (Zhou et al. 2019).
 
-Without files the functions are those of a corpus' held-out repositories, and the bugs are made (`finetune.bugs`). What
-is learnt has every function in both forms, so that nothing but the bug tells them apart; what is judged has one.
+Files have Devign's form: records of a function and 0 or 1. Without files, the functions are those of a corpus' held-out
+repositories, and the bugs are generated (`finetune.bugs`). The training data then contains every function in both
+forms, so that they differ only in the bug; validation and test data contain one form of each.
 """
 
 from collections.abc import Sequence
@@ -29,38 +30,38 @@ from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.splits import drawn, held_out, learnt_and_chosen_by
 
 _MOST_TRAIN, _MOST_TEST = 20_000, 1_000
-"""Items of a corpus, where the config names no number."""
+"""Limits on the items of a corpus if the config sets none."""
 
 
 class DefectConfig(TaskConfigBase):
-    """By default the names of CodeXGLUE's files."""
+    """The settings of defect detection. The default file names are CodeXGLUE's."""
 
     modality: ClassVar[ModalityName] = "label"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"train_splits"}
 
     kind: Literal["defect"] = "defect"
     folder: LocalPath | None = None
-    """Holds the files; None makes items of the corpus."""
+    """The folder of the files; None generates the items from the corpus."""
     language: str = "Python"
-    """Of a corpus: whose functions."""
+    """The language of the functions; for items of a corpus only."""
     train_splits: tuple[Literal["train", "validation"], ...] = Field(default=("validation",), min_length=1)
-    """Of a corpus: where the functions to learn from come from."""
+    """The splits of the corpus that training functions come from."""
     train: str | None = "train.jsonl"
-    """None where there is nothing to learn from."""
+    """The training file; None without training data."""
     valid: str | None = "valid.jsonl"
-    """None, as a corpus, takes one item in twenty of train, at most 500."""
+    """The validation file; None holds out one item in twenty of train, at most 500, as is done with a corpus."""
     test: str = "test.jsonl"
     text: str = "func"
-    """Field: the function."""
+    """The field with the function."""
     label: str = "target"
-    """Field: 0 for sound, 1 for defective."""
+    """The field with the label: 0 for sound, 1 for defective."""
     max_train: PositiveInt | None = None
-    """Training items, drawn by seed; None takes all, of a corpus 20,000 at most."""
+    """The maximum number of training items, drawn by seed; None uses all of a file, 20,000 of a corpus."""
     max_test: PositiveInt | None = None
-    """None takes all, of a corpus 1,000 at most."""
+    """The maximum number of test items, drawn by seed; None uses all of a file, 1,000 of a corpus."""
 
     def build(self) -> "Defect":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Defect(self)
 
 
@@ -84,7 +85,7 @@ class Defect:
         return [config.folder / name for name in names if name is not None]
 
     def load(self, source: Source) -> LabellingData:
-        """Raises UserError for data that cannot be used."""
+        """Load the data. Raise UserError if it cannot be used."""
         if self.config.folder is None:
             return self._of_corpus(source)
         return self._of_files(self.config.folder, source.seed)
@@ -109,7 +110,7 @@ class Defect:
     def evaluate(
         self, items: Sequence[Labelled], probability_NC: NDArray[np.float64], threshold: float | None = None
     ) -> list[Measured]:
-        """Accuracy, and F1 of the defective ones."""
+        """Return the accuracy, and the F1 of "defective"."""
         wanted, given = wanted_labels(items), given_labels(probability_NC, threshold)
         return [accuracy(wanted, given), binary_f1(wanted, given)]
 
@@ -131,7 +132,10 @@ class Defect:
     def _made(
         self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, without: Sequence[Pair]
     ) -> GeneratedBugs:
-        """Bugs in functions of the splits that `without` does not have in either form. UserError for none."""
+        """Generate bugs in functions of the splits, except those that `without` contains in either form.
+
+        Raise UserError if there are none.
+        """
         language = self.config.language
         return generated_bugs(
             chain.from_iterable(functions_of_corpus(corpus, split, language, seed) for split in splits),
@@ -152,10 +156,10 @@ class Defect:
 
 
 def both_forms(pair: Pair) -> list[Labelled]:
-    """The sound function and the defective one."""
+    """Return the sound function and the defective one of a pair."""
     return [Labelled(f"{pair.key}-sound", pair.references, 0), Labelled(f"{pair.key}-bug", (pair.source,), 1)]
 
 
 def one_form_each(pairs: Sequence[Pair]) -> list[Labelled]:
-    """Sound and defective ones in turn."""
+    """Return one form of each pair, sound and defective in turn."""
     return [both_forms(pair)[number % 2] for number, pair in enumerate(pairs)]

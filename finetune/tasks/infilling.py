@@ -1,7 +1,7 @@
-"""A hole in a file, to be filled with what stood there: part of a line, a line, or several lines.
+"""Infilling: fill a hole in a file, which was a part of a line, a line, or several lines.
 
-Made from a corpus' held-out documents. The text before the hole is a pair's source, the text behind it its suffix.
-Every metric is reported for all holes and by size; keys end in the size. The headline is exact match.
+The items come from a corpus' held-out documents. A pair's source is the text before the hole, its suffix the text after
+it. Every metric is reported for all holes and by size; keys end in the size. The headline metric is exact match.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ _MAX_LINES = 5
 
 
 class InfillingConfig(PairSource, TaskConfigBase):
-    """There are no files: everything comes from the corpus."""
+    """The settings of infilling. There are no files: all items come from the corpus."""
 
     modality: ClassVar[ModalityName] = "write"
 
@@ -40,15 +40,15 @@ class InfillingConfig(PairSource, TaskConfigBase):
     source: str = "before"
     target: str = "hole"
     language: str = "Python"
-    """Of the documents."""
+    """The language of the documents."""
     holes: tuple[Hole, ...] = ("part", "line", "lines")
-    """Sizes, in equal shares."""
+    """The sizes of holes, sampled uniformly."""
     before_characters: PositiveInt = 1200
-    """Kept before the hole."""
+    """The maximum length of the text before the hole."""
     after_characters: PositiveInt = 600
-    """Kept behind it."""
+    """The maximum length of the text after the hole."""
     per_document: PositiveInt = 6
-    """Holes made in one document, each on its own."""
+    """The maximum number of holes in one document; every item has one of them."""
 
     @field_validator("holes")
     @classmethod
@@ -58,7 +58,7 @@ class InfillingConfig(PairSource, TaskConfigBase):
         return value
 
     def build(self) -> "Infilling":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Infilling(self)
 
 
@@ -71,11 +71,11 @@ class Infilling:
         self.config = config
 
     def files(self) -> list[Path]:
-        """Nothing: the corpus has its own fingerprint."""
+        """Return no files: the corpus has its own fingerprint."""
         return []
 
     def load(self, source: Source) -> WritingData:
-        """Holes in the corpus' documents. Raises UserError without a corpus, or with too small a one."""
+        """Make holes in the corpus' documents. Raise UserError if there is no corpus, or it is too small."""
         train, valid, test = derived_splits(
             source, self.config, self.config.language, self._pairs, "infilling"
         )
@@ -95,7 +95,7 @@ class Infilling:
                 yield Pair(f"{number}-{size}", before, (text[start:end],), suffix=after)
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """Exact match and edit similarity of all holes, then by size."""
+        """Return exact match and edit similarity of all holes, then by size."""
         metrics = (exact_match, edit_similarity)
         measured = [metric(references(items), written) for metric in metrics]
         for size in self.config.holes:
@@ -108,12 +108,12 @@ class Infilling:
         return measured
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """Exact match."""
+        """Return exact match."""
         return exact_match(references(items), written)
 
 
 def _part(text: str, generator: np.random.Generator, prose: frozenset[int]) -> tuple[int, int] | None:
-    """From before a word or sign within a line up to the line's end or an earlier word."""
+    """Return a hole that starts before a word or sign within a line, and ends at a later space or the line's end."""
     for pair in cut_lines(text, generator, 1, prose):
         start, rest = len(pair.source), pair.references[0]
         words = [place for place, character in enumerate(rest) if character == " " and place > 0]
@@ -125,7 +125,7 @@ def _part(text: str, generator: np.random.Generator, prose: frozenset[int]) -> t
 def _lines(
     text: str, generator: np.random.Generator, prose: frozenset[int], fewest: int, most: int
 ) -> tuple[int, int] | None:
-    """Whole lines without the first one's indentation and the last one's line end; the outer ones are code."""
+    """Return a hole of whole lines, without the first indentation and the last line end; its outer lines are code."""
     lines = text.split("\n")
     wanted = int(generator.integers(fewest, most + 1))
     firsts = [

@@ -1,8 +1,8 @@
-"""The rest of a line of code from what stands before it, judged as CodeXGLUE's CodeCompletion-line is.
+"""Line completion: write the rest of a line of code. Evaluated as CodeXGLUE's CodeCompletion-line.
 
-From files of {input, gt}, or, without a folder, from a corpus: a line is cut before one of its words or signs. What is
-learnt can be made from a corpus in the form of the files. Both sides are compared with normalised literals written out.
-Of long inputs the right end is kept.
+Items come from files of {input, gt} or, without a folder, from a corpus: a line is cut before one of its words or
+signs. Training data can be made from a corpus in the form of the files. Normalised literals are replaced by plain text
+before texts are compared. Long inputs are truncated on the left.
 """
 
 import re
@@ -41,7 +41,7 @@ _MIN_PIECES = 3
 
 
 class LineCompletionConfig(PairSource, TaskConfigBase):
-    """By default CodeXGLUE's files, if there is a folder."""
+    """The settings of line completion. The default file names of a folder are CodeXGLUE's."""
 
     modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"literals"}
@@ -53,20 +53,22 @@ class LineCompletionConfig(PairSource, TaskConfigBase):
     source: str = "input"
     target: str = "gt"
     language: str = "Python"
-    """Of the documents taken from a corpus."""
+    """The language of the documents of a corpus."""
     literals: Path | None = None
-    """CodeXGLUE's literals.json; a name without a folder is one of `folder`. With it, a folder without a training file
-    and a corpus, what is learnt is made from the corpus' documents of `language`, Python or Java, in the form of the
-    published set."""
+    """CodeXGLUE's literals.json; a name without a folder is looked up in `folder`.
+
+    If it is set, `train` is not, and there is a corpus besides `folder`, training data is made from the corpus'
+    documents of `language`, Python or Java, in the form of the published set.
+    """
     context_characters: PositiveInt = 2000
-    """Kept of a source, at its right end."""
+    """The maximum length of a source; longer ones are truncated on the left."""
     per_document: PositiveInt = 8
-    """Lines cut in one document of a corpus."""
+    """The maximum number of items from one document of a corpus."""
 
     @field_validator("literals", mode="before")
     @classmethod
     def _beside_the_files(cls, literals: Any, others: ValidationInfo) -> Any:
-        """Of the text as it is given: a Path has forgotten the `./` before a name."""
+        """Resolve the path before it is parsed, because a Path drops the `./` before a name."""
         folder = others.data.get("folder")
         if not isinstance(literals, str | Path):
             return literals
@@ -75,7 +77,7 @@ class LineCompletionConfig(PairSource, TaskConfigBase):
         return Path(literals).expanduser().absolute()
 
     def build(self) -> "LineCompletion":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return LineCompletion(self)
 
 
@@ -92,7 +94,7 @@ class LineCompletion:
         return self.config.files() + ([self.config.literals] if self.config.literals is not None else [])
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of the files or of the corpus. Raises UserError for data that cannot be used."""
+        """Load the pairs of the files or of the corpus. Raise UserError if they cannot be used."""
         language = grammar_name(self.config.language)
         if self.config.folder is not None:
             data = load_pair_files(self.config, language, source.seed)
@@ -110,7 +112,7 @@ class LineCompletion:
         )
 
     def _taught(self, data: WritingData, literals: Literals, source: Source) -> WritingData:
-        """Add training items in the published form, and validation items where the files have none."""
+        """Add training items in the published form, and validation items if the files have none."""
         form = self._form(data.test)
 
         def pairs(text: str, generator: np.random.Generator) -> Iterator[Pair]:
@@ -121,7 +123,10 @@ class LineCompletion:
         return replace(data, train=train, valid=data.valid or valid)
 
     def _form(self, items: Sequence[Pair]) -> PublishedLines:
-        """Return the form of the task's language. UserError when it has none, or the items are in the other."""
+        """Return the published form of the task's language.
+
+        Raise UserError if there is none, or the items are in another language.
+        """
         form, found = published_lines(self.config.language), language_of_items(items)
         if found not in (None, form.language):
             raise UserError(
@@ -131,7 +136,7 @@ class LineCompletion:
         return form
 
     def _cut(self, data: WritingData) -> WritingData:
-        """Return whether a short line stands in train says nothing about leaks, so none are reported here."""
+        """Truncate the sources on the left, and drop the leak marks: a short line that is also in train is no leak."""
         most = self.config.context_characters
         facts = {name: fact for name, fact in data.facts.items() if not name.startswith("test_")}
         facts["test_sources_cut"] = sum(len(pair.source) > most for pair in data.test)
@@ -145,21 +150,21 @@ class LineCompletion:
         return WritingData(train, valid, test, facts, published=published.changed())
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """Exact match by tokens and edit similarity, literals written out."""
+        """Return exact match by tokens and edit similarity, with literals replaced by plain text."""
         wanted, texts = _plain(items, written)
         return [exact_match_tokens(wanted, texts), edit_similarity(wanted, texts)]
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """Exact match by tokens."""
+        """Return exact match by tokens."""
         return exact_match_tokens(*_plain(items, written))
 
 
 def cut_lines(
     text: str, generator: np.random.Generator, most: int, prose: frozenset[int] = frozenset()
 ) -> Iterator[Pair]:
-    """Up to `most` lines, each cut before any piece but its first; keys are their numbers.
+    """Yield items of up to `most` lines, each cut before any piece except its first; keys are line numbers.
 
-    Left out are lines of fewer than three pieces, and those of `prose`, which are no code.
+    Skip lines of fewer than three pieces, and the lines in `prose`, which are not code.
     """
     lines = text.split("\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
@@ -178,9 +183,9 @@ def cut_lines(
 def cut_tokens(
     tokens: Sequence[str], cuts: Sequence[tuple[int, int]], generator: np.random.Generator, most: int
 ) -> Iterator[Pair]:
-    """Up to `most` different ones of the cuts (first, end): all tokens before the first, and those up to the end.
+    """Yield items of up to `most` distinct cuts (first, end): the tokens before `first`, and those from there to `end`.
 
-    A cut that stands there twice is drawn twice as easily.
+    A cut that is listed twice has twice the weight in sampling.
     """
     order = generator.permutation(len(cuts))
     drawn = list(dict.fromkeys(cuts[index] for index in order))[:most]

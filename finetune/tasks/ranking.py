@@ -1,4 +1,4 @@
-"""Shared by the tasks that rank: pools made of pairs, names masked in both, the metrics of search.
+"""Shared code of the ranking tasks: pools built from pairs, masking of names in both sides, search metrics.
 
 Shapes: Q queries, C candidates.
 """
@@ -21,12 +21,12 @@ _RECALLS = (1, 5, 10)
 
 
 def search_metrics(pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
-    """MRR, then recall among the first 1, 5 and 10, over all candidates."""
+    """Return MRR, then recall at 1, 5 and 10, over all candidates."""
     return [mrr(pool, score_QC), *(recall_at(pool, score_QC, k) for k in _RECALLS)]
 
 
 def with_both_sides(pairs: TextPairs, split: str, facts: dict[str, float]) -> list[tuple[str, str]]:
-    """The pairs that have both texts; how many have not goes into `facts`."""
+    """Return the pairs that have both texts; count the others in `facts`."""
     whole = [pair for pair in pairs if pair[0] and pair[1]]
     if len(whole) < len(pairs):
         facts[f"{split}_pairs_with_an_empty_side_left_out"] = len(pairs) - len(whole)
@@ -34,15 +34,15 @@ def with_both_sides(pairs: TextPairs, split: str, facts: dict[str, float]) -> li
 
 
 def matches_of_pairs(pairs: TextPairs) -> list[Match]:
-    """Each pair is a match. Those with an equal query are of one group: what one finds is right for the other."""
+    """Return each pair as a match. Equal queries form a group, because the candidate of one is right for the others."""
     return [Match(query, found, query) for query, found in pairs]
 
 
 def pool_of_pairs(pairs: TextPairs, name: str) -> Pool:
-    """Every query searches what all pairs should find, equal texts once.
+    """Build a pool in which every query searches the distinct second texts of all pairs.
 
-    Equal queries find what belongs to either. So pairs that nobody can tell apart once names are masked count as one,
-    and there are fewer candidates than pairs. UserError when there is no pair.
+    The relevant candidates of a query are those of all equal queries. So pairs that are equal after names are masked
+    count as one candidate, and there may be fewer candidates than pairs. Raise UserError if there is no pair.
     """
     if not pairs:
         raise UserError(f"the {name} split is empty: there is nothing to search")
@@ -61,12 +61,12 @@ def pool_of_pairs(pairs: TextPairs, name: str) -> Pool:
 
 @dataclass
 class Masking:
-    """Masks the names of many texts; `unparsed` counts those that did not parse, all of whose words are masked."""
+    """A masker of names; `unparsed` counts the texts that did not parse, in which every word is masked."""
 
     names: Names
     unparsed: dict[str, float] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
-    """Of the test split."""
+    """The originals of the masked texts of the test split."""
 
     def text(self, code: str, language: str, split: str) -> str:
         """Mask one text."""
@@ -85,7 +85,7 @@ class Masking:
 
 
 def leaks(train: TextPairs, test: TextPairs) -> dict[str, float]:
-    """Count the test queries, and test candidates, that stand verbatim on the same side of the training pairs."""
+    """Count the test queries, and the test candidates, that occur verbatim on the same side of the training pairs."""
     queries, candidates = ({pair[side] for pair in train} for side in (0, 1))
     return {
         "test_queries_in_train": sum(query in queries for query, _ in test),

@@ -1,8 +1,8 @@
-"""Repair: a function with a bug, to be written without it; judged as CodeXGLUE's code-refinement is.
+"""Repair: rewrite a buggy function without its bug. Evaluated as CodeXGLUE's code-refinement.
 
-The headline is exact match: copying the source scores BLEU 78.06 on the small set, above every published model.
-Bugs to learn from may be made in functions of a corpus or of a file (`finetune.bugs`): the published training split is
-large and not everyone has it.
+The headline metric is exact match: copying the source scores BLEU 78.06 on the small set, above every published model.
+Training bugs can be generated in functions of a corpus or a file (`finetune.bugs`), because the published training
+split is large and not everyone has it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,20 +30,20 @@ from finetune.tasks.writing import evaluate_code, finish, hold_out, load_pair_fi
 
 
 class BugsConfig(Config):
-    """Bugs made to learn from."""
+    """The settings of the bugs that are generated for training."""
 
     pairs: PositiveInt = 20_000
-    """At most."""
+    """The maximum number of pairs."""
     per_function: PositiveInt = 1
-    """Different bugs made in one function, at most."""
+    """The maximum number of different bugs in one function."""
     functions: LocalPath | None = None
-    """A file with one function per line; None takes the functions of the corpus' task-train documents."""
+    """A file with one function per line; None uses the functions of the corpus' task-train documents."""
     abstract: bool = False
-    """Write them as the refinement set is written, with its frequent names (Java only)."""
+    """Whether to abstract the functions as the refinement set does, keeping its frequent names (Java only)."""
 
 
 class RepairConfig(PairFiles, TaskConfigBase):
-    """By default the files of CodeXGLUE's code-refinement."""
+    """The settings of repair. The default file names are those of CodeXGLUE's code-refinement."""
 
     modality: ClassVar[ModalityName] = "write"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"bugs"}
@@ -56,10 +56,10 @@ class RepairConfig(PairFiles, TaskConfigBase):
     target: str = "fixed"
     language: str = "java"
     bugs: BugsConfig | None = None
-    """Made in addition to the training file; with `train: null`, instead of one."""
+    """The bugs to generate in addition to the training file; with `train: null`, instead of it."""
 
     def build(self) -> "Repair":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Repair(self)
 
 
@@ -80,10 +80,10 @@ class Repair:
         )
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of the files and the bugs made. Raises UserError for data that cannot be used."""
+        """Load the pairs of the files, and generate bugs. Raise UserError if the data cannot be used."""
         if self.config.bugs is None:
             return load_pair_files(self.config, self.language, source.seed)
-        # The limits hold for what is made and what is read together, so nothing is drawn before.
+        # The limits apply to generated and read items together, so the files are read without limits.
         every = {"max_train": None, "max_valid": None, "max_test": None}
         read = load_pair_files(self.config.model_copy(update=every), self.language, source.seed)
         made, facts = self._made(self.config.bugs, read, source)
@@ -104,7 +104,7 @@ class Repair:
             most=config.pairs,
             each=config.per_function,
             idioms=idioms,
-            # What is judged must not be learnt, in either form.
+            # Validation and test items must not be in train, in either form.
             without=chain.from_iterable((pair.source, *pair.references) for pair in judged),
         )
         facts = {f"made_{kind}": float(count) for kind, count in sorted(made.num_by_kind.items())}
@@ -121,9 +121,9 @@ class Repair:
         return functions_of_corpus(open_prepared(source.prep), SPLIT_TO_TRAIN_ON, self.language, source.seed)
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """Exact match, BLEU and CodeBLEU; the first two again without leaked items."""
+        """Return exact match, BLEU and CodeBLEU; the first two again without leaked items."""
         return evaluate_code((exact_match, codexglue_bleu), items, written, self.language)
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """Exact match."""
+        """Return exact match."""
         return exact_match(references(items), written)

@@ -1,4 +1,4 @@
-"""Parts of a task's items, drawn by seed."""
+"""Samples and splits of a task's items, drawn by seed."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 def drawn(items: Sequence[Item], most: int | None, seed: int, purpose: str) -> list[Item]:
-    """`most` of the items, drawn by seed and in their order; all for None."""
+    """Return `most` items, drawn by seed, in their original order; all if `most` is None."""
     if most is None or most >= len(items):
         return list(items)
     chosen = keyed_generator(seed, f"task-{purpose}").permutation(len(items))[:most]
@@ -25,9 +25,9 @@ def held_out(
     group_of: Callable[[Item], object] | None = None,
     usable: Callable[[Item], bool] | None = None,
 ) -> tuple[list[Item], list[Item]]:
-    """(what is left, one item in twenty but at most 500), drawn by seed; one item alone is left.
+    """Return (the rest, the held-out items: one in twenty, at most 500), drawn by seed; a single item is not held out.
 
-    Items of a group stay together, unless they are all of one; only `usable` ones are held out, where there are any.
+    Items of a group stay together, unless all items are of one group. Groups without a `usable` item are not held out.
     """
     order = keyed_generator(seed, "task-hold-out").permutation(len(items)).tolist()
     num_valid = min(500, max(1, len(items) // 20)) if len(items) > 1 else 0
@@ -49,6 +49,9 @@ def held_out(
 def learnt_and_chosen_by(
     train: Sequence[Item], valid: Sequence[Item], test: Sequence[Item]
 ) -> tuple[list[Item], list[Item]]:
-    """(train, valid); ([], test) without validation items, as one item alone has none: where nothing can be chosen,
-    nothing is learnt, and where nothing is learnt, nothing is chosen."""
+    """Return (train, valid); ([], test) if there is no validation item.
+
+    Without validation data nothing can be chosen, so nothing is trained, and the test items are returned only to have a
+    validation split.
+    """
     return (list(train), list(valid)) if valid else ([], list(test))

@@ -1,7 +1,7 @@
-"""Summaries of functions, judged as CodeXGLUE's code-to-text is: by the mean of smoothed sentence BLEU, and ROUGE-L.
+"""Summarisation of functions, evaluated as CodeXGLUE's code-to-text: mean smoothed sentence BLEU, and ROUGE-L.
 
-From files of {code_tokens, docstring_tokens}, or, without a folder, from a corpus' documented Python functions: the
-docstring's first paragraph is to be written for the function without it.
+Items come from files of {code_tokens, docstring_tokens} or, without a folder, from a corpus' documented Python
+functions: the docstring's first paragraph is generated from the function without its docstring.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from finetune.tasks.writing import finish, load_pair_files, on_the_rest, referen
 
 
 class SummarisationConfig(PairSource, TaskConfigBase):
-    """By default CodeXGLUE's files, if there is a folder."""
+    """The settings of summarisation. The default file names of a folder are CodeXGLUE's."""
 
     modality: ClassVar[ModalityName] = "write"
 
@@ -35,7 +35,7 @@ class SummarisationConfig(PairSource, TaskConfigBase):
     target: str = "docstring_tokens"
 
     def build(self) -> "Summarisation":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Summarisation(self)
 
 
@@ -52,7 +52,7 @@ class Summarisation:
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of the files or of the corpus. Raises UserError for data that cannot be used."""
+        """Load the pairs of the files or of the corpus. Raise UserError if they cannot be used."""
         if self.config.folder is not None:
             return load_pair_files(self.config, None, source.seed)
         train, valid, test = derived_splits(source, self.config, "Python", self._pairs, "summarisation")
@@ -63,11 +63,11 @@ class Summarisation:
             yield Pair(str(number), pair.code, (pair.query,))
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """Sentence BLEU and ROUGE-L; both again without leaked items."""
+        """Return sentence BLEU and ROUGE-L; both again without leaked items."""
         wanted = references(items)
         both = (summary_bleu, rouge_l)
         return [metric(wanted, written) for metric in both] + on_the_rest(both, items, written)
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """Sentence BLEU."""
+        """Return sentence BLEU."""
         return summary_bleu(references(items), written)

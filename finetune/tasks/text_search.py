@@ -1,7 +1,7 @@
-"""A text finds its function: CoSQA's web queries, files of (query, code), or a corpus's own documented functions.
+"""Text-to-code search: CoSQA's web queries, files of (query, code), or a corpus's own documented functions.
 
-CoSQA (Huang et al. 2021) has every function's docstring in it, which often answers the query by itself: report both,
-with `docstrings` on and off. Its ties by average rank are published; here ties count against the system.
+CoSQA's functions (Huang et al. 2021) contain their docstrings, which often answer the query alone: report results both
+with `docstrings` on and off. Published results rank ties by their average; here ties count against the system.
 """
 
 from collections.abc import Sequence
@@ -39,33 +39,36 @@ _MAX_VALID = 500
 
 
 class TextSearchConfig(TaskConfigBase):
-    """Without `test` everything is made of the corpus: documented Python functions of its held-out repositories."""
+    """The settings of text search.
+
+    Without `test`, the test items are documented Python functions of the corpus' held-out repositories.
+    """
 
     modality: ClassVar[ModalityName] = "rank"
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"base", "train_splits"}
 
     kind: Literal["text_search"] = "text_search"
     folder: LocalPath | None = None
-    """Holds the files."""
+    """The folder of the files."""
     train: str | None = None
-    """Records of query and code; None takes the corpus's documented functions, if there is a corpus."""
+    """A file of records of query and code; None uses the corpus's documented functions, if there is a corpus."""
     valid: str | None = None
-    """None takes one pair in twenty of train, at most 500."""
+    """The validation file; None holds out one pair in twenty of train, at most 500."""
     test: str | None = None
     base: str | None = None
-    """CoSQA's base of functions; `valid` and `test` then are its files of queries, and all functions are searched."""
+    """CoSQA's base of functions; `valid` and `test` then are its files of queries, and all functions are candidates."""
     query: str = "query"
-    """Field of records."""
+    """The field of records with the query."""
     code: str = "code"
-    """Field of records."""
+    """The field of records with the function."""
     docstrings: bool = True
-    """Off: docstrings of Python functions are cut out of what is searched. Those of a corpus always are."""
+    """Whether the functions of files keep their docstrings. Functions of a corpus never do."""
     train_splits: tuple[Literal["train", "validation"], ...] = Field(default=("validation",), min_length=1)
-    """Of the corpus: where training pairs come from."""
+    """The splits of the corpus that training pairs come from."""
     max_train: PositiveInt = 20_000
-    """Training pairs at most."""
+    """The maximum number of training pairs."""
     max_test: PositiveInt = 1_000
-    """Pairs taken from a corpus to be judged by, at most; files are read whole."""
+    """The maximum number of test pairs from a corpus; files are read whole."""
 
     @model_validator(mode="after")
     def _files_stand_in_a_folder(self) -> Self:
@@ -78,7 +81,7 @@ class TextSearchConfig(TaskConfigBase):
         return self
 
     def build(self) -> "TextSearch":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return TextSearch(self)
 
 
@@ -96,9 +99,9 @@ class TextSearch:
         return [self._path(name) for name in names if name is not None]
 
     def load(self, source: Source) -> RankingData:
-        """Without anything to train on or to choose by, the validation split is the test split.
+        """Load the data; without training and validation data, the test split is used for validation.
 
-        Raises UserError for files that cannot be used, and where neither files nor a corpus are given.
+        Raise UserError if files cannot be used, or neither files nor a corpus are given.
         """
         config, facts, published = self.config, dict[str, float](), Published()
         corpus = open_prepared(source.prep) if source.prep is not None else None
@@ -117,7 +120,7 @@ class TextSearch:
         )
 
     def evaluate(self, pool: Pool, score_QC: NDArray[np.float64]) -> list[Measured]:
-        """MRR, recall among the first 1, 5 and 10."""
+        """Return MRR, and recall at 1, 5 and 10."""
         return search_metrics(pool, score_QC)
 
     def _test(
@@ -175,7 +178,7 @@ class TextSearch:
         )
 
     def _read(self, name: str, split: str, facts: dict[str, float], published: Published) -> list[TextPair]:
-        """Read a file; what lacks query or code is left out and counted."""
+        """Read the pairs of a file; pairs without a query or code are skipped and counted."""
         read = read_text_pairs(self._path(name), self.config.query, self.config.code)
         pairs = with_both_sides(read, split, facts)
         if self.config.docstrings:
@@ -185,7 +188,7 @@ class TextSearch:
     def _of_corpus(
         self, corpus: PreparedCorpus, splits: Sequence[str], seed: int, most: int, seen: Sequence[TextPair]
     ) -> list[TextPair]:
-        """Distinct documented functions, repositories taking turns; documents are read only as far as needed."""
+        """Return distinct documented functions. Documents are read round-robin over repositories, until enough."""
         known = [SearchPair(*pair) for pair in seen]
         usable: list[SearchPair] = []
         for split in splits:
@@ -209,5 +212,5 @@ class TextSearch:
 
 
 def _as_functions(pairs: Sequence[TextPair]) -> list[TextPair]:
-    """Queries, and functions without docstring and white space: files and corpora have them in other layouts."""
+    """Return the pairs with functions without docstring and white space, because files and corpora differ in layout."""
     return [(query, "".join(without_docstrings(code).split())) for query, code in pairs]

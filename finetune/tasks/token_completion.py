@@ -1,9 +1,8 @@
-"""The next token of code, given all before it in the file, judged as CodeXGLUE's CodeCompletion-token is.
+"""Token completion: predict the next token of a file. Evaluated as CodeXGLUE's CodeCompletion-token.
 
-A token is right when all its pieces are the system's first choice given the true text before each, which is when
-greedy decoding would write it; its rank is the worst of its pieces' ranks. Comments stay in the text of source code
-(they are context, never judged), and literals keep their own text, which makes them harder than CodeXGLUE's
-placeholders.
+A token is right if all its pieces are the system's first choice given the true text before each, so that greedy
+decoding would write it; its rank is the worst of its pieces' ranks. Comments stay in the text of source code as
+context, but are not scored. Literals keep their own text, which makes them harder than CodeXGLUE's placeholders.
 """
 
 from bisect import bisect_left
@@ -41,31 +40,37 @@ _Lexer = Callable[[str], list[Lexeme]]
 
 
 class TokenCompletionConfig(TaskConfigBase):
-    """Without `test` everything is made of the corpus: documents of its held-out repositories."""
+    """The settings of token completion. Without `test`, the texts are documents of a corpus' held-out repositories."""
 
     modality: ClassVar[ModalityName] = "predict"
 
     kind: Literal["token_completion"] = "token_completion"
     folder: LocalPath | None = None
-    """Holds the files."""
+    """The folder of the files."""
     train: str | None = None
-    """None takes the corpus's documents, if there is a corpus."""
+    """The training file; None uses the corpus's documents, if there is a corpus."""
     valid: str | None = None
-    """None takes one item in twenty of train, at most 500."""
+    """The validation file; None holds out one item in twenty of train, at most 500."""
     test: str | None = None
-    """A file whose name ends in .txt has CodeXGLUE's form, one file of tokens with single spaces per line; others are
-    records of source code."""
+    """The test file.
+
+    A name that ends in .txt means CodeXGLUE's form, a file of code per line with its tokens joined by single spaces;
+    other files are records of source code.
+    """
     code: str = "code"
-    """Field of records."""
+    """The field of records with the code."""
     language: str = "Python"
-    """Of source code; any that tree-sitter has a grammar for."""
+    """The language of source code; any with a tree-sitter grammar."""
     max_characters: PositiveInt | None = 4000
-    """Of a longer text one part of so many characters is judged, anywhere in it, so that no long file outweighs the
-    others; None judges whole texts, as CodeXGLUE does. Whole texts are learnt."""
+    """The length of the part of a longer text that is scored, at a random place.
+
+    The limit keeps long files from outweighing the others. None scores whole texts, as CodeXGLUE does. Training always
+    uses whole texts.
+    """
     max_train: PositiveInt | None = None
-    """Texts at most, drawn by seed; None takes all of a file, 20,000 documents of a corpus."""
+    """The maximum number of training texts, drawn by seed; None uses all of a file, 20,000 documents of a corpus."""
     max_test: PositiveInt | None = None
-    """None takes all of a file, 1,000 documents of a corpus."""
+    """The maximum number of test texts; None uses all of a file, 1,000 documents of a corpus."""
 
     @model_validator(mode="after")
     def _files_stand_in_a_folder(self) -> Self:
@@ -80,7 +85,7 @@ class TokenCompletionConfig(TaskConfigBase):
         return self
 
     def build(self) -> "TokenCompletion":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return TokenCompletion(self)
 
 
@@ -99,8 +104,9 @@ class TokenCompletion:
         return [self._path(name) for name in names if name is not None]
 
     def load(self, source: Source) -> PredictingData:
-        """Test and validation texts without a token to judge are left out and counted. Raises UserError for data that
-        cannot be used, and where neither files nor a corpus are given.
+        """Load the texts; test and validation texts without a token to score are skipped and counted.
+
+        Raise UserError if the data cannot be used, or neither files nor a corpus are given.
         """
         config, facts = self.config, dict[str, float]()
         whole = self._texts(config.test, SPLIT_TO_TEST_ON, config.max_test, source)
@@ -120,11 +126,11 @@ class TokenCompletion:
         return PredictingData(*both, test, facts, published=published)
 
     def code(self, key: str, text: str) -> Code:
-        """A text in the form of the test texts, as a whole."""
+        """Return a whole text in the form of the test texts."""
         return Code(key, text, partial(self._lexer(self.config.test), text))
 
     def evaluate(self, items: Sequence[Code], rank_DT: Sequence[NDArray[np.float64]]) -> list[Measured]:
-        """Accuracy in percent and MRR over all tokens; the accuracy by what tokens are."""
+        """Return accuracy in percent and MRR over all tokens, then the accuracy by lexeme class."""
         measured = [token_accuracy(rank_DT), token_mrr(rank_DT)]
         for kind in LexemeClass:
             of_kind = [
@@ -136,7 +142,7 @@ class TokenCompletion:
         return measured
 
     def _texts(self, name: str | None, split: str, most: int | None, source: Source) -> list[Code]:
-        """Whole texts of a file, or of the corpus where there is none."""
+        """Return whole texts of a file, or of the corpus if there is no file."""
         if name is not None:
             lexer = self._lexer(name)
             items = [Code(key, text, partial(lexer, text)) for key, text in self._of_file(self._path(name))]
@@ -166,7 +172,7 @@ class TokenCompletion:
             yield f"record {number}", text
 
     def _judged(self, texts: Sequence[Code], split: str, seed: int, facts: dict[str, float]) -> list[Code]:
-        """The part of each text that is judged, where there is a token in it."""
+        """Return the part of each text that is scored, if it contains a token."""
         parts = [
             part_of(
                 one, self.config.max_characters, keyed_generator(seed, f"token-completion-{split}", number)
@@ -196,7 +202,7 @@ class TokenCompletion:
 
 
 def _published(whole: Sequence[Code], parts: Sequence[Code]) -> dict[str, tuple[str, ...]]:
-    """Of parts of the texts, found by key: without words that are cut at their ends."""
+    """Return the originals of the parts: without the words that are cut at their ends. Texts are found by key."""
     text_of, published = {one.key: one.text for one in whole}, Published()
     for part in parts:
         text = text_of[part.key]
@@ -213,10 +219,9 @@ _WRAPPED_CHARACTERS = 100
 
 
 def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Code:
-    """The item, or a part of at most `most` characters of its text, from the start of a line, or of a token with blanks
-    around it, on.
+    """Return the item, or a random part of at most `most` characters that starts at a line or after a blank.
 
-    What is a lexeme is decided by the whole text: a part may begin within a string.
+    The lexemes are those of the whole text, because a part may start within a string.
     """
     text = item.text
     if most is None or len(text) <= most:
@@ -227,10 +232,9 @@ def part_of(item: Code, most: int | None, generator: np.random.Generator) -> Cod
 
 
 def _starts(text: str, most: int) -> Sequence[int]:
-    """Return where parts may begin: at lines, up to the first from which the text's end is reached.
+    """Return where parts may start: at lines, up to the first start from which a part reaches the text's end.
 
-    A line longer than half a part counts as lines of 100 characters, each from a token with
-    blanks around it on, where there is one.
+    A line longer than half a part is treated as lines of about 100 characters, which start after a blank if possible.
     """
     latest, end = len(text) - most, len(text.rstrip())
     starts: list[int] = []
@@ -250,7 +254,7 @@ def _within(line: str, begin: int, width: int) -> Iterator[int]:
 
 
 def _lexemes_within(item: Code, start: int, end: int) -> list[Lexeme]:
-    """Return the lexemes that stand in characters [start, end) as a whole, at their bytes from `start` on."""
+    """Return the lexemes that are entirely within characters [start, end), with byte offsets relative to `start`."""
     first_byte, last_byte = len(item.text[:start].encode()), len(item.text[:end].encode())
     return [
         Lexeme(one.text, one.kind, one.start_byte - first_byte, one.end_byte - first_byte)

@@ -1,7 +1,7 @@
-"""Translation of functions from one language to another, judged as CodeXGLUE's code-to-code-trans is.
+"""Translation of functions from one language to another, evaluated as CodeXGLUE's code-to-code-trans.
 
-Lu et al., "CodeXGLUE", 2021. Some of its test lines stand verbatim in train, so every metric is reported again without
-these. The headline is BLEU, which published tables are sorted by.
+Lu et al., "CodeXGLUE", 2021. Some of its test lines occur verbatim in train, so BLEU and exact match are reported again
+without these. The headline metric is BLEU, by which published tables are sorted.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ from finetune.tasks.writing import evaluate_code, load_pair_files, references
 
 
 class TranslationConfig(PairFiles, TaskConfigBase):
-    """By default CodeXGLUE's files, Java to C#; the other direction is `source: cs`, `target: java`."""
+    """The settings of translation.
+
+    The defaults are CodeXGLUE's files, Java to C#; set `source: cs` and `target: java` for the other direction.
+    """
 
     modality: ClassVar[ModalityName] = "write"
 
@@ -31,10 +34,10 @@ class TranslationConfig(PairFiles, TaskConfigBase):
     source: str = "java"
     target: str = "cs"
     language: str | None = None
-    """Of the target side, for CodeBLEU; None takes the side's name. Without a known one there is no CodeBLEU."""
+    """The target side's language, for CodeBLEU; None uses the side's name. CodeBLEU is left out if it is unknown."""
 
     def build(self) -> "Translation":
-        """The task. Raises UserError for settings that do not fit together."""
+        """Build the task. Raise UserError if the settings do not fit together."""
         return Translation(self)
 
 
@@ -52,13 +55,13 @@ class Translation:
         return self.config.files()
 
     def load(self, source: Source) -> WritingData:
-        """The pairs of the files. Raises UserError for data that cannot be used."""
+        """Load the pairs of the files. Raise UserError if they cannot be used."""
         return load_pair_files(self.config, self.language, source.seed)
 
     def evaluate(self, items: Sequence[Pair], written: Sequence[str]) -> list[Measured]:
-        """BLEU, exact match, CodeBLEU; BLEU and exact match again without leaked items."""
+        """Return BLEU, exact match and CodeBLEU; BLEU and exact match again without leaked items."""
         return evaluate_code((codexglue_bleu, exact_match), items, written, self.language)
 
     def evaluate_headline(self, items: Sequence[Pair], written: Sequence[str]) -> Measured:
-        """BLEU."""
+        """Return BLEU."""
         return codexglue_bleu(references(items), written)

@@ -1,4 +1,4 @@
-"""Shared by the tasks that write a text for a text: splits from files, leaks marked, references checked."""
+"""Shared code of the writing tasks: loading of splits, marking of leaked items, checks of references, metrics."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Measured]
 
 
 def load_pair_files(files: PairSource, language: str | None, seed: int) -> WritingData:
-    """The splits as their files have them; training items without a source or a target are left out and counted.
+    """Load the splits of the files; training items without a source or a target are skipped and counted.
 
-    UserError when a file cannot be used, or a split to be judged by has an item without a target.
+    Raise UserError if a file cannot be used, or an item of valid or test has no target.
     """
     facts: dict[str, float] = {}
     splits = {split: _read_split(files, split, language, facts) for split in ("train", "valid", "test")}
@@ -34,7 +34,7 @@ def finish(
     facts: dict[str, float],
     seed: int,
 ) -> WritingData:
-    """Mark leaked test items by the whole training split, then draw each split down to its configured size."""
+    """Mark leaked test items by the whole training split, then sample each split down to its configured size."""
     learnt = {pair.references[0] for pair in train}
     read = {pair.source for pair in train}
     test = [replace(pair, leaked=not learnt.isdisjoint(pair.references)) for pair in test]
@@ -50,12 +50,15 @@ def finish(
 
 
 def hold_out(train: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Hold pairs out as `held_out` does, but also a pair alone."""
+    """Hold pairs out as `held_out` does, but hold out a single pair too."""
     return held_out(train, seed) if len(train) > 1 else ([], list(train))
 
 
 def references(items: Sequence[Pair]) -> list[Sequence[str]]:
-    """Return the references of every item. UserError when there is none, or one is empty, as withheld labels are."""
+    """Return the references of every item.
+
+    Raise UserError if there is no item, or all references of one are empty, as with withheld labels.
+    """
     if not items:
         raise UserError("there is no item to evaluate: the test split is empty")
     empty = [item.key for item in items if not any(text.strip() for text in item.references)]
@@ -70,7 +73,7 @@ def references(items: Sequence[Pair]) -> list[Sequence[str]]:
 def evaluate_code(
     metrics: Sequence[Metric], items: Sequence[Pair], written: Sequence[str], language: str
 ) -> list[Measured]:
-    """The metrics, the headline first, and CodeBLEU; the metrics again without leaked items."""
+    """Return the metrics, the headline first, and CodeBLEU; then the metrics again without leaked items."""
     wanted = references(items)
     measured = [metric(wanted, written) for metric in metrics]
     return measured + with_codebleu(items, written, language) + on_the_rest(metrics, items, written)
@@ -79,7 +82,7 @@ def evaluate_code(
 def on_the_rest(
     metrics: Iterable[Metric], items: Sequence[Pair], written: Sequence[str], suffix: str = "_unleaked"
 ) -> list[Measured]:
-    """The metrics without leaked items; [] when no item or every item is one."""
+    """Return the metrics without leaked items; [] if no item or every item is leaked."""
     kept = [number for number, item in enumerate(items) if not item.leaked]
     if len(kept) in (0, len(items)):
         return []
@@ -90,7 +93,7 @@ def on_the_rest(
 
 
 def with_codebleu(items: Sequence[Pair], written: Sequence[str], language: str) -> list[Measured]:
-    """CodeBLEU of all items; [] for a language that it does not know."""
+    """Return CodeBLEU of all items; [] if it does not support the language."""
     return [codebleu(references(items), written, language)] if language in CODEBLEU_LANGUAGES else []
 
 
