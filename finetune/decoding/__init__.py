@@ -1,1 +1,1 @@
-"""How systems that write choose their tokens."""
+"""Decoding: how systems that write choose their tokens."""

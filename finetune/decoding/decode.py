@@ -1,4 +1,4 @@
-"""How the tokens of a text are chosen, for many texts of like length side by side.
+"""Decoding of many texts of similar length side by side: greedy, beam search or sampling.
 
 Shapes: B lanes.
 """
@@ -19,7 +19,7 @@ from pretrain.inference.token_rules import TokenRules
 
 
 def ended_by(special: str, config: DecodingConfig) -> TokenRules:
-    """Ordinary tokens are written, of the special ones only `special`, which ends a text."""
+    """Return rules that allow ordinary tokens and, of the special ones, only `special`, which ends a text."""
     never = tuple(number for number, token in enumerate(SPECIAL_TOKENS) if token != special)
     return TokenRules(never, SPECIAL_TOKENS.index(special), config.may_be_empty, config.max_repeats)
 
@@ -33,9 +33,9 @@ def choose_tokens(
     rules: TokenRules,
     device: torch.device,
 ) -> list[Generated]:
-    """The best text for every context; `text` has `config.beam` lanes of each in a row.
+    """Return the best text for every context; `text` has `config.beam` consecutive lanes for each.
 
-    Where tokens are drawn, `contexts` tell texts apart, and `samples` those of the same context.
+    The random numbers of sampling depend on `contexts`, and on `samples` for texts of the same context.
     """
     limits = [config.limit_tokens(len(context), max_new_tokens) for context in contexts]
     if config.beam > 1:
@@ -49,7 +49,7 @@ def choose_tokens(
 
 
 def occurrences(sources: Iterable[Hashable]) -> list[int]:
-    """Return how many equal sources stand before each: a source that is given again gets another sample."""
+    """Return how many equal sources precede each, so that a repeated source gets another sample."""
     seen: Counter[Hashable] = Counter()
     found = []
     for source in sources:
@@ -66,7 +66,7 @@ def write_in_batches(
 ) -> list[str]:
     """Write the texts with the numbers `range(len(lengths))` by `write`, at most `batch` at a time.
 
-    The longest come first: what does not fit into memory fails at once.
+    The longest come first, so that texts that do not fit into memory fail at the start.
     """
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     written = [""] * len(lengths)
@@ -85,7 +85,7 @@ def _drawn(
     num_steps: int,
     device: torch.device,
 ) -> torch.Tensor | None:
-    """[B, T]; None where nothing is drawn."""
+    """Return the random numbers of sampling [B, T]; None if decoding is greedy."""
     if config.sampling.greedy:
         return None
     seed = config.sampling.seed

@@ -1,1 +1,1 @@
-"""Layers that finetuned systems are made of."""
+"""Layers of finetuned systems."""

@@ -1,9 +1,9 @@
-"""How much of a pretrained network is trained: everything, low-rank changes (LoRA), or the head.
+"""The part of a pretrained network that is trained: everything, low-rank changes (LoRA), or the head.
 
-LoRA (Hu et al. 2021): a frozen weight W becomes W + (alpha / rank) B A, of which A and B are trained. It is our own,
-because peft replaces `nn.Linear` by a module whose `weight` is still W, and the network reads weights without calling
-their modules: query, key and value as one product, fused feed-forward layers, the decoder's packed layouts. With peft
-the adapters would silently do nothing there. A parametrisation of `weight` reaches all of them.
+LoRA (Hu et al. 2021): a frozen weight W becomes W + (alpha / rank) B A, of which A and B are trained. peft is not
+used, because it replaces `nn.Linear` by a module whose `weight` is still W, and the network reads weights without
+calling their modules: query, key and value as one product, fused feed-forward layers, the decoder's packed layouts. Its
+adapters would silently have no effect there. A parametrisation of `weight` has an effect everywhere.
 
 Shapes: O output, I input, R rank.
 """
@@ -18,7 +18,7 @@ from pretrain.model.transformer import TwoStreamTransformer
 
 
 class LowRank(nn.Module):
-    """Adds (alpha / rank) B A to a weight [O, I]; nothing at first, because B starts at zero."""
+    """A parametrisation that adds (alpha / rank) B A to a weight [O, I]; at first nothing, because B starts at zero."""
 
     def __init__(self, weight_OI: Tensor, rank: int, alpha: float) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class LowRank(nn.Module):
         nn.init.normal_(self.a_RI, std=num_inputs**-0.5)
 
     def forward(self, weight_OI: Tensor) -> Tensor:
-        """The weight with what was learnt."""
+        """Return the weight with the low-rank change."""
         return torch.addmm(weight_OI, self.b_OR, self.a_RI, alpha=self.scale)
 
 
 def add_low_rank(network: nn.Module, rank: int, alpha: float) -> None:
-    """Freeze the network and put a `LowRank` on the weight of every linear layer in it."""
+    """Freeze the network and add a `LowRank` to the weight of every linear layer in it."""
     network.requires_grad_(False)
     for module in list(network.modules()):
         if isinstance(module, nn.Linear):
@@ -45,11 +45,11 @@ Adaptation = Literal["full", "lora", "head"]
 
 
 def adapt(network: TwoStreamTransformer, adaptation: Adaptation, rank: int, alpha: float) -> None:
-    """Freeze what is not trained.
+    """Freeze the parameters that are not trained.
 
-    "full" trains everything; "lora" low-rank changes of all linear layers; "head" what makes scores of the last
-    layer's rows: the last normalisation, the output matrix and its bias. Where the output matrix is the embedding,
-    the embedding is trained.
+    "full" trains everything; "lora" low-rank changes of all linear layers; "head" the parameters that score the last
+    layer's rows: the last normalisation, the output matrix and its bias. If the output matrix is the embedding, the
+    embedding is trained.
     """
     if adaptation == "full":
         return
@@ -64,7 +64,7 @@ def adapt(network: TwoStreamTransformer, adaptation: Adaptation, rank: int, alph
 
 
 def depth_in_network(num_layers: int, name: str) -> int:
-    """Return how many layers a parameter of a network lies below its output; the embedding lies deepest."""
+    """Return the number of layers from a parameter of a network to its output; the embedding is the deepest."""
     if name.startswith("blocks."):
         return num_layers - int(name.split(".")[1])
     if name.startswith(("final_norm", "output", "vocabulary.output")):

@@ -19,8 +19,11 @@ from pretrain.model.precision import at_least_float32
 
 @dataclass(frozen=True)
 class Annotations:
-    """The encoded source: annotations h [B, S, C], their part U_a h [B, S, A] of the alignment's energies, which
-    of them there are [B, S], and the decoder's first state s_0 [B, R]."""
+    """The encoded source, for the decoder.
+
+    It has the annotations h [B, S, C], their part U_a h [B, S, A] of the alignment's energies, the mask of the source
+    [B, S], and the decoder's first state s_0 [B, R].
+    """
 
     annotation_BSC: Tensor
     energy_BSA: Tensor
@@ -28,19 +31,19 @@ class Annotations:
     state_BR: Tensor
 
     def repeated(self, times: int) -> "Annotations":
-        """Every lane `times` times, in a row."""
+        """Return the annotations with every lane `times` times, consecutively."""
         if times == 1:
             return self
         lane_B = torch.arange(len(self.is_source_BS), device=self.is_source_BS.device)
         return self.of_lanes(lane_B.repeat_interleave(times))
 
     def of_lanes(self, lane_X: Tensor) -> "Annotations":
-        """Return the annotations of these lanes alone."""
+        """Return the annotations of these lanes only."""
         parts = (self.annotation_BSC, self.energy_BSA, self.is_source_BS, self.state_BR)
         return Annotations(*(part[lane_X] for part in parts))
 
     def with_state(self, state_BR: Tensor) -> "Annotations":
-        """The same source with another state to go on from."""
+        """Return the same source with another state of the decoder."""
         return replace(self, state_BR=state_BR)
 
 
@@ -49,8 +52,8 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class StepProducts:
-    """The products of a step with matrices: its state twice, a weight for every annotation, the context, and the
-    state after the reset gate."""
+    """The matrix products of a step: two of its state, and those of the annotations' weights, of the context, and of
+    the state after the reset gate."""
 
     align_state: Product
     annotations: Product
@@ -99,13 +102,13 @@ class AlignedDecoder(nn.Module):
         )
 
     def _shared_products(self, source: Annotations) -> StepProducts:
-        """Return the products for all steps of a text, which have one gradient for each matrix."""
+        """Return the products for all steps of a text; the backward pass computes one gradient for each matrix."""
         layers = (self.align_state, self.from_context, self.from_state, self.from_reset_state)
         align_state, *others = (SharedFactor(layer.weight.T) for layer in layers)
         return StepProducts(align_state, SharedFactor(source.annotation_BSC), *others)
 
     def align(self, narrow_BR: Tensor, source: Annotations, products: StepProducts) -> Tensor:
-        """alpha_ij [B, S] = softmax_j v tanh(W_a s_{i-1} + U_a h_j), in the annotations' type."""
+        """Return alpha_ij [B, S] = softmax_j v tanh(W_a s_{i-1} + U_a h_j), in the annotations' type."""
         aligned_BA = products.align_state(narrow_BR)
         energy_BS1 = self.align_score(torch.tanh(aligned_BA[:, None] + source.energy_BSA))
         energy_BS = at_least_float32(energy_BS1[:, :, 0]).masked_fill(~source.is_source_BS, -torch.inf)
@@ -114,7 +117,7 @@ class AlignedDecoder(nn.Module):
     def step(
         self, state_BR: Tensor, from_token_B3R: Tensor, source: Annotations, products: StepProducts
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """s_i, c_i and alpha_i; `from_token_B3R` is what `from_token` makes of y_{i-1}.
+        """Return s_i, c_i and alpha_i; `from_token_B3R` is `from_token` of y_{i-1}.
 
         s_i = (1 - z) s_{i-1} + z s~, s~ = tanh(W y + U (r s_{i-1}) + C c_i) (A.1.1).
         """
@@ -132,9 +135,9 @@ class AlignedDecoder(nn.Module):
         )
 
     def readout(self, state_BTR: Tensor, rows_BTD: Tensor, context_BTC: Tensor) -> Tensor:
-        """Rows [B, T, L] to be scored: maxout over pairs of U_o s_i + V_o y_{i-1} + C_o c_i (A.2.2).
+        """Return the rows [B, T, L] to be scored: maxout over pairs of U_o s_i + V_o y_{i-1} + C_o c_i (A.2.2).
 
-        s_i as in equation (4), where the appendix has s_{i-1}.
+        It uses s_i, as in equation (4); the appendix has s_{i-1}.
         """
         both = (
             self.readout_state(state_BTR.to(context_BTC.dtype))
@@ -145,7 +148,7 @@ class AlignedDecoder(nn.Module):
         return highest
 
     def forward(self, rows_BTD: Tensor, source: Annotations) -> Tensor:
-        """Rows [B, T, L] behind every token of the input, one step after the other; the rest is done at once."""
+        """Return the rows [B, T, L] after every token of the input; only the recurrence is computed step by step."""
         from_token_BT3R = self.from_token(rows_BTD)
         state_BR, states, contexts = source.state_BR, [], []
         products = self._shared_products(source)
@@ -157,7 +160,10 @@ class AlignedDecoder(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Weights normal with fan_in ** -0.5, those from state to state orthogonal, biases zero (after appendix B.1)."""
+    """Initialise the parameters, following appendix B.1.
+
+    Weights are normal with deviation fan_in ** -0.5, those from state to state orthogonal, biases zero.
+    """
     for name, parameter in module.named_parameters():
         if parameter.dim() == 1:
             nn.init.zeros_(parameter)

@@ -26,7 +26,7 @@ networks for long sequences", sections 3.2 to 3.4), with N complex channels:
     s_t     = lambda o s_{t-1} + sqrt(1 - |lambda|^2) o (enter x_t)
     state_t = Re(leave s_t)
 
-`enter` and `leave` are learned complex matrices that know nothing of each other, and only the real part is read: in
+`enter` and `leave` are learned complex matrices, independent of each other, and only the real part is read: in
 general state_t is no function of state_{t-1} and x_t, so no D x D matrix A gives these states. |lambda| = max_radius *
 sigmoid(r) is below 1 for any r, so a channel is bounded by its largest input / (1 - max_radius). Its output is
 x_t + fc2(C(final_output_t)), and it begins as x_t.
@@ -49,7 +49,7 @@ from pretrain.model.precision import at_least_float32
 MAX_RADIUS = 0.999
 """Bound of the norm of A, or of |lambda|."""
 _FIRST_RADII = (0.5, 0.99)
-"""Between these the radii lie at the start, as shares of `max_radius`: memories of two to a hundred places."""
+"""The range of the initial radii, as shares of `max_radius`: memories of two to a hundred places."""
 _FIRST_ANGLES = (0.0, math.pi / 10)
 
 
@@ -57,15 +57,15 @@ class ConbaConfig(Config):
     """The layer's shape; each switch turned off is an ablation."""
 
     form: Literal["seed", "diagonal"] = "diagonal"
-    """What the state is."""
+    """The form of the state."""
     dim: PositiveInt = 128
-    """D: width inside; the input is brought to it by a matrix where it is of another."""
+    """D: width inside; a matrix projects an input of another width to it."""
     state_dim: PositiveInt | None = None
-    """N: channels of the state of form `diagonal`; None for `dim`."""
+    """N: channels of the state of form `diagonal`; None: `dim`."""
     gate: bool = True
     """Off: selective_output_t is x_t."""
     state: bool = True
-    """Off: there is no state in the output; the layer looks at every place by itself."""
+    """Off: the output contains no state; every place is computed by itself."""
     recurrence: bool = True
     """Off: A is 0."""
     control: bool = True
@@ -73,8 +73,8 @@ class ConbaConfig(Config):
     feedback: bool = True
     """Off: feedback_weight stays 1."""
     residual: bool = True
-    """Of form `diagonal`: add the input to the output, and begin with fc2 of zeros, so that training starts from what
-    the encoder gives."""
+    """For form `diagonal`: add the input to the output, and initialise fc2 with zeros, so that training starts from the
+    encoder's output."""
 
     @model_validator(mode="after")
     def _sized_by_form(self) -> Self:
@@ -88,7 +88,7 @@ class ConbaConfig(Config):
 class SeedStates(nn.Module):
     """state_t = A state_{t-1} + B x_t with real matrices [D, D].
 
-    Made without `recurrent` it has no `W_DD`, and has no transition.
+    Without `recurrent` it has no `W_DD` and no transition.
     """
 
     def __init__(self, dim: int, max_radius: float, recurrent: bool = True) -> None:
@@ -96,7 +96,7 @@ class SeedStates(nn.Module):
         self.max_radius = max_radius
         self.W_DD = nn.Parameter(torch.empty(dim, dim))
         self.B = nn.Linear(dim, dim, bias=False)
-        # Turns and fades in planes at right angles; inputs come in scaled so that long memories begin no larger.
+        # A starts as decaying rotations in orthogonal planes; inputs are scaled so that long memories start no larger.
         basis_DD = nn.init.orthogonal_(torch.empty(dim, dim, dtype=torch.float64))
         radius_D = torch.empty((dim + 1) // 2, dtype=torch.float64).uniform_(*_FIRST_RADII)
         radius_D = radius_D.repeat_interleave(2)[:dim]
@@ -110,22 +110,22 @@ class SeedStates(nn.Module):
         with torch.no_grad():
             self.B.weight.copy_((basis_DD * scale_D) @ (basis_DD.T @ self.B.weight.double()))
         if not recurrent:
-            # B began as it does with A; what nothing uses is neither counted nor saved.
+            # B is initialised as it is with A; an unused W_DD would be counted and saved.
             del self.W_DD
 
     def transition(self) -> Tensor:
-        """A [D, D], in float32 at least."""
+        """Return A [D, D], in float32 at least."""
         free_DD = at_least_float32(self.W_DD)
         identity_DD = torch.eye(len(free_DD), dtype=free_DD.dtype, device=free_DD.device)
         orthonormal, triangular_DD = torch.linalg.qr(torch.cat([free_DD, identity_DD]))
         share_DD: Tensor = (
             orthonormal[: len(free_DD)] * triangular_DD.diagonal().sign()
-        )  # LAPACK's may be negative
+        )  # LAPACK's diagonal may be negative
         return self.max_radius * share_DD
 
     @torch.no_grad()
     def set_transition(self, matrix_DD: Tensor) -> None:
-        """Let A be this matrix. Raises ValueError when its norm is not below `max_radius`."""
+        """Set A to this matrix. Raises ValueError if its norm is not below `max_radius`."""
         share_DD = matrix_DD.detach().double() / self.max_radius
         missing_DD = torch.eye(len(share_DD), dtype=share_DD.dtype) - share_DD.T @ share_DD
         factor_DD, failed = torch.linalg.cholesky_ex(torch.linalg.inv(missing_DD).flip(0, 1))
@@ -134,7 +134,7 @@ class SeedStates(nn.Module):
         self.W_DD.copy_(share_DD @ factor_DD.flip(0, 1))
 
     def forward(self, x_BTD: Tensor, is_text_BT: Tensor, recurrent: bool = True) -> Tensor:
-        """States [B, T, D] in float32 at least; a place that is no text leaves the state as it is.
+        """Return the states [B, T, D] in float32 at least; a place that is not text does not change the state.
 
         Without `recurrent` A is 0.
         """
@@ -142,7 +142,7 @@ class SeedStates(nn.Module):
         if not recurrent:
             return input_BTD
         with torch.autocast(x_BTD.device.type, enabled=False):
-            # Behind the text what is no text changes nothing.
+            # Padding is moved after the text, where it changes no state of the text.
             order_BT1 = (~is_text_BT).to(torch.uint8).argsort(dim=1, stable=True)[:, :, None]
             ordered_BTD = input_BTD.gather(1, order_BT1.expand_as(input_BTD))
             state_BTD = matrix_scan(self.transition().to(input_BTD.dtype), ordered_BTD)
@@ -150,7 +150,7 @@ class SeedStates(nn.Module):
 
 
 class DiagonalStates(nn.Module):
-    """The states of form `diagonal`, for D-wide x."""
+    """The states of form `diagonal`, for x of width D."""
 
     def __init__(self, dim: int, state_dim: int, max_radius: float) -> None:
         super().__init__()
@@ -158,21 +158,21 @@ class DiagonalStates(nn.Module):
         radius_N = torch.empty(state_dim).uniform_(*_FIRST_RADII)
         self.radius_logit_N = nn.Parameter(torch.logit(radius_N))
         self.angle_N = nn.Parameter(torch.empty(state_dim).uniform_(*_FIRST_ANGLES))
-        # Real and imaginary parts side by side: optimizers and files know real numbers only.
+        # Real and imaginary parts side by side, because optimizers and files support real numbers only.
         self.enter = nn.Linear(dim, 2 * state_dim, bias=False)
         self.leave = nn.Linear(2 * state_dim, dim, bias=False)
         nn.init.normal_(self.enter.weight, std=(2 * dim) ** -0.5)
         nn.init.normal_(self.leave.weight, std=state_dim**-0.5)
 
     def eigenvalues(self) -> Tensor:
-        """lambda, complex [N], of length below `max_radius`, in float32 at least."""
+        """Return lambda, complex [N], with absolute values below `max_radius`, in float32 at least."""
         radius_N = self.max_radius * torch.sigmoid(at_least_float32(self.radius_logit_N))
         return torch.polar(radius_N, at_least_float32(self.angle_N))
 
     def forward(self, x_BTD: Tensor, is_text_BT: Tensor, recurrent: bool = True) -> Tensor:
-        """States [B, T, D] in float32 at least; a place that is no text leaves the state as it is.
+        """Return the states [B, T, D] in float32 at least; a place that is not text does not change the state.
 
-        Without `recurrent` lambda is 0 but in the scale of the input, which keeps long memories as small as short
+        Without `recurrent` lambda is 0, except in the scale of the input, which keeps long memories as small as short
         ones.
         """
         entered = at_least_float32(self.enter(x_BTD))
@@ -191,7 +191,7 @@ class DiagonalStates(nn.Module):
 
 
 class ConbaLayer(nn.Module):
-    """final_output_t of the module's docstring, over sequences with padding anywhere."""
+    """The layer that computes final_output_t of the module's docstring, for sequences with padding anywhere."""
 
     def __init__(self, config: ConbaConfig) -> None:
         super().__init__()
@@ -209,8 +209,10 @@ class ConbaLayer(nn.Module):
         self.feedback_weight_D = _weight(dim, config.feedback and config.state)
 
     def forward(self, x_BTD: Tensor, is_text_BT: Tensor) -> Tensor:
-        """Outputs [B, T, D] in float32 at least. `is_text_BT` (bool) is False at padding, which changes no other
-        place; outputs at padding mean nothing."""
+        """Return the outputs [B, T, D] in float32 at least.
+
+        `is_text_BT` (bool) is False at padding, which changes no other place; outputs at padding are undefined.
+        """
         selective_BTD = x_BTD
         if self.selective_fc is not None:
             selective_BTD = functional.silu(self.selective_fc(x_BTD)) * x_BTD
@@ -226,7 +228,7 @@ class ConbaLayer(nn.Module):
 
 
 class ConbaBlock(nn.Module):
-    """A ConbaLayer for inputs of another width than D, and what form `diagonal` has behind it."""
+    """A ConbaLayer for inputs of any width, with the output projections of form `diagonal`."""
 
     def __init__(self, config: ConbaConfig, width: int) -> None:
         super().__init__()
@@ -235,7 +237,7 @@ class ConbaBlock(nn.Module):
         self.layer = ConbaLayer(config)
         self.outward: nn.Sequential | None = None
         self.width = dim
-        """Of its outputs."""
+        """The width of its outputs."""
         self.residual = config.form == "diagonal" and config.residual
         if config.form == "diagonal":
             self.width = width
@@ -245,7 +247,7 @@ class ConbaBlock(nn.Module):
                     nn.init.zeros_(parameter)
 
     def forward(self, x_BTE: Tensor, is_text_BT: Tensor) -> Tensor:
-        """Outputs [B, T, `width`] in float32 at least; see `ConbaLayer`."""
+        """Return the outputs [B, T, `width`] in float32 at least; see `ConbaLayer`."""
         dtype = next(self.parameters(), x_BTE).dtype
         output_BTD: Tensor = self.layer(self.inward(x_BTE.to(dtype)), is_text_BT)
         if self.outward is None:

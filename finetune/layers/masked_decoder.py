@@ -1,4 +1,4 @@
-"""The masked decoder of "Attention Is All You Need" (Vaswani et al. 2017), with a cache of what it has written.
+"""The masked decoder of "Attention Is All You Need" (Vaswani et al. 2017), with a key-value cache.
 
 Shapes: B lanes, S source, T target, N heads, H head dim, D model, V vocabulary.
 """
@@ -25,20 +25,20 @@ from pretrain.model.block import Norm
 
 @dataclass(frozen=True)
 class Memory:
-    """All that a decoder attends to: every layer's keys and values of the source, and which of them exist."""
+    """The source that a decoder attends to: every layer's keys and values of it, and its mask."""
 
     layers: list[KeysValues]
     visible_B11S: Tensor
 
     def repeated(self, times: int) -> "Memory":
-        """Every lane `times` times, in a row."""
+        """Return the memory with every lane `times` times, consecutively."""
         if times == 1:
             return self
         lane_B = torch.arange(len(self.visible_B11S), device=self.visible_B11S.device)
         return self.of_lanes(lane_B.repeat_interleave(times))
 
     def of_lanes(self, lane_X: Tensor) -> "Memory":
-        """Return the memory of these lanes alone."""
+        """Return the memory of these lanes only."""
         layers = [(key[lane_X], value[lane_X]) for key, value in self.layers]
         return Memory(layers, self.visible_B11S[lane_X])
 
@@ -58,7 +58,7 @@ class DecoderBlock(nn.Module):
     def forward(
         self, rows_BTD: Tensor, source: KeysValues, visible_B11S: Tensor, past: "KeyValueCache | None"
     ) -> Tensor:
-        """One layer up: a whole target behind a causal mask, or, with `past`, one token more."""
+        """Return the rows after this layer: of a whole target with a causal mask, or with `past` of one more token."""
         dtype = self.attention.query.weight.dtype
         narrow_BTD = self.around_attention.entering(rows_BTD, dtype)
         keys_values = self.attention.keys_values(narrow_BTD)
@@ -73,7 +73,7 @@ class DecoderBlock(nn.Module):
 
 
 class KeyValueCache:
-    """One layer's keys and values of the tokens written so far, in room made once for all of them."""
+    """One layer's keys and values of the tokens written so far, in buffers allocated once for all tokens."""
 
     def __init__(self, lanes: int, num_heads: int, max_tokens: int, head_dim: int, like: Tensor) -> None:
         self._key_BNTH = like.new_zeros(lanes, num_heads, max_tokens, head_dim)
@@ -81,7 +81,7 @@ class KeyValueCache:
         self._num_tokens = 0
 
     def with_new(self, key_BN1H: Tensor, value_BN1H: Tensor) -> KeysValues:
-        """Keys and values of all tokens, the new one among them."""
+        """Append the new token, and return the keys and values of all tokens."""
         self._key_BNTH[:, :, self._num_tokens] = key_BN1H[:, :, 0]
         self._value_BNTH[:, :, self._num_tokens] = value_BN1H[:, :, 0]
         self._num_tokens += 1
@@ -94,7 +94,7 @@ class KeyValueCache:
             part_BNTH[to_X, :, used] = part_BNTH[from_X, :, used]
 
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these."""
+        """Keep only these lanes."""
         self._key_BNTH, self._value_BNTH = self._key_BNTH[lane_X], self._value_BNTH[lane_X]
 
 
@@ -110,11 +110,11 @@ class Decoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type matrices are multiplied in."""
+        """The type in which matrices are multiplied."""
         return next(self.parameters()).dtype
 
     def memory(self, source_BSD: Tensor, is_source_BS: Tensor) -> Memory:
-        """The source's keys and values, made once."""
+        """Compute the source's keys and values, once for all tokens of the target."""
         narrow_BSD = source_BSD.to(self.dtype)
         layers = [
             block.source_attention.keys_values(narrow_BSD)
@@ -124,14 +124,14 @@ class Decoder(nn.Module):
         return Memory(layers, is_source_BS[:, None, None])
 
     def forward(self, rows_BTD: Tensor, memory: Memory, past: list[KeyValueCache] | None = None) -> Tensor:
-        """Rows to be scored [B, T, D]; see `DecoderBlock.forward`."""
+        """Return the rows to be scored [B, T, D]; see `DecoderBlock.forward`."""
         pasts: list[KeyValueCache] | list[None] = [None] * len(self.blocks) if past is None else past
         for block, source, layer_past in zip(self.blocks, memory.layers, pasts, strict=True):
             rows_BTD = block(rows_BTD, source, memory.visible_B11S, layer_past)
         return self.final_norm(rows_BTD)  # type: ignore[no-any-return]
 
     def empty_past(self, lanes: int, max_tokens: int) -> list[KeyValueCache]:
-        """Before the first token, for every layer. Raises UserError where they do not fit into memory."""
+        """Allocate the empty caches of all layers. Raises UserError if they do not fit into memory."""
         head_dim = self.model_dim // self.num_heads
         like = next(self.parameters()).detach()
         check_memory(
@@ -157,12 +157,12 @@ class DecodedText:
         self._position = 0
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the first token."""
+        """Return the scores [B, V] of the first token."""
         return self.following(self._start_B)
 
     @torch.inference_mode()
     def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`."""
+        """Return the scores [B, V] of the token after `token_B`."""
         rows_B1D = self._vocabulary.rows(token_B[:, None], self._position)
         self._position += 1
         return self._vocabulary.logits(self._decoder(rows_B1D, self._memory, self._past)[:, 0])
@@ -176,7 +176,7 @@ class DecodedText:
 
     @torch.inference_mode()
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these."""
+        """Keep only these lanes."""
         self._memory = self._memory.of_lanes(lane_X)
         for layer_past in self._past:
             layer_past.retain(lane_X)

@@ -1,7 +1,7 @@
-"""One vector for a text, out of the content stream's states at the inputs of all layers.
+"""Pooling: one vector per text, from the content stream's states at the inputs of all layers.
 
-States are normalised as in `pretrain.inference.embedding`: without training, the mean of those of all layers side by
-side finds best.
+States are normalised as in `pretrain.inference.embedding`: without training, the mean of the concatenated states of all
+layers retrieves best.
 
 Shapes: B lanes, L tokens, D model, E = width of the states used, T places that are pooled (tokens, or statements).
 """
@@ -25,16 +25,16 @@ class PoolingConfig(Config):
 
     kind: Literal["mean", "max", "attention", "last", "mlp", "conba"] = "mean"
     """`attention`: a mean weighted by a learned score of each place. `mlp`: the mean of x + W2 gelu(W1 x + b1) + b2.
-    `conba`: the mean of what a ConbaLayer makes of the places, one after the other."""
+    `conba`: the mean of a ConbaLayer's outputs over the sequence of places."""
     layers: Literal["all", "top", "bottom"] = "all"
-    """Inputs of all layers side by side, of the topmost one, or of the lowest (the embedded tokens). Of another network
-    than the base model's (`network`) what its layers give, of all or of the topmost."""
+    """Inputs of all layers concatenated, of the top layer, or of the bottom layer (the embedded tokens). For another
+    network than the base model's (`network`): outputs of all its layers, or of the top layer."""
     places: Literal["tokens", "statements"] = "tokens"
-    """What stands in the sequence that is pooled: a token, or the mean of a statement's tokens."""
+    """The elements of the sequence that is pooled: tokens, or the means of statements' tokens."""
     hidden_dim: PositiveInt = 384
-    """Rows of W1, of the kind `mlp`."""
+    """Rows of W1, for kind `mlp`."""
     conba: ConbaConfig = ConbaConfig()
-    """Of the kind `conba`."""
+    """The ConbaLayer, for kind `conba`."""
 
 
 class Pooling(nn.Module):
@@ -46,16 +46,16 @@ class Pooling(nn.Module):
         width = model_dim * (num_layers if config.layers == "all" else 1)
         self.score = nn.Linear(width, 1, bias=False) if config.kind == "attention" else None
         if self.score is not None:
-            nn.init.zeros_(self.score.weight)  # begins as the mean
+            nn.init.zeros_(self.score.weight)  # starts as the mean
         self.mlp = Perceptron(width, config.hidden_dim) if config.kind == "mlp" else None
         self.conba = ConbaBlock(config.conba, width) if config.kind == "conba" else None
         self.width = self.conba.width if self.conba is not None else width
-        """E, of the vectors it gives."""
+        """E, the width of the vectors."""
 
     def forward(self, inputs_BLD: Sequence[Tensor], group_BL: Tensor, statement_BL: Tensor) -> Tensor:
-        """Vectors [B, E] in float32; zeros for a text without tokens.
+        """Return the vectors [B, E] in float32; zeros for a text without tokens.
 
-        `statement_BL` numbers each token's statement, in order from 0. Padding (UNFILLED_GROUP) plays no part.
+        `statement_BL` numbers each token's statement, in order from 0. Padding (UNFILLED_GROUP) has no effect.
         """
         states_BTE, is_text_BT = self._chosen(inputs_BLD), group_BL != UNFILLED_GROUP
         if self.config.places == "statements":
@@ -88,7 +88,7 @@ class Pooling(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """x + W2 gelu(W1 x + b1) + b2, which begins as x."""
+    """The function x + W2 gelu(W1 x + b1) + b2, which starts as x."""
 
     def __init__(self, width: int, hidden_dim: int) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class Perceptron(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, x_BTE: Tensor) -> Tensor:
-        """[B, T, E] in float32; each place by itself."""
+        """Return the outputs [B, T, E] in float32, each place computed by itself."""
         added_BTE = self.outer(functional.gelu(self.inner(x_BTE.to(self.inner.weight.dtype))))
         return x_BTE + at_least_float32(added_BTE)
 
 
 def statement_means(states_BLE: Tensor, is_text_BL: Tensor, statement_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean state of each statement [B, T, E], and which of them have tokens [B, T]."""
+    """Return the mean state of each statement [B, T, E], and which statements have tokens [B, T]."""
     num_statements = int(torch.where(is_text_BL, statement_BL, 0).max()) + 1 if statement_BL.numel() else 1
     index_BL = torch.where(is_text_BL, statement_BL, 0)
     weight_BL = is_text_BL.to(states_BLE.dtype)
@@ -116,7 +116,7 @@ def statement_means(states_BLE: Tensor, is_text_BL: Tensor, statement_BL: Tensor
 
 
 def _weighted(states_BTE: Tensor, is_text_BT: Tensor, score_BT: Tensor) -> Tensor:
-    """Mean with weights exp(score) over the text."""
+    """Return the mean over the text, with weights exp(score)."""
     score_BT = score_BT.masked_fill(~is_text_BT, float("-inf"))
     empty_B1 = ~is_text_BT.any(dim=1, keepdim=True)
     weight_BT = score_BT.masked_fill(empty_B1, 0.0).softmax(dim=1) * is_text_BT

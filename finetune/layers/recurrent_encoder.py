@@ -1,5 +1,4 @@
-"""The encoder of Bahdanau et al. 2015 (section 3.2, appendix A.1): two recurrent networks that read a text from both
-ends.
+"""The encoder of Bahdanau et al. 2015 (section 3.2, appendix A.1): one recurrent network for each direction.
 
 Shapes: B lanes, S source, D embedding, R state of one direction, C = 2R annotation; a 2 is the two directions.
 """
@@ -18,9 +17,10 @@ from pretrain.model.precision import at_least_float32
 
 
 class BidirectionalEncoder(nn.Module):
-    """h_j holds the states of both directions at j. `kind` is "gru", the paper's gated unit, or "lstm", PyTorch's.
+    """An encoder whose annotation h_j contains the states of both directions at j.
 
-    With more than one layer, each reads the annotations of the one below, after dropout.
+    `kind` is "gru", the paper's gated unit, or "lstm", PyTorch's. With more than one layer, each reads the annotations
+    of the one below, after dropout.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class BidirectionalEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """Annotations [B, S, C]; zeros in padding, which changes no annotation.
+        """Return the annotations [B, S, C]; zeros at padding, which changes no annotation.
 
-        An LSTM needs the padding behind the text; the gated unit takes it anywhere.
+        An LSTM needs the padding after the text; the gated unit accepts it anywhere.
         """
         if self.network is not None:
             length_B = is_source_BS.sum(dim=1).cpu()
@@ -79,13 +79,15 @@ class GatedLayer(nn.Module):
         self.from_reset_state = nn.Linear(state_dim, 2 * state_dim, bias=False)
 
     def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """Annotations [B, S, C]. States are float32 at least, products in the rows' type, and each matrix has one
-        gradient for all steps."""
+        """Return the annotations [B, S, C].
+
+        States are float32 at least, products have the rows' type, and each matrix has one gradient for all steps.
+        """
         state_dim, narrow = self.state_dim, rows_BSD.dtype
         given_S2B3R = _both_ways(self.from_row(rows_BSD).unflatten(-1, (2, 3 * state_dim)))
         is_source_S2B = _both_ways(is_source_BS[:, :, None].expand(-1, -1, 2))
         proposed_S2BR, update_S2BR, reset_S2BR = given_S2B3R.chunk(3, dim=-1)
-        # A closed update gate passes the state on over padding.
+        # A closed update gate keeps the state unchanged over padding.
         update_S2BR = update_S2BR.masked_fill(~is_source_S2B[..., None], -torch.inf)
         gates_S2B2R = torch.cat([update_S2BR, reset_S2BR], dim=-1)
         from_state = SharedFactor(self.from_state.weight.view(2, -1, state_dim).mT)
@@ -107,7 +109,7 @@ class GatedLayer(nn.Module):
 
 @contextmanager
 def _lstm_of_pytorch() -> Iterator[None]:
-    """In the place of oneDNN's, which fails where the processor has no products of bfloat16."""
+    """Use PyTorch's LSTM instead of oneDNN's, which fails if the processor has no products of bfloat16."""
     onednn: Any = torch.backends.mkldnn
     before = onednn.enabled
     onednn.enabled = before and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -118,6 +120,6 @@ def _lstm_of_pytorch() -> Iterator[None]:
 
 
 def _both_ways(given_BS2X: Tensor) -> Tensor:
-    """[S, 2, B, ...]: steps first, those of the second direction from the last place to the first."""
+    """Return [S, 2, B, ...]: steps first, those of the second direction from the last place to the first."""
     forward_SBX, backward_SBX = given_BS2X.transpose(0, 1).unbind(dim=2)
     return torch.stack([forward_SBX, backward_SBX.flip(0)], dim=1)

@@ -12,12 +12,13 @@ from torch.nn import functional
 
 
 def linear_scan(decay_BTN: Tensor, input_BTN: Tensor) -> Tensor:
-    """state_t = decay_t * state_{t-1} + input_t for all t, from a state of zeros; real or complex [B, T, N].
+    """Return state_t = decay_t * state_{t-1} + input_t for all t, from a state of zeros; real or complex [B, T, N].
 
     Steps (a, u) compose associatively: first (a, u), then (b, v) is (b a, b u + v). So neighbours are joined, the
     sequence of half the length is solved, and the places between are filled in (Blelloch 1990, "Prefix sums and their
-    applications", section 1.4): work in proportion to T, depth to log T. Gradients are a scan from the other
-    end; there are no second derivatives. A place with decay 1 and input 0 passes the state on unchanged.
+    applications", section 1.4): work is proportional to T, depth to log T. Gradients are a scan from the other end;
+    there are no second derivatives. A place with decay 1 and input 0 does not change the state. Raises ValueError if
+    the shapes differ.
     """
     if decay_BTN.shape != input_BTN.shape:
         raise ValueError(f"decay has shape {tuple(decay_BTN.shape)}, input {tuple(input_BTN.shape)}")
@@ -26,10 +27,10 @@ def linear_scan(decay_BTN: Tensor, input_BTN: Tensor) -> Tensor:
 
 
 def matrix_scan(matrix_DD: Tensor, input_BTD: Tensor) -> Tensor:
-    """state_t = A state_{t-1} + input_t for all t [B, T, D], from a state of zeros, with one matrix A for all places.
+    """Return state_t = A state_{t-1} + input_t for all t [B, T, D], from a state of zeros, with the same A at all t.
 
-    As `linear_scan`: of two neighbours' inputs u and v one is made, A u + v, whose sequence of half the length has the
-    matrix A A. So all rows meet a matrix twice, whatever the length, and log T matrices are squared.
+    As in `linear_scan`, the inputs u and v of two neighbours are joined to A u + v, and the sequence of half the length
+    has the matrix A A. So about 2T rows are multiplied by a matrix in total, and log T matrices are squared.
     """
     length = input_BTD.shape[1]
     if length <= 1:
@@ -44,7 +45,7 @@ def matrix_scan(matrix_DD: Tensor, input_BTD: Tensor) -> Tensor:
 
 
 class _LinearScan(torch.autograd.Function):
-    """With g_t the gradient of state_t that also counts the later states: g_t = given_t + conj(decay_{t+1}) g_{t+1}."""
+    """The scan, with the gradient g_t = given_t + conj(decay_{t+1}) g_{t+1} of state_t, later states included."""
 
     @staticmethod
     def forward(ctx: Any, decay_BTN: Tensor, input_BTN: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ class _LinearScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, given_BTN: Tensor) -> tuple[Tensor, Tensor]:
         decay_BTN, states_BTN = ctx.saved_tensors
-        # The last place has no successor; whatever its factor, it meets a state of zeros.
+        # The last place has no successor: its factor is multiplied by a state of zeros, whatever it is.
         next_decay_BTN = decay_BTN.roll(-1, dims=1)
         gradient_BTN = _scan(next_decay_BTN.conj().flip(1), given_BTN.flip(1)).flip(1)
         before_BTN = torch.cat([torch.zeros_like(states_BTN[:, :1]), states_BTN[:, :-1]], dim=1)

@@ -1,8 +1,8 @@
-"""A matrix that every step of a recurrence multiplies by, and whose gradient is made once.
+"""A matrix that every step of a recurrence multiplies by, and whose gradient is computed once.
 
-Autograd makes the gradient of such a matrix at every step and adds it to the others': a pass over the whole matrix for
+Autograd computes the gradient of such a matrix at every step and adds it to the sum: a pass over the whole matrix for
 every token, rounded to the weights' type each time. Here rows and the gradients of their products are kept until the
-last step is back; then one product sums over all steps.
+backward pass of all steps is done; then one product sums over all steps.
 
 Shapes: X rows, I inputs, O outputs.
 """
@@ -16,24 +16,24 @@ _Steps = list[tuple[Tensor, Tensor]]
 
 
 class SharedFactor:
-    """Multiplies rows [..., X, I] by a matrix [..., I, O] of as many dimensions; gives [..., X, O].
+    """A matrix [..., I, O] that multiplies rows [..., X, I] of as many dimensions; the products are [..., X, O].
 
-    For one pass forward and one backward.
+    An object serves one forward pass and one backward pass.
     """
 
     def __init__(self, matrix: Tensor) -> None:
-        # What is kept does not know the matrix that stands in for it, or neither would be freed without the collector.
+        # The kept steps have no reference to `_matrix`: a cycle would be freed by the garbage collector only.
         self._steps: _Steps = []
         self._matrix: Tensor = _BackwardLast.apply(matrix, self._steps)  # type: ignore[no-untyped-call]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """The products of one step."""
+        """Return the products of one step."""
         products: Tensor = _Product.apply(rows, self._matrix, self._steps)  # type: ignore[no-untyped-call]
         return products
 
 
 class _BackwardLast(torch.autograd.Function):
-    """The matrix itself; its backward comes after those of all products, none of which hands it a gradient."""
+    """The matrix itself; its backward runs after those of all products, none of which returns a gradient for it."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, steps: _Steps) -> Tensor:

@@ -20,7 +20,7 @@ from pretrain.model.positions import sinusoids
 from pretrain.model.precision import at_least_float32
 
 KeysValues = tuple[Tensor, Tensor]
-"""[B, N, K, H] each."""
+"""Keys and values, [B, N, K, H] each."""
 
 
 class StackConfig(Config):
@@ -30,14 +30,14 @@ class StackConfig(Config):
     num_heads: PositiveInt = 4
     ffn_dim: PositiveInt = 1024
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Of embeddings, of what every sub-layer adds, and of the feed-forward network's middle."""
+    """Dropout of embeddings, of every sub-layer's update, and of the feed-forward network's hidden layer."""
     norm: Literal["pre", "post"] = "pre"
-    """Where LayerNorm stands: after each sum, as in the paper, or before each sub-layer, which trains at higher rates
-    and without a long warm-up (Xiong et al. 2020)."""
+    """The place of LayerNorm: after each sum (post), as in the paper, or before each sub-layer (pre), which trains at
+    higher rates and without a long warm-up (Xiong et al. 2020)."""
 
 
 class WideStackConfig(StackConfig):
-    """A stack that chooses its own width."""
+    """The shape of a stack with a width of its own."""
 
     model_dim: PositiveInt = 256
 
@@ -51,7 +51,7 @@ class WideStackConfig(StackConfig):
 
 
 class Vocabulary(nn.Module):
-    """Tokens to rows and rows to scores of tokens; one matrix for both where `tied` (section 3.4)."""
+    """Tokens to rows, and rows to scores of tokens; one matrix for both if `tied` (section 3.4)."""
 
     def __init__(self, vocab_size: int, model_dim: int, dropout: float, *, tied: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Vocabulary(nn.Module):
             nn.init.normal_(self.output.weight, std=model_dim**-0.5)
 
     def rows(self, tokens_BT: Tensor, first_position: int = 0) -> Tensor:
-        """Embeddings of size 1 per element, with sinusoids of their positions, [B, T, D] in float32 at least."""
+        """Return embeddings of size 1 per element plus sinusoids of positions, [B, T, D] in float32 at least."""
         weight_VD = self.embedding.weight
         model_dim = weight_VD.shape[1]
         position_T = torch.arange(
@@ -75,7 +75,7 @@ class Vocabulary(nn.Module):
         return dropped
 
     def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V] in the weights' type."""
+        """Return the scores [X, V] in the weights' type."""
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
         return functional.linear(rows_XD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
 
@@ -98,7 +98,7 @@ class Attention(nn.Module):
     def forward(
         self, narrow_BQD: Tensor, keys_values: KeysValues, visible: Tensor | None, *, causal: bool = False
     ) -> Tensor:
-        """Return what every row gathers, [B, Q, D]; `visible` is bool and broadcasts to [B, N, Q, K]."""
+        """Return the attention's output for every row, [B, Q, D]; `visible` is bool and broadcasts to [B, N, Q, K]."""
         mixed_BNQH = functional.scaled_dot_product_attention(
             self._heads(self.query(narrow_BQD)), *keys_values, attn_mask=visible, is_causal=causal
         )
@@ -123,7 +123,7 @@ class SubLayer(nn.Module):
         return (self.norm(rows_BQD) if self.pre_norm else rows_BQD).to(dtype)
 
     def leaving(self, rows_BQD: Tensor, update_BQD: Tensor) -> Tensor:
-        """The rows after the sub-layer's update."""
+        """Return the rows after the sub-layer's update."""
         rows_BQD = rows_BQD + self.dropout(update_BQD).to(rows_BQD.dtype)
         return rows_BQD if self.pre_norm else self.norm(rows_BQD)
 
@@ -137,7 +137,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, narrow_BQD: Tensor) -> Tensor:
-        """The update."""
+        """Return the update of the rows."""
         return self.down(self.dropout(functional.relu(self.up(narrow_BQD))))  # type: ignore[no-any-return]
 
 
@@ -156,7 +156,7 @@ class EncoderBlock(nn.Module):
         )
 
     def forward(self, rows_BSD: Tensor, visible_B11S: Tensor) -> Tensor:
-        """One layer up."""
+        """Return the rows after this layer."""
         narrow_BSD = self.around_attention.entering(rows_BSD, self.attention.query.weight.dtype)
         gathered_BSD = self.attention(narrow_BSD, self.attention.keys_values(narrow_BSD), visible_B11S)
         rows_BSD = self.around_attention.leaving(rows_BSD, gathered_BSD)
@@ -164,7 +164,7 @@ class EncoderBlock(nn.Module):
 
 
 def fed_forward(feed_forward: FeedForward, around: SubLayer, rows_BQD: Tensor) -> Tensor:
-    """The feed-forward sub-layer."""
+    """Return the rows after the feed-forward sub-layer."""
     return around.leaving(rows_BQD, feed_forward(around.entering(rows_BQD, feed_forward.up.weight.dtype)))
 
 
@@ -178,14 +178,14 @@ class Encoder(nn.Module):
         initialise(self)
 
     def forward(self, rows_BSD: Tensor, is_source_BS: Tensor) -> Tensor:
-        """Return what the decoder attends to, [B, S, D]; padding is not seen."""
+        """Return the encoded source [B, S, D] that the decoder attends to; padding is masked."""
         for block in self.blocks:
             rows_BSD = block(rows_BSD, is_source_BS[:, None, None])
         return self.final_norm(rows_BSD)  # type: ignore[no-any-return]
 
 
 def initialise(stack: nn.Module) -> None:
-    """Glorot's uniform values for weights, zeros for biases."""
+    """Initialise weights with Glorot's uniform values, biases with zeros."""
     for module in stack.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)

@@ -1,1 +1,1 @@
-"""The systems that are compared on a task: the permutation model in its uses, other networks, counting."""
+"""The systems that are compared on a task: the permutation LM, other networks, and baselines that count or copy."""

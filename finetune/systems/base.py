@@ -1,7 +1,7 @@
-"""What every system is built from and has to offer.
+"""The base model that systems are built from, and the interface of their configs.
 
-A system is built by its config's `build`, trained through its `learner` (None where there is nothing to train), saved
-as its module's weights, and built again from the same config and `base` to load them.
+A system is built by its config's `build`, trained through its `learner` (None if there is nothing to train), saved as
+its module's weights, and built again from the same config and `base` to load them.
 """
 
 from abc import abstractmethod
@@ -29,20 +29,21 @@ Start = Literal["pretrained", "scratch"]
 
 @dataclass(frozen=True)
 class Base:
-    """The pretrained model: systems start from it, or from random weights in its shape; all use its tokenizer."""
+    """The pretrained model. Systems start from its weights, or from random ones in its shape; all use its tokenizer."""
 
     description: ModelDescription
     tokenizer: CodeTokenizer
     weights: ModelFiles | None
-    """Where they lie; None where a system's own weights are loaded afterwards."""
+    """The files of the weights; None if a system's own weights are loaded afterwards."""
     device: torch.device
 
     def network(
         self, start: Start, seed: int, positions: PositionsConfig | None = None
     ) -> TwoStreamTransformer:
-        """float32, on the device, in training mode; `positions`, for "scratch" alone, are other ones than the shape's.
+        """Build the network in float32, on the device, in training mode.
 
-        Raises UserError for pretrained weights with other positions.
+        `positions` replace those of the base model's shape, for "scratch" only. Raises UserError for pretrained weights
+        with other positions.
         """
         if start == "pretrained" and positions is not None:
             raise UserError(
@@ -56,10 +57,10 @@ class Base:
         return TwoStreamTransformer(shape, self.description.vocab_size).to(self.device)
 
     def shape(self, positions: PositionsConfig | None) -> ModelDescription:
-        """The base model's, or the same with other positions."""
+        """Return the base model's description, or the same with other positions."""
         if positions is None:
             return self.description
-        # Finetuning reads every text at once: nothing needs the memory that absolute positions cannot have.
+        # Absolute positions cannot have a memory, and a system that reads each text at once does not need one.
         values = self.description.config.model_dump() | {
             "positions": positions.model_dump(), "memory_tokens": 0
         }  # fmt: skip
@@ -81,7 +82,7 @@ class SystemConfigBase(Config):
     """Whether it is trained in steps."""
 
     def needed_positions(self) -> dict[str, int]:
-        """Return how many of the pretrained network's positions a text needs at most, by the setting that says so.
+        """Return the most positions of the pretrained network that a text needs, by the setting that determines them.
 
         Empty for systems that do not start from the pretrained weights.
         """

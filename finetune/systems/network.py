@@ -1,6 +1,6 @@
-"""The network below a finetuned system: its weights, its positions, and how much of it is trained.
+"""The network of a finetuned system: its initial weights, its positions, and the part of it that is trained.
 
-`NetworkConfig` describes the pretrained network. Systems that can also have another network, from random weights, use
+`NetworkConfig` describes the pretrained network. Systems that can also have another network, with random weights, use
 `ReplaceableNetworkConfig`; `finetune.systems.scratch_networks` builds those networks.
 """
 
@@ -20,11 +20,11 @@ from pretrain.randomness import key_seed
 
 
 class NetworkConfig(Config):
-    """The pretrained network of systems whose predictions are the network's own."""
+    """The settings of the pretrained network: its initial weights, its positions, and what is trained."""
 
     start: Start = "pretrained"
     positions: PositionsConfig | None = None
-    """With `start: scratch`, other positions than the base model's."""
+    """Other positions than the base model's; only with `start: scratch`."""
     adaptation: Adaptation = "full"
     lora_rank: PositiveInt = 16
     lora_alpha: PositiveFloat = 32.0
@@ -32,25 +32,25 @@ class NetworkConfig(Config):
 
 
 class RecurrentNetworkConfig(Config):
-    """Bahdanau's bidirectional encoder, or his decoder without a source."""
+    """The bidirectional encoder of Bahdanau et al., or their decoder without a source."""
 
     kind: Literal["aligned_rnn"] = "aligned_rnn"
     cell: Literal["gru", "lstm"] = "gru"
-    """Of the encoder; a predictor is the paper's gated unit."""
+    """The encoder's unit; a predictor always uses the paper's gated unit."""
     embedding_dim: PositiveInt | None = None
-    """None: as wide as the base model."""
+    """None: the base model's width."""
     state_dim: PositiveInt | None = None
-    """Of each direction. None: as wide as it takes for as many parameters as the base model's layers have."""
+    """Width of each direction. None: the width that gives about as many parameters as the base model's layers have."""
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
-    """Of embeddings, and of what is pooled or scored."""
+    """Dropout of embeddings, and of the states that are pooled or scored."""
 
 
 class TransformerNetworkConfig(Config):
-    """The Transformer's encoder, or its decoder without a source."""
+    """The encoder of Vaswani et al., or their decoder without a source."""
 
     kind: Literal["transformer"] = "transformer"
     stack: WideStackConfig | None = None
-    """None: as many layers as the base model has, as wide as there."""
+    """None: the base model's number of layers and width."""
 
 
 ScratchNetworkConfig = Annotated[
@@ -59,10 +59,10 @@ ScratchNetworkConfig = Annotated[
 
 
 class ReplaceableNetworkConfig(NetworkConfig):
-    """The pretrained network, or another one from random weights in its place."""
+    """The settings of the pretrained network, or of another one with random weights instead."""
 
     network: ScratchNetworkConfig | None = None
-    """With `start: scratch`: None takes one of the base model's shape."""
+    """The other network, only with `start: scratch`; None uses the base model's shape."""
 
     @model_validator(mode="after")
     def _another_network_is_trained_from_scratch(self) -> "ReplaceableNetworkConfig":
@@ -81,10 +81,10 @@ class ReplaceableNetworkConfig(NetworkConfig):
 def check_positions(
     positions: PositionsConfig, needed_tokens: int, limits: str, trained_tokens: int | None = None
 ) -> None:
-    """Raise UserError where absolute positions do not reach `needed_tokens`; relative ones reach any distance.
+    """Raise UserError if absolute positions do not reach `needed_tokens`; relative ones reach any distance.
 
     `limits` names the settings that need them. `trained_tokens` is the length of the segments that the positions were
-    trained on, where the system must not go beyond; None where it trains them itself.
+    trained on, if the system must not exceed it; None if the system trains them itself.
     """
     if not positions.kind.startswith("absolute"):
         return
@@ -103,8 +103,8 @@ def adapted_network(
 ) -> TwoStreamTransformer:
     """Build the pretrained network before training; `config.adaptation` decides which parameters are trained.
 
-    Raises UserError where `needed_tokens` do not fit its positions; `limits` names the settings that need them. A
-    network from random weights is trained on texts of that length, whatever the base model was trained on.
+    Raises UserError if `needed_tokens` do not fit its positions; `limits` names the settings that need them. A network
+    with random weights is trained on texts of that length, so the base model's segment length does not limit it.
     """
     trained_tokens = base.description.segment_tokens if config.start == "pretrained" else None
     positions = base.shape(config.positions).config.positions

@@ -1,9 +1,9 @@
-"""A trained system as a folder that can be used anywhere: its config, all its weights, its tokenizer.
+"""A trained system as a self-contained folder: its config, all its weights, its tokenizer.
 
-system.json           what it is: the system's and the task's config, the shape of the base model
-model.safetensors     all parameters, float32; absent where there are none
+system.json           the configs of the system and of the task, the shape of the base model
+model.safetensors     all parameters, float32; absent if there are none
 tokenizer.json
-config.json           where a network stands in it that can be used by itself: see `pretrain.weights`
+config.json           only if the system contains a network that can be used by itself: see `pretrain.weights`
 """
 
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ class SavedSystem:
     task: dict[str, Any]
     seed: int
     description: dict[str, Any]
-    """Of the base model."""
+    """The description of the base model."""
     labels: list[str]
-    """Names of labels by number, for tasks that have some."""
+    """Names of the labels by number; empty if the task has none."""
     threshold: float | None
-    """Of the second of two labels, where it was chosen on the validation split."""
+    """The threshold for the second of two labels, if it was chosen on the validation split."""
     sha256: dict[str, str]
 
     @property
     def has_weights(self) -> bool:
-        """Whether there is anything to load; not for systems that only count."""
+        """Whether there are weights to load; False for systems that only count."""
         return WEIGHTS_NAME in self.sha256
 
 
@@ -59,7 +59,7 @@ def save_system(
     module: nn.Module | None,
     threshold: float | None = None,
 ) -> None:
-    """Write the folder, `system.json` last; `module` is the trained one, None for systems that only count."""
+    """Write the folder, `system.json` last; `module` is the trained network, None for systems that only count."""
     hashes = {}
     if module is not None:
         tensors = {name: one.detach().float().contiguous().cpu() for name, one in module.named_parameters()}
@@ -69,7 +69,7 @@ def save_system(
     assert base.weights is not None
     write_bytes(folder / TOKENIZER_NAME, base.weights.tokenizer.read_bytes())
     hashes[TOKENIZER_NAME] = sha256_file(folder / TOKENIZER_NAME)
-    (folder / PretrainFiles.MODEL_CONFIG).unlink(missing_ok=True)  # of what was saved here before
+    (folder / PretrainFiles.MODEL_CONFIG).unlink(missing_ok=True)  # of a system that was saved here before
     if (found := _usable_network(module)) is not None:
         write_config(folder, found[1], base.description.segment_tokens, hashes, module=found[0])
     values = {
@@ -80,14 +80,14 @@ def save_system(
 
 
 def module_of(system: System) -> nn.Module | None:
-    """The network of a system, trained or not; None where it only counts."""
+    """Return the network of a system, trained or not; None if the system only counts."""
     module = system.learner.module if system.learner else getattr(system, "module", None)
     assert module is None or isinstance(module, nn.Module)
     return module
 
 
 def _usable_network(module: nn.Module | None) -> tuple[str, TwoStreamTransformer] | None:
-    """The one network in a system, and its name there; None where there is none, or LoRA keeps its weights in parts."""
+    """Return (name, network) of the only network in a system; None without one, or if LoRA splits its weights."""
     found = [] if module is None else [
         (name, one) for name, one in module.named_modules() if isinstance(one, TwoStreamTransformer)
     ]  # fmt: skip
@@ -97,13 +97,16 @@ def _usable_network(module: nn.Module | None) -> tuple[str, TwoStreamTransformer
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
-    """(all, those that are trained)."""
+    """Return the numbers of (all parameters, trained parameters)."""
     sizes = [(one.numel(), one.requires_grad) for one in module.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
 
 
 def read_saved(folder: Path) -> SavedSystem:
-    """Raises UserError when it is no such folder, or a file of it is missing or damaged."""
+    """Read `system.json`, and check the files that it lists.
+
+    Raises UserError if the folder is not that of a system, or a file is missing or damaged.
+    """
     path = folder / SYSTEM_NAME
     if not path.is_file():
         raise UserError(
@@ -134,7 +137,10 @@ def saved_base(saved: SavedSystem, folder: Path, device: torch.device) -> Base:
 
 
 def load_weights(folder: Path, module: nn.Module) -> None:
-    """Put the saved parameters into a module built from the same configs. Raises UserError when they do not fit."""
+    """Load the saved parameters into a module built from the same configs, and set it to evaluation mode.
+
+    Raises UserError if they do not fit.
+    """
     path = folder / WEIGHTS_NAME
     try:
         tensors = load_file(path)

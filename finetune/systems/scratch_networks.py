@@ -1,7 +1,7 @@
-"""Networks that take the place of the pretrained one, from random weights: Bahdanau et al. 2015, Vaswani et al. 2017.
+"""Networks with random weights that replace the pretrained one: Bahdanau et al. 2015, Vaswani et al. 2017.
 
-An encoder reads texts in both directions, a predictor reads them from left to right, segment after segment. Where their
-size is left open, they follow the base model: as wide, and with about as many parameters in their layers.
+An encoder reads texts in both directions; a predictor reads them from left to right, segment after segment. If their
+size is not configured, it follows the base model: the same width, and about as many parameters in the layers.
 
 Shapes: B lanes, L segment, C context, K = C + L, D embedding or model, R state, V vocabulary.
 """
@@ -39,7 +39,7 @@ class NetworkShape:
 
 
 class ReplacingNetwork(nn.Module):
-    """A network whose parameters are named as those of a `TwoStreamTransformer`, by `blocks`."""
+    """A network whose layers are named `blocks`, as those of a `TwoStreamTransformer`."""
 
     def __init__(self, num_layers: int, model_dim: int, vocab_size: int) -> None:
         super().__init__()
@@ -52,42 +52,42 @@ class ReplacingNetwork(nn.Module):
 
 
 class EncodingNetwork(ReplacingNetwork, ABC):
-    """Reads whole texts."""
+    """A network that reads whole texts."""
 
     @abstractmethod
     def read(self, tokens_BL: Tensor, content: TokenLayout) -> list[Tensor]:
-        """States [B, L, `config.model_dim`] from the lowest to the highest, `config.num_layers` of them.
+        """Return `config.num_layers` states [B, L, `config.model_dim`], from the lowest to the highest.
 
-        Padding is not seen; what stands there in the states means nothing.
+        Padding is masked; the states at padding are undefined.
         """
 
 
 @dataclass(frozen=True)
 class RecurrentMemory:
-    """From segment to segment: the last tokens read [B, C], and the state of what has one [B, R]."""
+    """The memory between segments: the last tokens read [B, C], and the state [B, R] of a recurrent network."""
 
     tokens_BC: Tensor
     state_BR: Tensor | None = None
 
 
 class PredictingNetwork(ReplacingNetwork, ABC):
-    """Predicts every token of a text from those before it; a text begins behind an `<eod>`."""
+    """A network that predicts every token of a text from those before it; a text begins after an `<eod>`."""
 
     def __init__(self, num_layers: int, model_dim: int, vocab_size: int, eod_id: int) -> None:
         super().__init__(num_layers, model_dim, vocab_size)
         self._eod_id = eod_id
 
     def start(self, lanes: int) -> RecurrentMemory:
-        """Before the first segment."""
+        """Return the memory before the first segment."""
         return RecurrentMemory(torch.full((lanes, 1), self._eod_id, device=self.device))
 
     @abstractmethod
     def predictions(self, tokens_BL: Tensor, carried: RecurrentMemory) -> tuple[Tensor, RecurrentMemory]:
-        """Scores [B, L, V] of the segment's tokens, and what the next segment needs."""
+        """Return the scores [B, L, V] of the segment's tokens, and the memory for the next segment."""
 
 
 class RecurrentEncoder(EncodingNetwork):
-    """The annotations of Bahdanau et al. (section 3.2)."""
+    """The encoder of Bahdanau et al. (section 3.2); its states are the annotations."""
 
     def __init__(self, config: RecurrentNetworkConfig, base: ModelDescription) -> None:
         embedding_dim = config.embedding_dim or base.config.model_dim
@@ -109,13 +109,13 @@ class RecurrentEncoder(EncodingNetwork):
 
 
 class TransformerEncoder(EncodingNetwork):
-    """The encoder of Vaswani et al.; its states are what every layer gives."""
+    """The encoder of Vaswani et al.; its states are the outputs of every layer."""
 
     def __init__(self, config: TransformerNetworkConfig, base: ModelDescription) -> None:
         stack = config.stack or _stack_like(base.config)
         super().__init__(stack.num_layers, stack.model_dim, base.vocab_size)
         self.vocabulary = Vocabulary(base.vocab_size, stack.model_dim, stack.dropout, tied=True)
-        self.vocabulary.output_bias_V.requires_grad_(False)  # nothing is scored
+        self.vocabulary.output_bias_V.requires_grad_(False)  # an encoder scores no tokens
         self.blocks, self.final_norm = _blocks(stack)
 
     def read(self, tokens_BL: Tensor, content: TokenLayout) -> list[Tensor]:
@@ -140,7 +140,7 @@ class GatedUnit(nn.Module):
         self.from_reset_state = nn.Linear(state_dim, state_dim, bias=False)
 
     def forward(self, rows_BLD: Tensor, state_BR: Tensor) -> Tensor:
-        """s_i = (1 - z) s_{i-1} + z s~ with s~ = tanh(W y + U (r s_{i-1})), [B, L, R]; y is a row."""
+        """Return s_i = (1 - z) s_{i-1} + z s~ with s~ = tanh(W y + U (r s_{i-1})), [B, L, R]; y is a row."""
         given_BL3R, dtype, states = self.from_token(rows_BLD), self.from_state.weight.dtype, []
         from_state = SharedFactor(self.from_state.weight.T)
         from_reset_state = SharedFactor(self.from_reset_state.weight.T)
@@ -174,12 +174,12 @@ class RecurrentPredictor(PredictingNetwork):
         initialise_recurrent(self)
 
     def start(self, lanes: int) -> RecurrentMemory:
-        """The first state is zero."""
+        """Return the memory before the first segment, with a state of zeros."""
         state_BR = at_least_float32(self.embedding.weight.new_zeros(lanes, self.config.model_dim))
         return replace(super().start(lanes), state_BR=state_BR)
 
     def predictions(self, tokens_BL: Tensor, carried: RecurrentMemory) -> tuple[Tensor, RecurrentMemory]:
-        """See `PredictingNetwork`; gradients pass from segment to segment."""
+        """See `PredictingNetwork`; gradients flow from segment to segment."""
         input_BL = torch.cat([carried.tokens_BC, tokens_BL[:, :-1]], dim=1)
         rows_BLD = _embedded(self.embedding, self.dropout, input_BL)
         states_BLR = self.blocks[0](rows_BLD, carried.state_BR)
@@ -193,7 +193,7 @@ class RecurrentPredictor(PredictingNetwork):
 class TransformerPredictor(PredictingNetwork):
     """The decoder of Vaswani et al. without a source.
 
-    Before each segment it reads as many tokens again as the base model's memory holds.
+    Before each segment it reads the preceding tokens again, as many as the base model's memory holds.
     """
 
     def __init__(self, config: TransformerNetworkConfig, base: ModelDescription, eod_id: int) -> None:
@@ -233,19 +233,19 @@ def predicting_network(config: ScratchNetworkConfig, base: Base, seed: int) -> P
 
 
 def _embedded(embedding: nn.Embedding, dropout: Dropout, tokens_BL: Tensor) -> Tensor:
-    """Rows [B, L, D] of size 1 per element."""
+    """Return the embeddings [B, L, D], scaled to size 1 per element."""
     rows_BLD: Tensor = dropout(embedding(tokens_BL) * embedding.embedding_dim**0.5)
     return rows_BLD
 
 
 def _is_read(content: TokenLayout) -> Tensor:
-    """bool [B, L]: the text, and the first place of a lane that has none, for no network reads nothing."""
+    """Return which places are read, bool [B, L]: the text, and every lane's first place, so that no lane is empty."""
     is_text_BL = content.group_BX != UNFILLED_GROUP
     return is_text_BL | (content.position_BX == 0)
 
 
 def _blocks(stack: WideStackConfig) -> tuple[nn.ModuleList, nn.Module]:
-    """The layers, and the normalisation above them."""
+    """Build the layers, and the normalisation after them."""
     blocks = nn.ModuleList(EncoderBlock(stack.model_dim, stack) for _ in range(stack.num_layers))
     initialise(blocks)
     return blocks, Norm(stack.model_dim) if stack.norm == "pre" else nn.Identity()
@@ -264,12 +264,12 @@ def _stack_like(config: ModelConfig) -> WideStackConfig:
 
 
 def _in_layers(base: ModelDescription) -> int:
-    """Parameters of the base model but those of embedding and output."""
+    """Return the number of parameters of the base model without embedding and output."""
     parts = count_parameters(base.config, base.vocab_size)
     return parts.total - parts.token_embedding - parts.output_bias - parts.untied_output
 
 
 def _root(square: int, linear: int, wanted: int) -> int:
-    """The width R that gives `square` R^2 + `linear` R = `wanted` parameters, rounded to a multiple of 8."""
+    """Return the width R that gives `square` R^2 + `linear` R = `wanted` parameters, rounded to a multiple of 8."""
     width = (math.sqrt(linear**2 + 4 * square * max(0, wanted)) - linear) / (2 * square)
     return max(8, 8 * round(width / 8))

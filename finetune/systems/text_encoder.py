@@ -1,4 +1,4 @@
-"""A network, the pretrained one or another, and a pooling head as an encoder of texts.
+"""An encoder of texts: a network, the pretrained one or another, with a pooling head.
 
 Shapes: B lanes, L tokens, E width of a vector.
 """
@@ -26,9 +26,11 @@ from pretrain.randomness import key_seed
 
 
 class EncoderConfig(ReplaceableNetworkConfig):
-    """The network that encodes, its first weights and what of it is trained; shared by the systems that read whole
-    texts. `adaptation` trains all that a vector depends on ("full"), low-rank changes of it ("lora"), or the pooling
-    and what comes after alone ("head")."""
+    """The encoding network, its initial weights and what is trained; shared by the systems that read whole texts.
+
+    `adaptation` trains all parameters that a vector depends on ("full"), low-rank changes of them ("lora"), or only the
+    pooling and the layers after it ("head").
+    """
 
     pooling: PoolingConfig = PoolingConfig()
 
@@ -47,7 +49,7 @@ _STATEMENT_END = re.compile(rb"[\n;{}]")
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """Texts as tokens, int64 [B, L] each: group 0 is text, UNFILLED_GROUP padding; statements count from 0."""
+    """Texts as tokens, int64 [B, L] each. Group 0 is text, UNFILLED_GROUP padding; statements are numbered from 0."""
 
     tokens_BL: Tensor
     group_BL: Tensor
@@ -60,7 +62,7 @@ class Truncator:
     def __init__(self, tokenizer: CodeTokenizer, device: torch.device) -> None:
         self._tokenizer, self._device = tokenizer, device
         self.cut: dict[str, int] = {}
-        """How many texts were longer than their limit, by what they are; of each the last that were read."""
+        """The number of truncated texts by kind, in the last call of `tokens` for that kind."""
         ends = [_STATEMENT_END.search(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
         self._ends_statement_V = np.array([one is not None for one in ends])
 
@@ -69,7 +71,7 @@ class Truncator:
     ) -> list[NDArray[np.int64]]:
         """Return the first `max_tokens` tokens of every text, or those on both sides of `around` if it occurs.
 
-        Truncated texts are counted in `cut[what]`.
+        Truncated texts are counted in `cut[what]`, unless `what` is None.
         """
         rows = self._tokenizer.encode_batch(texts)
         if what is not None:
@@ -84,14 +86,14 @@ class Truncator:
     def _start(self, text: str, num_tokens: int, max_tokens: int, around: str | None) -> int:
         if around is None or num_tokens <= max_tokens or around not in text:
             return 0
-        # Half on either side; tokens may join across the place's ends, which shifts it by one or two.
+        # Half on each side; tokens may merge across the ends of `around`, which shifts it by one or two.
         place = len(self._tokenizer.encode(text.partition(around)[0]))
         return max(0, min(place - max_tokens // 2, num_tokens - max_tokens))
 
     def pad(self, rows: Sequence[NDArray[np.int64]]) -> EncoderInput:
         """Return the rows as one batch, padded at the end.
 
-        A statement ends with a token that has a line end, `;`, `{` or `}`.
+        A statement ends with a token that contains a newline, `;`, `{` or `}`.
         """
         length = max(1, *map(len, rows)) if rows else 1
         tokens_BL = np.zeros((len(rows), length), dtype=np.int64)
@@ -109,7 +111,7 @@ class Truncator:
 
 
 class TextEncoder(nn.Module):
-    """Vectors of texts that are read in both directions."""
+    """An encoder that reads texts in both directions and returns one vector per text."""
 
     def __init__(self, network: TwoStreamTransformer | EncodingNetwork, pooling: Pooling) -> None:
         super().__init__()
@@ -117,7 +119,7 @@ class TextEncoder(nn.Module):
 
     @classmethod
     def build(cls, config: EncoderConfig, base: Base, seed: int) -> "TextEncoder":
-        """Build the encoder on the device of `base`; parameters that are not trained need no gradient."""
+        """Build the encoder on the device of `base`; parameters that are not trained do not require a gradient."""
         network = (
             base.network(config.start, seed, config.positions)
             if config.network is None
@@ -135,13 +137,13 @@ class TextEncoder(nn.Module):
         return cls(network, head)
 
     def forward(self, inputs: EncoderInput) -> Tensor:
-        """[B, E] in float32."""
+        """Return the vectors [B, E] in float32."""
         inputs_BLD = self.network.read(inputs.tokens_BL, TokenLayout.bidirectional(inputs.group_BL))
         vector_BE: Tensor = self.pooling(inputs_BLD, inputs.group_BL, inputs.statement_BL)
         return vector_BE
 
     def both(self, inputs: EncoderInput, separator_id: int) -> tuple[Tensor, Tensor]:
-        """The vectors [B, E] of two texts that are read together, the separator between them."""
+        """Return the vectors [B, E] of two texts that are read together, with the separator between them."""
         inputs_BLD = self.network.read(inputs.tokens_BL, TokenLayout.bidirectional(inputs.group_BL))
         ends_BL = inputs.tokens_BL == separator_id
         is_second_BL = ends_BL.cumsum(dim=1) > 0
@@ -154,7 +156,7 @@ class TextEncoder(nn.Module):
         return vectors[0], vectors[1]
 
     def depth(self, name: str) -> int:
-        """Layers between a parameter of this module and the head."""
+        """Return the number of layers between a parameter of this module and the head."""
         inner = name.removeprefix("network.")
         return depth_in_network(self.network.config.num_layers, inner) if inner != name else 0
 
@@ -163,7 +165,7 @@ class TextEncoder(nn.Module):
 def encoded(
     encoder: TextEncoder, truncator: Truncator, rows: Sequence[NDArray[np.int64]], on_progress: OnProgress
 ) -> NDArray[np.float64]:
-    """Vectors [number of rows, E], rows of like length read together; in bfloat16 products, float32 sums."""
+    """Return the vectors [number of rows, E]; similar lengths are batched. Products are bfloat16, sums float32."""
     vectors = np.zeros((len(rows), encoder.pooling.width))
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
     device = encoder.network.device
@@ -177,13 +179,13 @@ def encoded(
 
 
 def check_length(config: EncoderConfig, base: Base, max_tokens: int, what: str) -> None:
-    """Raise UserError when the encoder's positions do not reach `max_tokens`; `what` names the setting."""
+    """Raise UserError if the encoder's positions do not reach `max_tokens`; `what` names the setting."""
     if config.network is None:  # the positions of other networks reach any distance
         check_positions(base.shape(config.positions).config.positions, max_tokens, what)
 
 
 def _is_read(name: str, num_layers: int, pooling: PoolingConfig) -> bool:
-    """Return whether a vector depends on the network's parameter: the last layer and the output never are read."""
+    """Return whether a vector depends on this parameter; none depends on the last layer or on the output."""
     if name.startswith("blocks."):
         return pooling.layers != "bottom" and int(name.split(".")[1]) < num_layers - 1
     return name.startswith(("embedding.", "input_positions."))

@@ -1,4 +1,4 @@
-"""Which examples a micro-batch holds: like lengths together, a pure function of (seed, number).
+"""Micro-batches of examples of similar length, as a pure function of (seed, number).
 
 Shapes: N examples.
 """
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from pretrain.randomness import keyed_generator
 
 _POOL_BATCHES = 32
-"""Examples are sorted by length within so many batches' worth: like lengths meet, yet not always the same ones."""
+"""Examples are sorted by length within pools of this many batches: lengths are similar, but batches vary."""
 
 
 class Batches:
-    """Micro-batches without end, epoch after epoch; every example occurs once in each."""
+    """An endless sequence of micro-batches, epoch after epoch; every example occurs once in each epoch."""
 
     def __init__(self, lengths_tokens: Sequence[int], micro_batch_tokens: int, seed: int) -> None:
-        """A micro-batch has at most `micro_batch_tokens` tokens with padding, but at least one example."""
+        """Make micro-batches of at most `micro_batch_tokens` tokens with padding, but at least one example."""
         self._length_N = np.maximum(np.asarray(lengths_tokens, dtype=np.int64), 1)
         assert len(self._length_N), "there must be examples"
         self._micro_batch_tokens, self._seed = micro_batch_tokens, seed
         self._epochs: list[list[NDArray[np.int64]]] = []
-        """The ones made so far; their numbers of batches differ."""
+        """The epochs made so far; their numbers of batches differ."""
 
     def __getitem__(self, number: int) -> NDArray[np.int64]:
-        """The examples of micro-batch `number`, counted over all epochs."""
+        """Return the examples of micro-batch `number`, counted over all epochs."""
         return self._epoch_of(number)[1]
 
     def epoch(self, number: int) -> int:
@@ -56,11 +56,11 @@ class Batches:
         return [batches[place] for place in generator.permutation(len(batches))]
 
     def _cut(self, pool: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """A pool's examples, the short ones first, in as many batches as it takes."""
+        """Split a pool's examples, the short ones first, into as many batches as needed."""
         pool = pool[np.argsort(self._length_N[pool], kind="stable")]
         batches, first = [], 0
         for end in range(1, len(pool) + 1):
-            # Sorted: the example at `end` would be the longest one of the batch.
+            # The pool is sorted, so the example at `end` would be the longest of the batch.
             if end == len(pool) or self._length_N[pool[end]] * (end + 1 - first) > self._micro_batch_tokens:
                 batches.append(pool[first:end])
                 first = end

@@ -21,17 +21,17 @@ BEST_NAME = "best.safetensors"
 
 @dataclass(frozen=True)
 class Best:
-    """The step with the highest headline metric on the validation split, the last of equals."""
+    """The step with the highest headline metric on the validation split; of equal steps the last."""
 
     step: int
     metric: float
 
 
 def write_best(folder: Path, best: Best, trained: dict[str, Tensor]) -> None:
-    """The trained parameters, float32, in one file that is there whole or not at all."""
+    """Write the trained parameters in float32 to one file, atomically."""
     tensors = {name: value.detach().float().contiguous().cpu() for name, value in trained.items()}
     facts: dict[str, Any] = {"step": best.step, "metric": best.metric}
-    # One entry: safetensors writes several in an order that changes from process to process.
+    # One entry, because safetensors writes several in an order that changes from process to process.
     metadata = {"best": json.dumps(facts | {"sha256": _sha256(facts, tensors)})}
     write_bytes(folder / BEST_NAME, save(tensors, metadata))
 
@@ -49,9 +49,9 @@ def read_best(folder: Path) -> Best | None:
 
 
 def load_best(folder: Path, module: nn.Module) -> None:
-    """Put the best trained parameters into a module that was built as the one they came from.
+    """Load the best trained parameters into a module that was built like the trained one.
 
-    Raises UserError when they do not fit it, or are not what was written.
+    Raises UserError if they do not fit it, or the file is damaged.
     """
     trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
     try:
@@ -80,7 +80,7 @@ def load_best(folder: Path, module: nn.Module) -> None:
 
 
 def _sha256(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Hex, over the file's facts, names, shapes and numbers."""
+    """Return the hex digest of the facts, and of the tensors' names, types, shapes and values."""
     digest = hashlib.sha256(canonical_json(dict(facts)).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]).encode())
@@ -89,10 +89,10 @@ def _sha256(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_better(metric: float, best: Best | None) -> bool:
-    """Return whether an evaluation beats the best one before it; one that is no number never does."""
+    """Return whether a metric is better than the best one before it; False if it is not finite."""
     return math.isfinite(metric) and (best is None or metric > best.metric)
 
 
 def is_as_good(metric: float, best: Best | None) -> bool:
-    """Return whether it beats or equals it."""
+    """Return whether a metric is at least as good as the best one before it; False if it is not finite."""
     return math.isfinite(metric) and (best is None or metric >= best.metric)

@@ -1,4 +1,4 @@
-"""How a system is trained; every system of an experiment that does not say otherwise gets the same."""
+"""The settings of training; every system of an experiment without settings of its own gets the same."""
 
 from typing import Literal
 
@@ -8,19 +8,19 @@ from cluster.config import Config
 
 
 class FitConfig(Config):
-    """The budget and the manner. Batches are made of examples of like length, up to `batch_tokens` with padding."""
+    """The settings of training. Batches contain examples of similar length, up to `batch_tokens` with padding."""
 
     steps: PositiveInt = 1000
-    """Optimizer steps, at most."""
+    """The most optimizer steps."""
     batch_tokens: PositiveInt = 4096
-    """Of a step, over all micro-batches and workers."""
+    """Tokens of a step, over all micro-batches and workers."""
     micro_batches: PositiveInt = 1
     """Forward passes of a step; a multiple of `num_workers`."""
     learning_rate: PositiveFloat = 1e-3
-    """The peak, reached after the warm-up; it then falls linearly to 0."""
+    """The peak, reached after the warm-up; the rate then falls linearly to 0."""
     learning_rates: tuple[PositiveFloat, ...] = ()
-    """Where some are given, each is tried in place of `learning_rate`, with the same steps and the first seed. The one
-    with the highest headline metric on the validation split is kept, the first of equals, and used for the other seeds.
+    """If given, each is tried instead of `learning_rate`, with the same steps and the first seed. The one with the
+    highest headline metric on the validation split (the first of equal ones) is kept and used for the other seeds.
     """
     warmup_steps: NonNegativeInt = 50
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -28,11 +28,11 @@ class FitConfig(Config):
     weight_decay: NonNegativeFloat = 0.01
     clip_norm: PositiveFloat = 1.0
     evaluate_every_steps: PositiveInt = 200
-    """How often the headline metric is measured on the validation split; a checkpoint follows."""
+    """Steps between evaluations of the headline metric on the validation split; a checkpoint follows each."""
     patience: PositiveInt | None = None
-    """Evaluations in a row without a better one before training stops; None trains all steps."""
+    """Consecutive evaluations without improvement before training stops; None trains all steps."""
     valid_items: PositiveInt = 200
-    """Items of the validation split that an evaluation during training uses, at most."""
+    """The most items of the validation split that an evaluation during training uses."""
     precision: Literal["bf16", "fp32"] = "bf16"
     zero_stage: Literal[0, 1, 2] = 0
     num_workers: PositiveInt = 1
@@ -51,7 +51,7 @@ class FitConfig(Config):
         return self
 
     def with_rate(self, learning_rate: float) -> "FitConfig":
-        """Return the same config with this rate alone."""
+        """Return the same config with this learning rate only."""
         return self.model_copy(update={"learning_rate": learning_rate, "learning_rates": ()})
 
 

@@ -43,12 +43,12 @@ _KEPT_CHECKPOINTS = 2
 
 
 class Diverged(UserError):
-    """Losses or gradients that stay not finite: the learning rate is too high."""
+    """The error for losses or gradients that stay not finite, or too large weights: the learning rate is too high."""
 
 
 @dataclass(frozen=True)
 class FitEnd:
-    """The end of a training. `stopped`: somebody requested it, and the same command resumes."""
+    """The end of a training. `stopped`: a stop was requested, and the same command resumes."""
 
     steps: int
     best: Best | None
@@ -64,11 +64,11 @@ def fit(
     journal: Journal | None,
     stop: StopRequest,
 ) -> FitEnd:
-    """Train from the newest valid checkpoint on, and leave the best weights (see `best.load_best`); collective.
+    """Train from the newest valid checkpoint on, and save the best weights (see `best.load_best`); collective.
 
-    `validate` gives the headline metric on the validation split, higher is better; the first worker calls it.
-    `folder` gets checkpoints and the best weights; `journal`, the first worker's, a record per step. Raises Diverged, a
-    UserError, when losses stay not finite, and UserError when a checkpoint at the end could not be written.
+    `validate` returns the headline metric on the validation split, higher is better; the first worker calls it.
+    Checkpoints and the best weights are written to `folder`, a record per step to `journal`, the first worker's.
+    Raises Diverged, a UserError, if losses stay not finite, and UserError if the last checkpoint cannot be written.
     """
     trainer = Finetuner(learner, config, seed, folder, validate, Recorder(journal), stop)
     try:
@@ -91,15 +91,15 @@ class Finetuner(Trainer):
         recorder: Recorder,
         stop: StopRequest,
     ) -> None:
-        """Resume, and say so in the journal. Collective.
+        """Resume from the newest checkpoint, or start, and record it in the journal. Collective.
 
-        Raises UserError when there are checkpoints and none is valid.
+        Raises UserError if there are checkpoints and none is valid.
         """
         self._learner, self._fit, self._folder, self._validate = learner, config, folder, validate
         self._batches = Batches(learner.lengths_tokens, config.batch_tokens // config.micro_batches, seed)
         self.best: Best | None = None
         self._evaluations_since_better = 0
-        """An evaluation that is only as good counts too."""
+        """Consecutive evaluations that were not better than the best; an equal one counts too."""
         engine = ModuleEngine(
             learner.module, adamw(learner, config), _engine_settings(config), dist.get_world_size()
         )
@@ -122,17 +122,17 @@ class Finetuner(Trainer):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all steps are made, or the evaluations have not become better for too long."""
+        """Whether all steps are done, or `patience` evaluations in a row were not better."""
         patience = self._fit.patience
         is_patience_over = patience is not None and self._evaluations_since_better >= patience
         return super().is_finished or is_patience_over
 
     def learning_rate(self, step: int) -> float:
-        """Warm-up, then linearly down."""
+        """Return the learning rate of a step: linear warm-up, then linear decay to 0."""
         return self._fit.learning_rate * rate_share(self._fit, step)
 
     def read(self, cursor: int) -> StepData:
-        """This worker's micro-batches of examples."""
+        """Read this worker's micro-batches of examples."""
         self._learner.module.train()
         each = self._fit.micro_batches // dist.get_world_size()
         micro_batches, num_tokens = [], 0
@@ -144,7 +144,7 @@ class Finetuner(Trainer):
         return StepData(micro_batches, num_tokens)
 
     def loss(self, micro_batch: Any) -> Tensor:
-        """The network's own."""
+        """Return the network's own loss."""
         return self.engine.loss(micro_batch)
 
     def metrics(self, result: StepResult) -> dict[str, float]:
@@ -152,9 +152,9 @@ class Finetuner(Trainer):
         return {"epoch": float(self._batches.epoch((result.step - 1) * self._fit.micro_batches))}
 
     def evaluate(self) -> Validation:
-        """Take the headline metric, and keep the weights where none was better.
+        """Evaluate the headline metric, and save the weights if no evaluation was better.
 
-        Raises Diverged where they are too large to compute with.
+        Raises Diverged if the weights are too large to compute with.
         """
         self._learner.module.eval()
         metric = agreed(self._metric_if_finite)
@@ -166,7 +166,7 @@ class Finetuner(Trainer):
         self._evaluations_since_better += 1
         if is_better(metric, self.best):
             self._evaluations_since_better = 0
-        if is_as_good(metric, self.best):  # of equal ones the weights that have learnt more
+        if is_as_good(metric, self.best):  # of equal evaluations the last, whose weights have learnt more
             self.best = Best(self.state.step, metric)
             trained = self.engine.masters()
             if dist.get_rank() == 0:
@@ -180,7 +180,7 @@ class Finetuner(Trainer):
             return None
 
     def snapshot(self) -> Snapshot:
-        """Weights, moments and the best evaluation."""
+        """Copy weights, moments and the best evaluation for a checkpoint."""
         return Snapshot(
             step=self.state.step,
             cursor=self.state.cursor,
@@ -217,16 +217,17 @@ def _newest(checkpoints: Path, recorder: Recorder) -> Path | None:
 
 
 def rate_share(config: FitConfig, step: int) -> float:
-    """Share of the peak rate at a step, from 0: linear warm-up, then linearly down to 0."""
+    """Return the share of the peak rate at a step, from 0: linear warm-up, then linear decay to 0."""
     if step < config.warmup_steps:
         return (step + 1) / (config.warmup_steps + 1)
     return 1.0 - (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
 
 
 def adamw(learner: Learner, config: FitConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained, in groups of one `weight_decay` and `rate_share`; vectors do not decay.
+    """Build AdamW for the trained parameters, grouped by `weight_decay` and `rate_share`; vectors do not decay.
 
-    Its rate is 0 until `set_learning_rate`: DeepSpeed's optimizers may make a step of their own when they are built.
+    Its rate is 0 until `set_learning_rate`, because DeepSpeed's optimizers may make a step of their own when they are
+    built.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in learner.module.named_parameters():

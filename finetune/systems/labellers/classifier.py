@@ -1,9 +1,9 @@
-"""A pretrained encoder with a small network on top gives one text, or two, a label.
+"""A classifier of one text, or of two: an encoder with a small network on top.
 
-Two texts a and b are compared as [a, b, |a - b|, a * b] (Conneau et al. 2017, section 3.1), whether they are read apart
-or together, with `<sep>` between them, so that each place of one sees the other.
+The vectors a and b of two texts are combined as [a, b, |a - b|, a * b] (Conneau et al. 2017, section 3.1). The texts
+are read separately, or together with `<sep>` between them, so that each token attends to both.
 
-Shapes: B items, C labels, E width of a vector, F width of what is classified.
+Shapes: B items, C labels, E width of a vector, F width of the head's input.
 """
 
 from collections.abc import Sequence
@@ -34,34 +34,33 @@ Texts = tuple[str, ...]
 
 
 class ClassifierConfig(EncoderConfig, SystemConfigBase):
-    """The encoder, and what stands on top."""
+    """The settings of the encoder and of the network on top."""
 
     modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = True
 
     kind: Literal["classifier"] = "classifier"
     text_tokens: PositiveInt = 256
-    """A text is cut after so many tokens, each of two by itself."""
+    """Each text is truncated to this many tokens."""
     around: str | None = None
-    """Of a text that has this in it the tokens next to it stay, not the first ones: for a cloze, whose `<mask>` must
-    not be cut away."""
+    """A truncated text that contains this string keeps the tokens around it, not the first ones: for a cloze, whose
+    `<mask>` must be kept."""
     reading: Literal["apart", "together"] = "apart"
-    """How two texts are read: each by itself, or side by side, so that each token attends to both."""
+    """How two texts are read: each by itself, or as one sequence, so that each token attends to both."""
     hidden_dim: PositiveInt = 256
     """Width of the network between vectors and labels."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Of the vectors and of the hidden layer."""
-    """Share of the wanted probability that is spread over all labels."""
+    """Dropout of the vectors and of the hidden layer."""
 
     def needed_positions(self) -> dict[str, int]:
         """See `SystemConfigBase`."""
         return {"text_tokens": self.text_tokens} if self.start == "pretrained" else {}
 
     def build(self, base: Base, data: LabellingData, seed: int) -> "ClassifierLabeller":
-        """Build a classifier with the data's labels, two at least; without training items its learner is None.
+        """Build a classifier with the data's labels, at least two; without training items its learner is None.
 
-        Raises UserError when the model cannot place texts as long as the config asks for, or the number of texts of an
-        item is not known.
+        Raises UserError if the encoder's positions do not reach the configured length, or if the number of texts of an
+        item is unknown or above two.
         """
         num_texts, num_labels = data.shape()
         if not num_texts:
@@ -82,14 +81,14 @@ class ClassifierConfig(EncoderConfig, SystemConfigBase):
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """Items as what is read of them, one or two readings, and their labels [B]."""
+    """Items as one or two encoder inputs, and their labels [B]."""
 
     inputs: tuple[EncoderInput, ...]
     label_B: Tensor
 
 
 class Classifier(nn.Module):
-    """Encoder and head, with the loss."""
+    """The encoder and the head, with the loss."""
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class Classifier(nn.Module):
         )
 
     def scores(self, inputs: Sequence[EncoderInput]) -> Tensor:
-        """Logits [B, C] in float32."""
+        """Return the logits [B, C] in float32."""
         if self._num_texts == 1:
             vector_BF = self.encoder(inputs[0])
         else:
@@ -128,12 +127,12 @@ class Classifier(nn.Module):
         return self.encoder.both(inputs[0], self._separator_id)
 
     def forward(self, batch: LabelBatch) -> Tensor:
-        """Mean cross entropy in nats."""
+        """Return the mean cross-entropy in nats."""
         return functional.cross_entropy(self.scores(batch.inputs), batch.label_B)
 
 
 class TextReader:
-    """Reads items as tokens: one row each, or two."""
+    """Tokenizes items: one row of tokens each, or two."""
 
     def __init__(
         self, config: ClassifierConfig, tokenizer: CodeTokenizer, truncator: Truncator, num_texts: int
@@ -142,9 +141,9 @@ class TextReader:
         self._separator = np.array([tokenizer.special_id(SEPARATOR)], dtype=np.int64)
 
     def rows(self, items: Sequence[Texts], what: str) -> list[tuple[Row, ...]]:
-        """Return the rows of every item, one per reading; texts that are cut are counted by `what`.
+        """Return the rows of every item, one per encoder input; truncated texts are counted by `what`.
 
-        Raises UserError for an item with another number of texts than the first one to be learnt from.
+        Raises UserError for an item with another number of texts than this system labels.
         """
         for number, texts in enumerate(items, start=1):
             if len(texts) != self._num_texts:
@@ -166,12 +165,12 @@ class TextReader:
         return list(zip(*sides, strict=True))
 
     def inputs(self, rows: Sequence[tuple[Row, ...]]) -> tuple[EncoderInput, ...]:
-        """The rows side by side."""
+        """Return the rows as padded batches, one per encoder input."""
         return tuple(self._truncator.pad(side) for side in zip(*rows, strict=True))
 
 
 class LabelLearner:
-    """`Learner` over labelled items."""
+    """A `Learner` over labelled items."""
 
     def __init__(
         self, module: Classifier, reader: TextReader, items: Sequence[Labelled], device: torch.device
@@ -186,13 +185,13 @@ class LabelLearner:
         return LabelBatch(self._reader.inputs([self._rows[index] for index in indices]), labels)
 
     def depth(self, name: str) -> int:
-        """Layers between a parameter and the head."""
+        """Return the number of layers between a parameter and the head."""
         inner = name.removeprefix("encoder.")
         return self.module.encoder.depth(inner) if inner != name else 0
 
 
 class ClassifierLabeller:
-    """`Labeller` by a `Classifier`; `module` has its weights, whether they are trained or not."""
+    """A `Labeller` with a `Classifier`; `module` has its weights, trained or not."""
 
     def __init__(
         self, module: Classifier, reader: TextReader, truncator: Truncator, learner: LabelLearner | None
@@ -201,12 +200,12 @@ class ClassifierLabeller:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many texts were longer than the limit, by kind of text."""
+        """The number of truncated texts, by kind of text."""
         return self._truncator.cut
 
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:
-        """[number of items, C]; items of like length are read together."""
+        """Return the probabilities [number of items, C]; items of similar length are read together."""
         rows = self._reader.rows(texts, "texts")
         last = self.module.head[-1]
         assert isinstance(last, nn.Linear)

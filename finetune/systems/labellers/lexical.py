@@ -1,4 +1,4 @@
-"""Labels by the words of a text: the baseline of every model that labels.
+"""Labelling by the words of a text: the baseline of every model that labels.
 
 Shapes: N items, C labels, F features.
 """
@@ -19,23 +19,23 @@ Texts = tuple[str, ...]
 
 
 class LexicalLabellerConfig(SystemConfigBase):
-    """Words are parts of identifiers, in lower case; whole texts are read."""
+    """The settings of a labeller by words. Words are parts of identifiers, in lower case; texts are not truncated."""
 
     modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = False
 
     kind: Literal["lexical_labeller"] = "lexical_labeller"
     method: Literal["logistic", "most_frequent"] = "logistic"
-    """Logistic regression, of one text on its TF-IDF vector, of two on how alike they are; or the labels' shares in
-    training, whatever the text."""
+    """Logistic regression on the TF-IDF vector of one text, or on the similarity of two; or the labels' shares in the
+    training items, for every text."""
 
     def build(self, base: Base | None, data: LabellingData, seed: int) -> "LexicalLabeller":
-        """Raises UserError without training items. `base` and `seed` play no part."""
+        """Build and fit the labeller. Raises UserError without training items. `base` and `seed` have no effect."""
         return LexicalLabeller(self, data)
 
 
 class LexicalLabeller:
-    """`Labeller` that is done when it is built: there are no steps to train."""
+    """A `Labeller` that is fitted when it is built; it has no training steps."""
 
     learner = None
 
@@ -51,14 +51,14 @@ class LexicalLabeller:
         self._model: Any = None
         if config.method == "most_frequent" or len(np.unique(label_N)) == 1:
             return
-        # A text without words is one word, so that sets without any can be read.
+        # A text without words counts as one empty word, because scikit-learn rejects an empty vocabulary.
         self._vectorizer = TfidfVectorizer(analyzer=lambda text: sub_tokens(text) or [""], sublinear_tf=True)
         self._vectorizer.fit([text for item in data.train for text in item.texts])
         self._model = LogisticRegression(max_iter=1000)
         self._model.fit(self._features([item.texts for item in data.train]), label_N)
 
     def probabilities(self, texts: Sequence[Texts], on_progress: OnProgress) -> NDArray[np.float64]:
-        """[N, C]. A label that training never showed has probability 0."""
+        """Return the probabilities [N, C]. A label that no training item has gets probability 0."""
         found_NC = np.tile(self._share_C, (len(texts), 1))
         if self._model is not None and texts:
             found_NC[:] = 0.0
@@ -67,7 +67,7 @@ class LexicalLabeller:
         return found_NC
 
     def _features(self, texts: Sequence[Texts]) -> Any:
-        """Return sparse TF-IDF vectors of single texts; of pairs [N, F]: cosine, shared words, likeness of lengths."""
+        """Return sparse TF-IDF vectors of single texts; for pairs [N, F] of cosine, shared words, ratio of lengths."""
         sides = [self._vectorizer.transform([one[side] for one in texts]) for side in range(self._num_texts)]
         if len(sides) == 1:
             return sides[0]
@@ -76,7 +76,7 @@ class LexicalLabeller:
 
 
 def _likeness(first: str, second: str) -> tuple[float, float]:
-    """Shared words as a part of all words, and the shorter text's words as a part of the longer's."""
+    """Return the shared words as a share of all words, and the shorter text's length as a share of the longer's."""
     one, other = sub_tokens(first), sub_tokens(second)
     every = set(one) | set(other)
     shared = len(set(one) & set(other)) / max(1, len(every))

@@ -1,8 +1,8 @@
-"""The hidden word by exact likelihood: how probable the pretrained model finds each candidate, given both sides.
+"""Zero-shot cloze: the pretrained model's exact likelihood of each candidate for the hidden word, given both sides.
 
-A permutation language model has this probability without any training for the task. Where tokens of one candidate reach
-over the word's ends (as in " max("), the same bytes are scored for every candidate, so that all are compared by the
-probability of the same stretch of text given the same rest.
+A permutation language model computes this likelihood without training for the task. If tokens of a candidate extend
+over the word's ends (as in " max("), the same bytes around the word are scored for every candidate, so that all
+candidates are compared by the probability of the same span given the same rest.
 
 Shapes: N items, C candidates.
 """
@@ -25,7 +25,7 @@ from pretrain.inference.text_ranges import ByteRange, tokens_reaching_into
 
 
 class ZeroShotClozeConfig(SystemConfigBase):
-    """The candidates, in the order of the task's labels."""
+    """The settings of a zero-shot cloze: the candidates, in the order of the task's labels."""
 
     modality: ClassVar[ModalityName] = "label"
     learns: ClassVar[bool] = False
@@ -34,7 +34,7 @@ class ZeroShotClozeConfig(SystemConfigBase):
     words: tuple[str, ...] = Field(default=("max", "min"), min_length=2)
 
     def build(self, base: Base, data: LabellingData, seed: int) -> "ZeroShotCloze":
-        """Raises UserError when the task's labels do not fit the words."""
+        """Build the labeller. Raises UserError if the task's labels do not fit the words."""
         num_labels, num_words = data.shape()[1], len(self.words)
         if num_labels > num_words or data.num_labels not in (0, num_words):
             raise UserError(
@@ -45,7 +45,7 @@ class ZeroShotClozeConfig(SystemConfigBase):
 
 
 class ZeroShotCloze:
-    """`Labeller` without anything to train."""
+    """A `Labeller` that is not trained."""
 
     learner = None
 
@@ -57,7 +57,7 @@ class ZeroShotCloze:
         self.module = base.network("pretrained", seed).eval()
 
     def probabilities(self, texts: Sequence[tuple[str, ...]], on_progress: OnProgress) -> NDArray[np.float64]:
-        """[N, C]: the candidates' likelihoods as shares of their sum.
+        """Return the candidates' likelihoods [N, C] as shares of their sum.
 
         Raises UserError for an item that is not one text with one placeholder.
         """
@@ -70,7 +70,7 @@ class ZeroShotCloze:
         return found_NC
 
     def log_likelihoods(self, parts: tuple[str, ...]) -> list[float]:
-        """Return the log-likelihood of each candidate in its place, in nats."""
+        """Return the log-likelihood of each candidate at the placeholder, in nats."""
         if len(parts) != 1 or parts[0].count(MASK) != 1:
             raise UserError(f"a cloze item must be one text with {MASK} once in it")
         before, behind = (side.encode() for side in parts[0].split(MASK))
@@ -88,7 +88,7 @@ class ZeroShotCloze:
 def common_margins(
     tokenizer: CodeTokenizer, before: bytes, words: Sequence[bytes], behind: bytes
 ) -> tuple[int, int]:
-    """Bytes on either side of the word that are scored with it: tokens end there for every candidate."""
+    """Return how many bytes (before, after) the word are scored with it: every candidate has token ends there."""
     lengths = [tokenizer.token_bytes[tokenizer.encode_bytes(before + word + behind)] for word in words]
     left, right = 0, 0
     while True:

@@ -1,1 +1,1 @@
-"""Systems that predict every token of a code from those before it."""
+"""Systems that predict every token of code from those before it."""

@@ -1,4 +1,4 @@
-"""The permutation LM, or another network, as a predictor: it reads left to right, segment after segment with memory.
+"""The permutation LM, or another network, as a predictor that reads from left to right, in segments with memory.
 
 Shapes: B lanes, L segment, T tokens, X predictions, V vocabulary.
 """
@@ -34,23 +34,23 @@ from pretrain.objective import left_to_right
 
 _MAX_LANES = 16
 _MAX_SCORES = 1 << 25
-"""Of a segment of all lanes, for memory: 128 MB of float32."""
+"""The most scores of a segment over all lanes, to limit memory: 128 MB of float32."""
 _OWN_GROUP = 0
 FloatArray = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 
 class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
-    """The network itself predicts; nothing is added to it."""
+    """The settings of a predictor that is the network itself, without added layers."""
 
     modality: ClassVar[ModalityName] = "predict"
     learns: ClassVar[bool] = True
 
     kind: Literal["left_to_right"] = "left_to_right"
     window_tokens: PositiveInt = 512
-    """A text to learn is cut into windows of so many tokens."""
+    """Training texts are split into windows of this many tokens."""
     segment_tokens: PositiveInt | None = None
-    """Tokens read at once, the model's memory carries what was before; None takes as many as in pretraining."""
+    """Tokens of a segment; the model's memory has the tokens before it. None: as many as in pretraining."""
 
     def needed_positions(self) -> dict[str, int]:
         """See `SystemConfigBase`."""
@@ -59,7 +59,7 @@ class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
         return {"segment_tokens": self.segment_tokens}
 
     def build(self, base: Base, data: PredictingData, seed: int) -> "LeftToRightPredictor":
-        """The predictor before training. UserError where a segment does not fit the network's positions."""
+        """Build the predictor before training. Raises UserError if a segment does not fit the network's positions."""
         segment_tokens = self.segment_tokens or base.description.segment_tokens
         network = (
             adapted_network(self, base, segment_tokens, f"segment_tokens={segment_tokens}", seed)
@@ -73,7 +73,7 @@ class LeftToRightConfig(ReplaceableNetworkConfig, SystemConfigBase):
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Windows side by side [B, T], padding behind them."""
+    """Windows side by side [B, T], padded at their ends."""
 
     tokens_BT: Tensor
     group_BT: Tensor
@@ -87,7 +87,7 @@ class NextTokenNetwork(nn.Module):
         self.network, self.segment_tokens = network, segment_tokens
 
     def predictions(self, batch: WindowBatch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield for every segment the scores [B, L, V], the true tokens [B, L], and whether there is one [B, L]."""
+        """Yield the scores [B, L, V], true tokens [B, L] and their mask [B, L], False at padding, of every segment."""
         carried: SegmentMemory | RecurrentMemory | None = None
         for first in range(0, batch.tokens_BT.shape[1], self.segment_tokens):
             part = slice(first, first + self.segment_tokens)
@@ -98,7 +98,7 @@ class NextTokenNetwork(nn.Module):
     def _segment(
         self, tokens_BL: Tensor, group_BL: Tensor, carried: Any
     ) -> tuple[Tensor, SegmentMemory | RecurrentMemory | None]:
-        """Its scores, and what the next one needs of it."""
+        """Return the segment's scores, and the memory for the next segment."""
         if isinstance(self.network, PredictingNetwork):
             return self.network.predictions(tokens_BL, carried or self.network.start(len(tokens_BL)))
         has_documents = self.network.config.segment_encodings
@@ -107,7 +107,7 @@ class NextTokenNetwork(nn.Module):
         return output.logits_BPV, output.memory
 
     def forward(self, batch: WindowBatch) -> Tensor:
-        """Mean negative log-likelihood of all tokens in nats."""
+        """Return the mean negative log-likelihood of all tokens in nats."""
         parts = [
             (logits_BLV[is_there_BL], tokens_BL[is_there_BL])
             for logits_BLV, tokens_BL, is_there_BL in self.predictions(batch)
@@ -117,7 +117,7 @@ class NextTokenNetwork(nn.Module):
 
 
 class NextTokenLearner:
-    """`Learner` over windows of the training texts."""
+    """A `Learner` over windows of the training texts."""
 
     def __init__(self, module: NextTokenNetwork, windows: Sequence[Tokens]) -> None:
         self.module, self._windows = module, windows
@@ -128,12 +128,12 @@ class NextTokenLearner:
         return side_by_side([self._windows[index] for index in indices], self.module.network.device)
 
     def depth(self, name: str) -> int:
-        """Layers below the output."""
+        """Return the number of layers from a parameter to the output."""
         return depth_in_network(self.module.network.config.num_layers, name.removeprefix("network."))
 
 
 class LeftToRightPredictor:
-    """`Predictor` by such a network."""
+    """A `Predictor` with a `NextTokenNetwork`."""
 
     def __init__(
         self,
@@ -154,7 +154,10 @@ class LeftToRightPredictor:
 
     @torch.inference_mode()
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[FloatArray]:
-        """Texts of like length are read side by side; the module must be in evaluation mode."""
+        """Return the ranks of every item's lexemes; texts of similar length are read side by side.
+
+        The module must be in evaluation mode.
+        """
         texts = self._tokens([one.text for one in items])
         found: list[FloatArray] = [np.zeros(0)] * len(items)
         order = sorted(range(len(items)), key=lambda number: len(texts[number]))
@@ -182,13 +185,14 @@ class LeftToRightPredictor:
 
 
 def lanes_at_once(segment_tokens: int, vocab_size: int) -> int:
-    """Return how many lanes keep the scores of a segment within memory."""
+    """Return the most lanes whose scores of a segment stay within the memory limit."""
     return max(1, min(_MAX_LANES, _MAX_SCORES // (segment_tokens * vocab_size)))
 
 
 def lexeme_ranks(rank_T: FloatArray, end_byte_T: Tokens, lexemes: Sequence[Lexeme]) -> FloatArray:
-    """The worst rank of the tokens that overlap each lexeme. A token may hold the white space before a lexeme, or two
-    lexemes at once; it then counts for each.
+    """Return the worst rank of the tokens that overlap each lexeme.
+
+    A token may contain the white space before a lexeme, or two lexemes at once; it then counts for each.
     """
     first = np.searchsorted(end_byte_T, [one.start_byte for one in lexemes], side="right")
     last = np.searchsorted(end_byte_T, [one.end_byte for one in lexemes], side="left")
@@ -196,14 +200,14 @@ def lexeme_ranks(rank_T: FloatArray, end_byte_T: Tokens, lexemes: Sequence[Lexem
 
 
 def ranks_among(logits_XV: Tensor, token_X: Tensor) -> Tensor:
-    """[X], for X of any shape: 1 for the first choice; of any other token how many score as high or higher."""
+    """Return ranks [X], X of any shape: 1 for the first choice, else how many tokens score as high or higher."""
     wanted_X1 = logits_XV.gather(-1, token_X[..., None])
     num_as_good_X = (logits_XV >= wanted_X1).sum(dim=-1)
     return num_as_good_X.masked_fill(logits_XV.argmax(dim=-1) == token_X, 1)
 
 
 def side_by_side(texts: Sequence[Tokens], device: torch.device) -> WindowBatch:
-    """Padded to the longest."""
+    """Return the texts as one batch, padded to the longest."""
     tokens_BT = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
     group_BT = torch.full_like(tokens_BT, UNFILLED_GROUP)
     for lane, tokens_T in enumerate(texts):

@@ -1,4 +1,4 @@
-"""What counting runs of lexemes predicts: the column beside every model that completes."""
+"""Prediction by counting n-grams of lexemes: the baseline of every model that completes."""
 
 import math
 from bisect import bisect_left
@@ -20,8 +20,10 @@ _Run = tuple[str, ...]
 
 
 class NgramPredictorConfig(SystemConfigBase):
-    """Choices are what followed the longest run of lexemes before the place, the most frequent first; then what
-    followed a run one lexeme shorter, and so on down to all lexemes there are.
+    """The settings of an n-gram predictor.
+
+    Choices are the lexemes that followed the longest known run of lexemes before the place, the most frequent first;
+    then those that followed a run one lexeme shorter, and so on down to all lexemes that were counted.
     """
 
     modality: ClassVar[ModalityName] = "predict"
@@ -29,10 +31,10 @@ class NgramPredictorConfig(SystemConfigBase):
 
     kind: Literal["ngram_predictor"] = "ngram_predictor"
     order: PositiveInt = 3
-    """Lexemes of a run with the one that follows it."""
+    """Lexemes of a run, including the one that follows it."""
 
     def build(self, base: Base, data: PredictingData, seed: int) -> "NgramPredictor":
-        """Made of the training texts, as far as they are needed."""
+        """Build the predictor; it reads only as many training texts as it counts."""
         return NgramPredictor(self, ([one.text for one in item.lexemes] for item in data.train))
 
 
@@ -44,7 +46,7 @@ class Followers:
 
     @cached_property
     def first(self) -> str:
-        """The most frequent one; among equals the one that was counted first."""
+        """The most frequent lexeme; of equally frequent ones the one that was counted first."""
         return self.count.most_common(1)[0][0]
 
     @cached_property
@@ -57,14 +59,14 @@ class Followers:
 
 
 class NgramPredictor:
-    """`Predictor` that counts."""
+    """A `Predictor` that counts n-grams."""
 
     learner = None
 
     def __init__(
         self, config: NgramPredictorConfig, texts: Iterable[Sequence[str]], max_lexemes: int = 2_000_000
     ) -> None:
-        """Count the training texts, up to `max_lexemes` for memory."""
+        """Count training texts until they have `max_lexemes` lexemes, to limit memory."""
         self.cut: dict[str, int] = {}
         self._order = config.order
         self._after: defaultdict[_Run, Followers] = defaultdict(Followers)
@@ -78,7 +80,7 @@ class NgramPredictor:
                 break
 
     def ranks(self, items: Sequence[Code], on_progress: OnProgress) -> list[NDArray[np.float64]]:
-        """Ties count against it, but for the first choice."""
+        """Return the ranks of every item's lexemes; ties count against a lexeme, unless it is the first choice."""
         found = []
         for number, item in enumerate(items, start=1):
             texts = [one.text for one in item.lexemes]
@@ -95,12 +97,12 @@ class NgramPredictor:
             return seen[0].num_as_frequent(wanted)
         for longer, followers in pairwise(seen):
             if wanted in followers.count:
-                # What followed the longer run followed this one too, and was a choice before.
+                # What followed the longer run also followed this one, and already was a choice.
                 chosen_before = sum(followers.count[one] >= followers.count[wanted] for one in longer.count)
                 return len(longer.count) + followers.num_as_frequent(wanted) - chosen_before
         return math.inf
 
     def _runs(self, texts: Sequence[str], place: int) -> list[_Run]:
-        """The runs before a place, the longest first; the empty one last."""
+        """Return the runs before a place, the longest first and the empty one last."""
         longest = min(place, self._order - 1)
         return [tuple(texts[place - length : place]) for length in range(longest, -1, -1)]

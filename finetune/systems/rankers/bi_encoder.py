@@ -1,7 +1,7 @@
-"""A bi-encoder: query and candidate become unit vectors by the same weights; the score is their inner product.
+"""A bi-encoder: the same weights encode query and candidate as unit vectors; the score is their inner product.
 
-Trained by contrast within the batch (InfoNCE, van den Oord et al. 2018): a query must find its own candidate among
-those of the batch. With several workers or micro-batches each has its own negatives.
+Its loss is contrastive within the batch (InfoNCE, van den Oord et al. 2018): a query must find its own candidate among
+those of the batch. With several workers or micro-batches, each has its own negatives.
 
 Shapes: B matches of a batch, C = B (1 + hard negatives) candidates, Q queries, E width of a vector.
 """
@@ -33,13 +33,14 @@ from finetune.systems.text_encoder import (
 from pretrain.randomness import keyed_generator
 
 _MINED_PER_NEGATIVE = 4
-"""More are mined than wanted, so that every draw gives others."""
+"""More negatives are mined than used, so that draws differ."""
 
 
 def with_hard_negatives(matches: Sequence[Match], wanted: int) -> list[Match]:
-    """Matches that name no hard negatives get up to `4 * wanted` of them; the others stay as they are.
+    """Return the matches, with up to `4 * wanted` mined hard negatives for those that name none.
 
-    They come from what other matches find, are of another group, and have another text than what should be found.
+    Negatives are the candidates of other matches that BM25 ranks highest, if their group and text differ from the
+    match's own.
     """
     if all(match.hard_negatives for match in matches):
         return list(matches)
@@ -70,20 +71,20 @@ _NO_GROUP = -1
 
 
 class BiEncoderConfig(EncoderConfig, SystemConfigBase):
-    """The encoder, how much of texts it reads, and the contrast it learns by."""
+    """The settings of the encoder, the limits of texts, and the contrastive loss."""
 
     modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = True
 
     kind: Literal["bi_encoder"] = "bi_encoder"
     query_tokens: PositiveInt = 128
-    """A query is cut after so many tokens."""
+    """A query is truncated to this many tokens."""
     candidate_tokens: PositiveInt = 256
-    """A candidate is cut after so many tokens."""
+    """A candidate is truncated to this many tokens."""
     temperature: PositiveFloat = 0.05
-    """Of the softmax over cosine similarities."""
+    """Temperature of the softmax over cosine similarities."""
     hard_negatives: NonNegativeInt = 0
-    """Per match: of those the task names, or else of what BM25 wrongly ranks highest among the training candidates."""
+    """Per match: from those the task names, else from the training candidates that BM25 wrongly ranks highest."""
 
     def needed_positions(self) -> dict[str, int]:
         """See `SystemConfigBase`."""
@@ -92,10 +93,10 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
         return {"query_tokens": self.query_tokens, "candidate_tokens": self.candidate_tokens}
 
     def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
-        """Build the bi-encoder; without training matches its learner is None, and it ranks with its first weights.
+        """Build the bi-encoder; without training matches its learner is None, and it ranks with its initial weights.
 
-        Raises UserError when the model cannot place texts as long as the config asks for, or when only the head is to
-        be trained and the pooling has no parameters.
+        Raises UserError if the encoder's positions do not reach the configured lengths, or if only the head is trained
+        and the pooling has no parameters.
         """
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
@@ -116,8 +117,11 @@ class BiEncoderConfig(EncoderConfig, SystemConfigBase):
 
 @dataclass(frozen=True)
 class ContrastiveBatch:
-    """Queries, and candidates of which the first B belong to them in order; `is_masked_BC` are those that are no
-    negatives of a query though they are not its own: of its group, or with the same text as its own."""
+    """Queries and candidates; the first B candidates belong to the queries, in order.
+
+    `is_masked_BC` masks candidates that are neither a query's own nor its negatives: those of its group, and those with
+    the same text as its own.
+    """
 
     queries: EncoderInput
     candidates: EncoderInput
@@ -125,14 +129,14 @@ class ContrastiveBatch:
 
 
 class Contrast(nn.Module):
-    """The encoder with its loss."""
+    """The encoder with the contrastive loss."""
 
     def __init__(self, encoder: TextEncoder, temperature: float) -> None:
         super().__init__()
         self.encoder, self.temperature = encoder, temperature
 
     def forward(self, batch: ContrastiveBatch) -> Tensor:
-        """Mean cross entropy in nats: each query finds its candidate, and each candidate its query."""
+        """Return the mean cross-entropy in nats of finding each query's candidate and each candidate's query."""
         query_BE = functional.normalize(self.encoder(batch.queries), dim=-1)
         candidate_CE = functional.normalize(self.encoder(batch.candidates), dim=-1)
         with torch.autocast(query_BE.device.type, enabled=False):
@@ -145,7 +149,7 @@ class Contrast(nn.Module):
 
 
 class ContrastiveLearner:
-    """`Learner` over matches."""
+    """A `Learner` over matches."""
 
     def __init__(
         self,
@@ -171,7 +175,7 @@ class ContrastiveLearner:
         ]
 
     def batch(self, indices: Sequence[int], draw: int) -> ContrastiveBatch:
-        """Return the batch of these matches, with hard negatives drawn by `draw`."""
+        """Return the batch of these matches, with hard negatives sampled by `draw`."""
         matches = [self._matches[index] for index in indices]
         generator = keyed_generator(self._seed, "hard-negatives", draw)
         negatives = [
@@ -188,12 +192,12 @@ class ContrastiveLearner:
         )
 
     def depth(self, name: str) -> int:
-        """Layers between a parameter and the head."""
+        """Return the number of layers between a parameter and the head."""
         return self.module.encoder.depth(name.removeprefix("encoder."))
 
 
 def masked_candidates(matches: Sequence[Match], negatives: Sequence[str]) -> NDArray[np.bool_]:
-    """[B, C]: whether a candidate, not the query's own, must not count as a negative of the query."""
+    """Return whether a candidate, not the query's own, must not count as a negative of the query, [B, C]."""
     group_ids: dict[str, int] = {}
     group_B = np.array([group_ids.setdefault(one.group, len(group_ids)) for one in matches])
     group_C = np.append(group_B, np.full(len(negatives), _NO_GROUP))
@@ -206,7 +210,7 @@ def masked_candidates(matches: Sequence[Match], negatives: Sequence[str]) -> NDA
 
 
 class BiEncoder:
-    """`Ranker` by inner products of unit vectors; `module` has its weights, whether they are trained or not."""
+    """A `Ranker` by inner products of unit vectors; `module` has its weights, trained or not."""
 
     def __init__(
         self,
@@ -219,13 +223,13 @@ class BiEncoder:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many texts were longer than the limit, by kind of text."""
+        """The number of truncated texts, by kind of text."""
         return self._truncator.cut
 
     def vectors(
         self, texts: Sequence[str], max_tokens: int, what: str, on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """Unit vectors [number of texts, E]; zeros for a text without tokens."""
+        """Return the unit vectors [number of texts, E]; zeros for a text without tokens."""
         rows = self._truncator.tokens(texts, max_tokens, what)
         vector_QE = encoded(self.module.encoder, self._truncator, rows, on_progress)
         length_Q1 = np.linalg.norm(vector_QE, axis=1, keepdims=True)
@@ -234,7 +238,7 @@ class BiEncoder:
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """Return cosine similarities [Q, C]; progress counts queries, by the share of texts that are read."""
+        """Return cosine similarities [Q, C]; progress counts queries, by the share of encoded texts."""
         config, num_texts = self._config, len(queries) + len(candidates)
 
         def report(num_done: int) -> None:
@@ -251,7 +255,7 @@ class BiEncoder:
 
 
 class ZeroShotEncoderConfig(BiEncoderConfig):
-    """The settings of a bi-encoder that is not trained; those of training have no effect."""
+    """The settings of a bi-encoder that is not trained; the settings of training have no effect."""
 
     modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = False
@@ -259,7 +263,10 @@ class ZeroShotEncoderConfig(BiEncoderConfig):
     kind: Literal["zero_shot_encoder"] = "zero_shot_encoder"  # type: ignore[assignment]
 
     def build(self, base: Base, data: RankingData, seed: int) -> "BiEncoder":
-        """A bi-encoder with nothing to train. Raises UserError when the model cannot place texts that long."""
+        """Build a bi-encoder without a learner.
+
+        Raises UserError if the encoder's positions do not reach the configured lengths.
+        """
         check_length(self, base, self.query_tokens, "query_tokens")
         check_length(self, base, self.candidate_tokens, "candidate_tokens")
         module = Contrast(TextEncoder.build(self, base, seed), self.temperature).eval()

@@ -14,7 +14,7 @@ _QUERIES_AT_ONCE = 500
 
 
 class Bm25:
-    """Robertson and Zaragoza 2009, equation 3.15, with Lucene's idf, log(1 + (C - df + 0.5) / (df + 0.5)).
+    """BM25 (Robertson and Zaragoza 2009, equation 3.15) with Lucene's idf, log(1 + (C - df + 0.5) / (df + 0.5)).
 
     Document frequencies are those of the candidates. A word counts once in a query.
     """
@@ -39,7 +39,7 @@ class Bm25:
         self._weight_VC = weight_CV.T.tocsr()
 
     def scores(self, queries: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """[some queries, C] each, in order: as much at a time as memory should hold."""
+        """Yield the scores [some queries, C] in the order of the queries, a few hundred at a time to limit memory."""
         for first in range(0, len(queries), _QUERIES_AT_ONCE):
             part = queries[first : first + _QUERIES_AT_ONCE]
             if self._weight_VC is None:

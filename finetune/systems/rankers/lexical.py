@@ -14,7 +14,7 @@ from finetune.systems.rankers.bm25 import Bm25
 
 
 class LexicalRankerConfig(SystemConfigBase):
-    """Words are parts of identifiers, in lower case; whole texts are read."""
+    """The settings of a ranker by words. Words are parts of identifiers, in lower case; texts are not truncated."""
 
     modality: ClassVar[ModalityName] = "rank"
     learns: ClassVar[bool] = False
@@ -29,8 +29,10 @@ class LexicalRankerConfig(SystemConfigBase):
 
 
 class LexicalRanker:
-    """`Ranker` without anything to train. TF-IDF's document frequencies are of training texts and candidates, BM25's
-    of the candidates alone."""
+    """A `Ranker` that is not trained.
+
+    TF-IDF's document frequencies are those of training texts and candidates, BM25's those of the candidates only.
+    """
 
     learner = None
 
@@ -40,7 +42,7 @@ class LexicalRanker:
     def scores(
         self, queries: Sequence[str], candidates: Sequence[str], on_progress: OnProgress
     ) -> NDArray[np.float64]:
-        """BM25 scores, or cosine similarities of TF-IDF vectors."""
+        """Return BM25 scores, or cosine similarities of TF-IDF vectors."""
         if self._config.method == "tfidf":
             found = TfidfSearch([*self._known, *candidates]).scores(queries, candidates)
         else:

@@ -1,4 +1,4 @@
-"""The aligned recurrent translator of Bahdanau et al. 2015, from random weights.
+"""The aligned recurrent translator of Bahdanau et al. 2015, with random initial weights.
 
 Shapes: B lanes, S source, T target, X predictions, D embedding, L readout, V vocabulary.
 """
@@ -24,34 +24,34 @@ from pretrain.randomness import key_seed
 
 
 class AlignedRnnConfig(WriterConfig, SystemConfigBase):
-    """Bidirectional encoder, additive attention, gated decoder, maxout readout."""
+    """The settings of the bidirectional encoder, the additive attention, the gated decoder and its maxout readout."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["aligned_rnn"] = "aligned_rnn"
     cell: Literal["gru", "lstm"] = "gru"
-    """Of the encoder: the gated unit of the paper, which the decoder always is, or an LSTM."""
+    """The encoder's unit: the gated unit of the paper, which the decoder always uses, or an LSTM."""
     embedding_dim: PositiveInt = 256
     state_dim: PositiveInt = 384
-    """Of each direction of the encoder, and of the decoder."""
+    """Width of each direction of the encoder, and of the decoder."""
     encoder_layers: PositiveInt = 1
     alignment_dim: PositiveInt = 256
     readout_dim: PositiveInt = 256
-    """After maxout; where it is `embedding_dim`, the output's weights are the embedding if `tie_embeddings`."""
+    """Width after maxout; if it equals `embedding_dim`, `tie_embeddings` uses the embedding as the output's weights."""
     tie_embeddings: bool = True
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
-    """Of embeddings, annotations and readout."""
+    """Dropout of embeddings, annotations and readout."""
 
     def build(self, base: Base, data: WritingData, seed: int) -> "AlignedRnnWriter":
-        """The writer before training; of the base only the tokenizer is used."""
+        """Build the writer before training; of the base model only the tokenizer is used."""
         torch.manual_seed(key_seed(seed, "aligned rnn weights"))
         network = AlignedRnnNetwork(self, base.description.vocab_size).to(base.device)
         return AlignedRnnWriter(self, network, base.tokenizer, base.device, data)
 
 
 class AlignedRnnNetwork(SourceNetwork):
-    """Encoder, decoder, and an embedding that both share."""
+    """The encoder and the decoder, with a shared embedding."""
 
     def __init__(self, config: AlignedRnnConfig, vocab_size: int) -> None:
         super().__init__()
@@ -73,31 +73,31 @@ class AlignedRnnNetwork(SourceNetwork):
         initialise(self)
 
     def rows(self, tokens_BX: Tensor) -> Tensor:
-        """Embeddings [B, X, D], of size 1 per element."""
+        """Return the embeddings [B, X, D], scaled to size 1 per element."""
         scale = self.embedding.embedding_dim**0.5
         dropped: Tensor = self.dropout(self.embedding(tokens_BX) * scale)
         return dropped
 
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Annotations:
-        """Annotations of the source."""
+        """Return the annotations of the source."""
         annotation_BSC = self.dropout(self.encoder(self.rows(source_BS), is_source_BS))
         return self.decoder.annotations(annotation_BSC, is_source_BS)
 
     def decode(self, encoded: Annotations, input_BT: Tensor) -> Tensor:
-        """Rows [B, T, L] to be scored."""
+        """Return the rows [B, T, L] to be scored."""
         return self.decoder(self.rows(input_BT), encoded)  # type: ignore[no-any-return]
 
     def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V]."""
+        """Return the scores [X, V]."""
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
         return functional.linear(rows_XD, weight_VD, self.output_bias_V)
 
     def written(self, encoded: Annotations, start_id: int, max_tokens: int) -> "AlignedText":
-        """Cached decoding."""
+        """Return a decoder that keeps its recurrent state."""
         return AlignedText(self, encoded, start_id)
 
     def depth(self, name: str) -> int:
-        """Output, decoder, encoder, embedding."""
+        """Return 0 for the output, 1 for the decoder, 2 for the encoder, 3 for the embedding."""
         parts = ("output", "decoder.", "encoder.", "embedding")
         return next(depth for depth, part in enumerate(parts) if name.startswith(part))
 
@@ -110,15 +110,15 @@ class AlignedText:
         lanes = len(encoded.is_source_BS)
         self._start_B = torch.full((lanes,), start_id, device=encoded.is_source_BS.device)
         self.weights: list[Tensor] = []
-        """[B, S] for every token that was scored; their lanes are not reordered."""
+        """The alignments [B, S] of every scored token; their lanes are not reordered."""
 
     def first(self) -> Tensor:
-        """Scores [B, V] of the first token."""
+        """Return the scores [B, V] of the first token."""
         return self.following(self._start_B)
 
     @torch.inference_mode()
     def following(self, token_B: Tensor) -> Tensor:
-        """Scores [B, V] of the token after `token_B`."""
+        """Return the scores [B, V] of the token after `token_B`."""
         decoder = self._network.decoder
         rows_BD = self._network.rows(token_B[:, None])[:, 0]
         state_BR, context_BC, weight_BS = decoder.step(
@@ -138,16 +138,16 @@ class AlignedText:
 
     @torch.inference_mode()
     def retain(self, lane_X: Tensor) -> None:
-        """Forget all lanes but these."""
+        """Keep only these lanes."""
         self._source = self._source.of_lanes(lane_X)
 
 
 class AlignedRnnWriter(SourceWriter):
-    """`Writer` that also says which source token every written token comes from."""
+    """A `Writer` that also returns the alignment of written tokens with source tokens."""
 
     @torch.inference_mode()
     def alignment(self, source: str, target: str | None = None) -> Alignment:
-        """The weights alpha_ij of what is written for the source, or of `target` where it is given."""
+        """Return the weights alpha_ij of the text written for the source, or of `target` if it is given."""
         network = self.network
         assert isinstance(network, AlignedRnnNetwork)
         text = target if target is not None else self.write([(source, None)], lambda done: None)[0]

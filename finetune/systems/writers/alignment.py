@@ -1,4 +1,4 @@
-"""Which source token every written token comes from, as numbers and as a picture.
+"""The alignment of written tokens with source tokens, as numbers and as a picture.
 
 Shapes: T target, S source.
 """
@@ -20,7 +20,7 @@ _MAX_INCHES = 40.0
 
 @dataclass(frozen=True)
 class Alignment:
-    """`weight_TS[i, j]`: how much written token i looks at source token j; rows sum to 1 (Bahdanau et al. 2015)."""
+    """`weight_TS[i, j]`: the attention of written token i to source token j; rows sum to 1 (Bahdanau et al. 2015)."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -29,15 +29,15 @@ class Alignment:
 
 @runtime_checkable
 class HasAlignment(Protocol):
-    """A writer that knows its alignment."""
+    """A writer that returns its alignment."""
 
     def alignment(self, source: str, target: str | None = None) -> Alignment:
-        """Return the alignment of a target, or of what the system itself writes for the source."""
+        """Return the alignment of `target`, or of the text that the system writes for the source."""
         ...
 
 
 def draw_alignment(alignment: Alignment, path: Path) -> Path:
-    """Write the picture, PNG or SVG by the path's suffix: source across, target down, white is 1. Returns `path`."""
+    """Write the picture, PNG or SVG by the path's suffix, and return `path`: source across, target down, 1 is white."""
     from matplotlib.figure import Figure
 
     size = [
@@ -61,7 +61,7 @@ def draw_alignment(alignment: Alignment, path: Path) -> Path:
 
 
 def _label(token: str) -> str:
-    """White space made visible, and characters that no font may have left out."""
+    """Return the token with visible white space, and `?` for characters that a font may lack."""
     shown = token.replace(" ", "\u00b7").replace("\n", "\\n").replace("\t", "\\t")
     return "".join(
         character if character.isprintable() and ord(character) < 256 else "?" for character in shown

@@ -1,4 +1,4 @@
-"""The permutation LM as an encoder that reads in both directions, with a fresh Transformer decoder.
+"""The permutation LM as an encoder that reads in both directions, with a new Transformer decoder.
 
 Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
 """
@@ -27,22 +27,26 @@ from pretrain.randomness import key_seed
 
 
 class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
-    """The decoder is as wide as the pretrained model."""
+    """The settings of the encoder and of the decoder, which is as wide as the pretrained model."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
     start: Start = "pretrained"
-    """Of the encoder."""
+    """The initial weights of the encoder."""
     adaptation: Literal["full", "lora", "frozen"] = "full"
-    """Of the encoder; the decoder is trained in any case."""
+    """What is trained of the encoder; the decoder is always trained."""
     lora_rank: PositiveInt = 16
     lora_alpha: PositiveFloat = 32.0
     decoder: StackConfig = StackConfig()
 
     def build(self, base: Base, data: WritingData, seed: int) -> "SourceWriter":
-        """The writer before training. UserError where the decoder's heads do not divide the model's width."""
+        """Build the writer before training.
+
+        Raises UserError if the decoder's heads do not divide the model's width, or its positions do not reach
+        `source_tokens`.
+        """
         description = base.description
         if description.config.model_dim % self.decoder.num_heads:
             raise UserError(
@@ -63,7 +67,7 @@ class EncoderDecoderConfig(WriterConfig, SystemConfigBase):
 
 
 class EncoderDecoderNetwork(MaskedDecoderNetwork):
-    """The pretrained network's content stream below a decoder."""
+    """The pretrained network's content stream as the encoder, and a decoder."""
 
     def __init__(self, config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
         super().__init__()
@@ -75,7 +79,7 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
         self.vocabulary.embedding.weight.data.copy_(network.embedding.weight.data)
 
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
-        """The source's keys and values for every layer of the decoder."""
+        """Return the source's keys and values for every layer of the decoder."""
         encoder, config = self.encoder, self.encoder.config
         group_BS = torch.where(is_source_BS, 0, UNFILLED_GROUP)
         document_BS = torch.zeros_like(group_BS) if config.segment_encodings else None
@@ -84,14 +88,14 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
             config.num_layers, len(source_BS), 0, config.model_dim, encoder.device, encoder.dtype
         )
         inputs_BSD = encoder.read(source_BS, content, nothing)
-        # The decoder attends to the mean of the normalised inputs of all layers. What the last layer makes of the
-        # content stream feeds no loss in pretraining, so it is never used.
+        # The decoder attends to the mean of the normalised inputs of all layers. The last layer's output
+        # of the content stream has no effect on pretraining's loss, so it is not used.
         normalised_BSD = [nn.functional.layer_norm(layer, layer.shape[-1:]) for layer in inputs_BSD]
         mean_BSD = torch.stack(normalised_BSD).mean(dim=0)
         return self.decoder.memory(self.source_norm(mean_BSD), is_source_BS)
 
     def depth(self, name: str) -> int:
-        """The encoder's layers lie below the decoder's; the decoder's own embedding is as new as the decoder."""
+        """Return a parameter's depth: the encoder is below the decoder, whose own embedding is new and has depth 0."""
         above = len(self.decoder.blocks)
         if name.startswith("encoder."):
             return above + depth_in_network(self.encoder.config.num_layers, name.removeprefix("encoder."))
@@ -101,7 +105,7 @@ class EncoderDecoderNetwork(MaskedDecoderNetwork):
 
 
 def _adapt(config: EncoderDecoderConfig, network: TwoStreamTransformer) -> None:
-    """Freeze what is not to be trained, and what nothing but the query stream needs."""
+    """Freeze the parameters that are not trained, and those that only the query stream needs."""
     if config.adaptation == "lora":
         add_low_rank(network, config.lora_rank, config.lora_alpha)
     elif config.adaptation == "frozen":

@@ -1,4 +1,4 @@
-"""Writers with a decoder of their own: the source is encoded, the target is decoded from left to right.
+"""Writers with a separate decoder: the source is encoded, the target is decoded from left to right.
 
 The decoder reads `<eod> t_1 ... t_m` and writes `t_1 ... t_m <eod>`; the encoder reads the source and an `<eod>`, or
 prefix, `<hole>`, suffix and an `<eod>`.
@@ -28,7 +28,7 @@ from pretrain.inference.generation import IncrementalDecoder
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """Examples side by side, filled up at their ends."""
+    """Examples side by side, padded at their ends."""
 
     source_BS: Tensor
     is_source_BS: Tensor
@@ -38,42 +38,42 @@ class SourceBatch:
 
 
 class SourceNetwork(nn.Module, ABC):
-    """A network that reads a source and writes a target; `Encoded` is its own type."""
+    """A network that reads a source and writes a target; each subclass has its own type of encoded source."""
 
     label_smoothing: float = 0.0
 
     @abstractmethod
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Any:
-        """Return what the decoder needs of the source, with a method `repeated(times)` that repeats its lanes."""
+        """Return the encoded source; it has a method `repeated(times)` that repeats its lanes."""
 
     @abstractmethod
     def decode(self, encoded: Any, input_BT: Tensor) -> Tensor:
-        """Rows [B, T, D] behind every token of the input, each from what is before it."""
+        """Return the rows [B, T, D] after every token of the input, each computed from the tokens up to it."""
 
     @abstractmethod
     def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V]."""
+        """Return the scores [X, V]."""
 
     @abstractmethod
     def written(self, encoded: Any, start_id: int, max_tokens: int) -> IncrementalDecoder:
-        """A text to be written in every lane of `encoded`."""
+        """Return a decoder that writes a text in every lane of `encoded`."""
 
     @abstractmethod
     def depth(self, name: str) -> int:
-        """Return how many layers a parameter lies below the output."""
+        """Return the number of layers from a parameter to the output."""
 
     def predictions(self, batch: SourceBatch) -> Tensor:
-        """Scores [X, V] of all wanted tokens, lane after lane."""
+        """Return the scores [X, V] of all wanted tokens, lane after lane."""
         encoded = self.encode(batch.source_BS, batch.is_source_BS)
         return self.logits(self.decode(encoded, batch.input_BT)[batch.is_wanted_BT])
 
     def forward(self, batch: SourceBatch) -> Tensor:
-        """The mean loss over all wanted tokens."""
+        """Return the mean loss over all wanted tokens."""
         return writing_loss(self.predictions(batch), batch.wanted_X, self.label_smoothing)
 
 
 class SourceLearner:
-    """`Learner` of such a network."""
+    """A `Learner` of a `SourceNetwork`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SourceLearner:
         ]
 
     def batch(self, indices: Sequence[int], draw: int) -> SourceBatch:
-        """The examples side by side; nothing is drawn."""
+        """Return the batch of these examples; nothing is random."""
         source_BS, is_source_BS = filled_up([self._sources[index] for index in indices], self._device)
         targets = [self._targets[index] for index in indices]
         wanted_BT, is_wanted_BT = filled_up(targets, self._device)
@@ -101,12 +101,12 @@ class SourceLearner:
         return SourceBatch(source_BS, is_source_BS, input_BT, is_wanted_BT, wanted_BT[is_wanted_BT])
 
     def depth(self, name: str) -> int:
-        """Layers below the output."""
+        """Return the number of layers from a parameter to the output."""
         return self.module.depth(name)
 
 
 class SourceWriter:
-    """`Writer` by such a network."""
+    """A `Writer` with a `SourceNetwork`."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class SourceWriter:
         return self.learner.module
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
-        """One text per source; the module must be in evaluation mode."""
+        """Write one text per source; the module must be in evaluation mode."""
         rows = self.read(sources)
 
         samples = occurrences(sources)
@@ -146,7 +146,7 @@ class SourceWriter:
         return write_in_batches(list(map(len, rows)), self._config.decoding.batch, write, on_progress)
 
     def read(self, sources: Sequence[tuple[str, str | None]]) -> list[Tokens]:
-        """Return the tokens that the encoder reads of every source."""
+        """Return the tokens that the encoder reads for every source."""
         return [_read(source, self._tokenizer) for source in self._sequences.written(sources)]
 
     @torch.inference_mode()
@@ -160,12 +160,12 @@ class SourceWriter:
 
 
 def _read(source: Source, tokenizer: CodeTokenizer) -> Tokens:
-    """Return the tokens that the encoder reads."""
+    """Return the tokens that the encoder reads for a source."""
     return np.append(source.joined(tokenizer.special_id("<hole>")), tokenizer.eod_id)
 
 
 def filled_up(rows: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64 [B, X] with zeros behind the rows' ends, and bool [B, X]: where there is a token."""
+    """Return the rows padded with zeros, int64 [B, X], and the mask of their tokens, bool [B, X]."""
     length = max(map(len, rows))
     filled_BX = np.zeros((len(rows), length), dtype=np.int64)
     is_there_BX = np.arange(length) < np.array([[len(row)] for row in rows])
@@ -174,19 +174,19 @@ def filled_up(rows: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Ten
 
 
 class MaskedDecoderNetwork(SourceNetwork):
-    """Writes with `decoder` and `vocabulary`, which its children set."""
+    """A network that writes with `decoder` and `vocabulary`, which subclasses set."""
 
     decoder: Decoder
     vocabulary: Vocabulary
 
     def decode(self, encoded: Memory, input_BT: Tensor) -> Tensor:
-        """Rows [B, T, D] to be scored."""
+        """Return the rows [B, T, D] to be scored."""
         return self.decoder(self.vocabulary.rows(input_BT), encoded)  # type: ignore[no-any-return]
 
     def logits(self, rows_XD: Tensor) -> Tensor:
-        """Scores [X, V]."""
+        """Return the scores [X, V]."""
         return self.vocabulary.logits(rows_XD)
 
     def written(self, encoded: Memory, start_id: int, max_tokens: int) -> DecodedText:
-        """Cached decoding."""
+        """Return a decoder with a key-value cache."""
         return DecodedText(self.vocabulary, self.decoder, encoded, start_id, max_tokens)

@@ -21,10 +21,10 @@ from finetune.systems.base import Base, SystemConfigBase
 from pretrain.randomness import keyed_generator
 
 MAX_PRODUCTS = 1 << 24
-"""Similarities held at once: 128 MB if none of them is 0."""
+"""The most similarities in memory at once: 128 MB if none of them is 0."""
 TEXTS_AT_ONCE = 2048
 _LEXEME = re.compile(r"\s*(?:<[A-Z_]+(?::[^>\s]*)?>|\w+|[^\w\s])|\s+")
-"""Normalised literals and ends of lines, as CodeXGLUE writes them, are one."""
+"""A normalised literal or line end in CodeXGLUE's notation is one lexeme."""
 
 Run = tuple[str, ...]
 Known = TypeVar("Known")
@@ -33,7 +33,7 @@ Given = tuple[str, str | None]
 
 
 class CopyConfig(SystemConfigBase):
-    """Writes the source."""
+    """The settings of a writer that copies the source."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
@@ -41,18 +41,18 @@ class CopyConfig(SystemConfigBase):
     kind: Literal["copy"] = "copy"
 
     def build(self, base: Base, data: WritingData, seed: int) -> "CopyWriter":
-        """The writer; of the base nothing is used."""
+        """Build the writer; `base`, `data` and `seed` have no effect."""
         return CopyWriter()
 
 
 _COMPARED_TARGETS = 1000
-"""Drawn by seed."""
+"""The number of targets that all are compared with, sampled by seed."""
 
 
 class ConstantConfig(SystemConfigBase):
-    """Writes one text for all sources: the target to learn that has most words in common with the others.
+    """The settings of a writer of one text for all sources: the training target with most words in common with others.
 
-    What a metric gives to it, it gives to nothing at all.
+    Its score is what a metric gives without any use of the source.
     """
 
     modality: ClassVar[ModalityName] = "write"
@@ -61,12 +61,12 @@ class ConstantConfig(SystemConfigBase):
     kind: Literal["constant"] = "constant"
 
     def build(self, base: Base, data: WritingData, seed: int) -> "ConstantWriter":
-        """The writer; of the base nothing is used."""
+        """Build the writer; `base` has no effect."""
         return ConstantWriter(data.train, seed)
 
 
 class NearestConfig(SystemConfigBase):
-    """Writes what belongs to the training source most like the source: TF-IDF over parts of words, cosine."""
+    """The settings of a writer of the nearest training source's target: cosine of TF-IDF over parts of words."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = False
@@ -74,15 +74,15 @@ class NearestConfig(SystemConfigBase):
     kind: Literal["nearest"] = "nearest"
 
     def build(self, base: Base, data: WritingData, seed: int) -> "NearestWriter":
-        """The writer; of the base nothing is used."""
+        """Build the writer; `base` and `seed` have no effect."""
         return NearestWriter(data.train)
 
 
 class NgramConfig(SystemConfigBase):
-    """Continues with the lexeme that most often followed the longest run of lexemes that training has seen.
+    """The settings of a writer that appends the lexeme that most often followed the longest run seen in training.
 
-    It ends where that is likelier than any lexeme. How often targets ended behind the longest such run is counted in
-    training targets alone; besides, what no target holds (a line's end, where targets are parts of lines) is an end.
+    A text ends if that is more likely than any lexeme. How often targets ended after the longest such run is counted in
+    training targets only; a lexeme that no target contains (a line end, if targets are parts of lines) is also an end.
     """
 
     modality: ClassVar[ModalityName] = "write"
@@ -90,15 +90,15 @@ class NgramConfig(SystemConfigBase):
 
     kind: Literal["ngram"] = "ngram"
     order: PositiveInt = 5
-    """Lexemes of a run with the one that follows it; white space belongs to the lexeme behind it."""
+    """Lexemes of a run, including the one that follows it; white space belongs to the lexeme after it."""
 
     def build(self, base: Base, data: WritingData, seed: int) -> "NgramWriter":
-        """The writer; of the base nothing is used."""
+        """Build the writer; `base` and `seed` have no effect."""
         return NgramWriter(self, data.train)
 
 
 class _Lexical:
-    """A writer that is not trained and cuts nothing."""
+    """A writer that is not trained and truncates nothing."""
 
     learner = None
 
@@ -107,16 +107,16 @@ class _Lexical:
 
 
 class CopyWriter(_Lexical):
-    """`Writer` that copies."""
+    """A `Writer` that copies the source."""
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
-        """The sources; nothing for a hole."""
+        """Return the sources; an empty text for a hole."""
         on_progress(len(sources))
         return [source if suffix is None else "" for source, suffix in sources]
 
 
 class ConstantWriter(_Lexical):
-    """`Writer` that looks at nothing."""
+    """A `Writer` that does not use the source."""
 
     def __init__(self, pairs: Sequence[Pair], seed: int) -> None:
         super().__init__()
@@ -125,13 +125,13 @@ class ConstantWriter(_Lexical):
         self._text = _most_common(targets, order[:_COMPARED_TARGETS])
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
-        """The one text, so many times."""
+        """Return the same text for every source."""
         on_progress(len(sources))
         return [self._text] * len(sources)
 
 
 class NearestWriter(_Lexical):
-    """`Writer` that looks up."""
+    """A `Writer` that looks up the most similar training source."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -141,14 +141,14 @@ class NearestWriter(_Lexical):
         self._vectorizer = TfidfVectorizer(analyzer=sub_tokens, sublinear_tf=True)
         try:
             self._text_NV = self._vectorizer.fit_transform(texts)
-        except ValueError:  # what scikit-learn makes of texts without words
+        except ValueError:  # scikit-learn's error for texts without words
             raise UserError(
                 "the training sources hold no words, so none is nearest: use another baseline"
             ) from None
         self._targets = [pair.references[0] for pair in pairs]
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
-        """The nearest's target; among equals the first."""
+        """Return the target of the nearest training source; of equally near ones the first."""
         found: list[str] = []
         size = max(1, MAX_PRODUCTS // len(self._targets))
         for first in range(0, len(sources), size):
@@ -161,7 +161,7 @@ class NearestWriter(_Lexical):
 
 
 class NgramWriter(_Lexical):
-    """`Writer` that counts."""
+    """A `Writer` that counts n-grams."""
 
     def __init__(self, config: NgramConfig, pairs: Sequence[Pair], max_new_lexemes: int = 64) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class NgramWriter(_Lexical):
         self._end_share = _end_shares(read, config.order)
 
     def write(self, sources: Sequence[Given], on_progress: OnProgress) -> list[str]:
-        """Write what follows, up to where texts end; a hole's suffix has no effect."""
+        """Continue every source up to the predicted end; a hole's suffix has no effect."""
         found = []
         for source, _ in sources:
             found.append("".join(self._following(_LEXEME.findall(source))))
@@ -194,7 +194,7 @@ class NgramWriter(_Lexical):
 
 @dataclass(frozen=True)
 class _Followers:
-    """What followed a run: the likeliest lexeme of targets, its share, and the share of what no target holds."""
+    """The followers of a run: the likeliest lexeme of targets, its share, and the share of lexemes of no target."""
 
     likeliest: str
     share: float
@@ -202,17 +202,17 @@ class _Followers:
 
 
 Read = tuple[list[str], int]
-"""A pair's lexemes, source and target, and how many are the source's."""
+"""The lexemes of a pair's source and target, and how many are the source's."""
 
 
 def _lexemes(pair: Pair) -> Read:
-    """Cut as they are when something is written: no lexeme reaches from source to target."""
+    """Split source and target separately, as in writing, so that no lexeme extends from source to target."""
     given = _LEXEME.findall(pair.source)
     return [*given, *_LEXEME.findall(pair.references[0])], len(given)
 
 
 def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known | None:
-    """Return what followed the longest known run at the end of `past`; None where not even the empty run is known."""
+    """Return the value of the longest known run at the end of `past`; None if not even the empty run is known."""
     for first in range(len(past) + 1):
         found = of_run.get(tuple(past[first:]))
         if found is not None:
@@ -221,8 +221,8 @@ def _of_longest_run(of_run: Mapping[Run, Known], past: Sequence[str]) -> Known |
 
 
 def _followers(read: Sequence[Read], order: int) -> dict[Run, _Followers]:
-    """Return the followers of every run of up to `order` - 1 lexemes; among equals the one seen first."""
-    # Targets begin without the blank that stands before their first lexeme in a text.
+    """Return the followers of every run of up to `order` - 1 lexemes; of equally frequent ones the first seen."""
+    # Targets begin without the blank that precedes their first lexeme in a text.
     held = {lexeme.lstrip(" ") for lexemes, num_given in read for lexeme in lexemes[num_given:]}
     counts: defaultdict[Run, Counter[str]] = defaultdict(Counter)
     for lexemes, _ in read:
@@ -242,7 +242,7 @@ def _likeliest(counts: Counter[str], held: Set[str]) -> _Followers | None:
 
 
 def _end_shares(read: Sequence[Read], order: int) -> dict[Run, float]:
-    """Return how often targets ended behind a run of up to `order` - 1 lexemes whose last one is the target's."""
+    """Return how often targets ended after a run of up to `order` - 1 lexemes whose last one is the target's."""
     seen: Counter[Run] = Counter()
     ended: Counter[Run] = Counter()
     for lexemes, num_given in read:
@@ -255,13 +255,13 @@ def _end_shares(read: Sequence[Read], order: int) -> dict[Run, float]:
 
 
 def _most_common(targets: Sequence[str], others_M: NDArray[np.int64]) -> str:
-    """The target whose distinct words have the highest mean F1 with those of `others_M`; among equals the first."""
+    """Return the target whose distinct words have the highest mean F1 with those of `others_M`; of ties the first."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(analyzer=_words, binary=True, dtype=np.int64)
     try:
         has_NV = vectorizer.fit_transform(targets)
-    except ValueError:  # what scikit-learn makes of texts without words
+    except ValueError:  # scikit-learn's error for texts without words
         raise UserError("the targets to learn hold no words, so none is like the others") from None
     words_N = np.asarray(has_NV.sum(axis=1)).ravel()
     best, best_mean = 0, -1.0

@@ -1,7 +1,7 @@
-"""The permutation LM as a writer: a prefix-LM by factorisation order, without a new parameter.
+"""The permutation LM as a writer: a prefix-LM by factorisation order, without new parameters.
 
 The source is context, read in both directions; the target's tokens are predicted one after the other by the query
-stream. This is what pretraining does after a cut or in a hole, so nothing about the network is new to it.
+stream. Pretraining does the same after a cut or in a hole, so this use is not new to the network.
 
 Shapes: B lanes, P predictions, X predictions of all lanes.
 """
@@ -40,19 +40,19 @@ _SPECIALS_OF_A_TEXT = 3
 
 
 class PermutationWriterConfig(WriterConfig, NetworkConfig, SystemConfigBase):
-    """The pretrained network itself writes."""
+    """The settings of a writer that is the pretrained network itself."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
 
     kind: Literal["permutation_lm"] = "permutation_lm"
     layout: Literal["separated", "continued"] = "separated"
-    """Whether `<sep>` stands between source and target; "continued" where the target continues the source's
-    text, as in completion."""
+    """Whether `<sep>` is between source and target; "continued" if the target continues the source's text, as in
+    completion."""
 
     @property
     def extent_tokens(self) -> int:
-        """Positions that the longest example needs."""
+        """The number of positions that the longest example needs."""
         written = max(self.target_tokens, self.max_new_tokens)
         return self.source_tokens + written + _SPECIALS_OF_A_TEXT + MAX_GAP_TOKENS
 
@@ -61,7 +61,7 @@ class PermutationWriterConfig(WriterConfig, NetworkConfig, SystemConfigBase):
         return {"extent_tokens": self.extent_tokens} if self.start == "pretrained" else {}
 
     def build(self, base: Base, data: WritingData, seed: int) -> "PermutationWriter":
-        """The writer before training. UserError where the texts do not fit the network's positions."""
+        """Build the writer before training. Raises UserError if the texts do not fit the network's positions."""
         limits = f"source_tokens={self.source_tokens} and target_tokens={self.target_tokens}"
         network = adapted_network(self, base, self.extent_tokens, limits, seed)
         return PermutationWriter(self, network, base.tokenizer, data, seed)
@@ -75,7 +75,7 @@ class PrefixNetwork(nn.Module):
         self.network, self.label_smoothing = network, label_smoothing
 
     def predictions(self, batch: PrefixBatch) -> Tensor:
-        """Scores [X, V] of all predictions, lane after lane."""
+        """Return the scores [X, V] of all predictions, lane after lane."""
         network = self.network
         config, lanes = network.config, len(batch.tokens_BL)
         memory = SegmentMemory.empty(
@@ -85,12 +85,12 @@ class PrefixNetwork(nn.Module):
         return logits_BPV[batch.is_wanted_BP]  # type: ignore[no-any-return]
 
     def forward(self, batch: PrefixBatch) -> Tensor:
-        """The mean loss over all predictions."""
+        """Return the mean loss over all predictions."""
         return writing_loss(self.predictions(batch), batch.wanted_X, self.label_smoothing)
 
 
 class PrefixLearner:
-    """`Learner` of the prefix-LM."""
+    """A `Learner` of the prefix-LM."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class PrefixLearner:
         ]
 
     def batch(self, indices: Sequence[int], draw: int) -> PrefixBatch:
-        """The examples side by side; a hole's gap is drawn."""
+        """Return the batch of these examples; the gaps of holes are sampled by `draw`."""
         gaps = keyed_generator(self._seed, "hole gaps", draw).integers(1, MAX_GAP_TOKENS + 1, len(indices))
         laid_out: list[PrefixExample] = [
             self._layout.lay_out(self._sources[index], self._targets[index], int(gap))
@@ -124,12 +124,12 @@ class PrefixLearner:
         )
 
     def depth(self, name: str) -> int:
-        """Layers below the output."""
+        """Return the number of layers from a parameter to the output."""
         return depth_in_network(self.module.network.config.num_layers, name.removeprefix("network."))
 
 
 class PermutationWriter:
-    """`Writer` by the permutation LM."""
+    """A `Writer` with the permutation LM."""
 
     def __init__(
         self,
@@ -153,12 +153,12 @@ class PermutationWriter:
         return self._sequences.cut
 
     def write(self, sources: Sequence[tuple[str, str | None]], on_progress: OnProgress) -> list[str]:
-        """One text per source; the module must be in evaluation mode."""
+        """Write one text per source; the module must be in evaluation mode."""
         given, samples = self._sequences.written(sources), occurrences(sources)
         decoder = Decoder(self.learner.module.network, self._config.extent_tokens)
         batch = self._config.decoding.batch
         if any(source.after_T is not None for source in given):
-            # A hole is laid out with places of several lengths, and a batch holds so many layouts.
+            # A hole is laid out with places of several lengths, and each layout counts in the batch.
             batch = max(1, batch // len(place_lengths(self._config.max_new_tokens)))
         return write_in_batches(
             [source.num_tokens for source in given],

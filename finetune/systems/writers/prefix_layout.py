@@ -12,7 +12,7 @@ A hole of m tokens, with a gap of s positions that hides its length (see `pretra
     position   0      1 ... n n+1 ...   n+1+m   n+1+m+s ...
     rank       0      0       1 ... m   m+1     0          0
 
-In brackets: predicted, but no token stands there. The end is `<eod>`, or `<end_hole>` for a hole.
+In brackets: predicted, but not a token of the input. The end is `<eod>`, or `<end_hole>` for a hole.
 
 Shapes: B lanes, L tokens, P predictions.
 """
@@ -30,13 +30,13 @@ from finetune.systems.writers.sequences import Source, Target, Tokens
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 
 MAX_GAP_TOKENS = 32
-"""Of a hole: what pretraining leaves."""
+"""The largest gap of a hole, as in pretraining."""
 _LENGTH_UNIT = 32
 
 
 @dataclass(frozen=True)
 class PrefixExample:
-    """One example."""
+    """The tokens of one example with their positions and ranks, and the tokens to predict."""
 
     tokens_L: Tokens
     position_L: Tokens
@@ -48,7 +48,7 @@ class PrefixExample:
 
 @dataclass(frozen=True)
 class PrefixBatch:
-    """The input of the network: examples side by side, padded with places that nothing attends to."""
+    """The input of the network: examples side by side, padded with masked places."""
 
     tokens_BL: Tensor
     content: TokenLayout
@@ -72,12 +72,12 @@ class PrefixLayout:
         return np.concatenate([[self._eod], source.before_T, separator]).astype(np.int64)
 
     def suffix(self, source: Source) -> Tokens:
-        """Return the tokens behind a hole."""
+        """Return the tokens after a hole."""
         assert source.after_T is not None
         return source.after_T if source.after_is_cut else np.append(source.after_T, self._eod)
 
     def lay_out(self, source: Source, target: Target, gap: int) -> PrefixExample:
-        """One example; `gap` matters for a hole."""
+        """Return the layout of one example; `gap` has an effect for a hole only."""
         prompt_T = self.prompt(source)
         start, num_written = len(prompt_T), len(target.tokens_T)
         if source.after_T is None:
@@ -105,9 +105,10 @@ def side_by_side(
     device: torch.device,
     rounds_extent: bool = True,
 ) -> PrefixBatch:
-    """One batch; with documents the first token belongs to the document before, as in pretraining.
+    """Return the examples as one batch.
 
-    `rounds_extent` is for positions that reach any distance; a table of absolute ones ends somewhere.
+    With documents the first token belongs to the previous document, as in pretraining. `rounds_extent` is for positions
+    that reach any distance; rounding could exceed a table of absolute ones.
     """
     num_tokens = _rounded(max(len(one.tokens_L) for one in examples))
     num_predicted = _rounded(max(len(one.wanted_P) for one in examples))
@@ -143,7 +144,7 @@ def side_by_side(
 
 
 def _rounded(length: int) -> int:
-    """Up to a whole number of units: what is prepared for a shape is kept, so few shapes take less memory."""
+    """Round up to a multiple of `_LENGTH_UNIT`: data per shape are cached, so fewer shapes need less memory."""
     return -(-length // _LENGTH_UNIT) * _LENGTH_UNIT
 
 

@@ -1,4 +1,4 @@
-"""Texts as the tokens that writers read and write, cut at the config's limits.
+"""Texts as the tokens that writers read and write, truncated at the config's limits.
 
 Shapes: T tokens.
 """
@@ -32,7 +32,7 @@ class Source:
         return len(self.before_T) + (0 if self.after_T is None else len(self.after_T))
 
     def joined(self, hole_id: int) -> Tokens:
-        """One sequence, a `<hole>` where the hole is."""
+        """Return one sequence, with `<hole>` at the hole."""
         if self.after_T is None:
             return self.before_T
         return np.concatenate([self.before_T, [hole_id], self.after_T])
@@ -40,26 +40,26 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """A text to be written; without its end where it was cut."""
+    """A text to be written; without its end if it was truncated."""
 
     tokens_T: Tokens
     is_cut: bool
 
     def ended(self, end_id: int) -> Tokens:
-        """The tokens and the one that ends them, unless they were cut."""
+        """Return the tokens with the end token, or without it if they were truncated."""
         return self.tokens_T if self.is_cut else np.append(self.tokens_T, end_id)
 
 
 class Sequences:
-    """Turns texts into tokens and counts what is cut."""
+    """Tokenizes texts and counts those that are truncated."""
 
     def __init__(self, tokenizer: CodeTokenizer, config: WriterConfig) -> None:
         self._tokenizer, self._config = tokenizer, config
         self.cut: dict[str, int] = {}
-        """How many were cut: training sources and targets, sources of the last texts written, and these texts."""
+        """The numbers of truncated training sources and targets, sources of the last written texts, and these texts."""
 
     def training(self, pairs: Sequence[Pair]) -> tuple[list[Source], list[Target]]:
-        """Sources, and the first reference of each."""
+        """Return the sources, and the first reference of each as its target."""
         sources = self._sources([(pair.source, pair.suffix) for pair in pairs])
         limit = self._config.target_tokens
         targets = [
@@ -71,14 +71,14 @@ class Sequences:
         return sources, targets
 
     def written(self, sources: Sequence[tuple[str, str | None]]) -> list[Source]:
-        """Sources of texts to write."""
+        """Return the sources of texts to write."""
         found = self._sources(sources)
         self.cut["written_sources"] = sum(source.is_cut for source in found)
         self.cut["written_texts"] = 0
         return found
 
     def texts(self, found: Sequence[Generated]) -> list[str]:
-        """Decode what was written; texts that did not end within their limit are counted."""
+        """Decode the written texts; those that did not end within their limit are counted."""
         self.cut["written_texts"] += sum(not one.ended or one.forced for one in found)
         return [self._tokenizer.decode(one.tokens) for one in found]
 
@@ -97,7 +97,7 @@ class Sequences:
         if after_T is None:
             kept_T = before_T[:limit] if self._config.keep == "start" else before_T[-limit:]
             return Source(kept_T, None, is_cut=len(before_T) > limit)
-        # Half for each side, more where the other needs less.
+        # Half for each side, more if the other needs less.
         shown_T = after_T[: max(limit // 2, limit - len(before_T))]
         kept_T = before_T[max(0, len(before_T) - (limit - len(shown_T))) :]
         after_is_cut = len(shown_T) < len(after_T)

@@ -1,4 +1,4 @@
-"""The Transformer encoder-decoder from random weights (Vaswani et al. 2017).
+"""The Transformer encoder-decoder with random initial weights (Vaswani et al. 2017).
 
 Shapes: B lanes, S source, T target, X predictions, D model, V vocabulary.
 """
@@ -20,7 +20,7 @@ from pretrain.randomness import key_seed
 
 
 class TransformerWriterConfig(WriterConfig, SystemConfigBase):
-    """Sinusoidal positions, masked decoder."""
+    """The settings of the Transformer with sinusoidal positions and a masked decoder."""
 
     modality: ClassVar[ModalityName] = "write"
     learns: ClassVar[bool] = True
@@ -30,17 +30,17 @@ class TransformerWriterConfig(WriterConfig, SystemConfigBase):
     decoder_layers: PositiveInt | None = None
     """None: as many as the encoder has."""
     tie_embeddings: bool = True
-    """Whether the output's weights are the embedding; source and target share the embedding either way."""
+    """Whether the output's weights are the embedding; source and target always share the embedding."""
 
     def build(self, base: Base, data: WritingData, seed: int) -> "SourceWriter":
-        """The writer before training; of the base only the tokenizer is used."""
+        """Build the writer before training; of the base model only the tokenizer is used."""
         torch.manual_seed(key_seed(seed, "transformer weights"))
         network = TransformerNetwork(self, base.description.vocab_size).to(base.device)
         return SourceWriter(self, network, base.tokenizer, base.device, data)
 
 
 class TransformerNetwork(MaskedDecoderNetwork):
-    """Encoder, decoder, and the vocabulary that both share."""
+    """The encoder and the decoder, with a shared vocabulary."""
 
     def __init__(self, config: TransformerWriterConfig, vocab_size: int) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ class TransformerNetwork(MaskedDecoderNetwork):
         self.encoder, self.decoder = Encoder(model_dim, stack), Decoder(model_dim, decoder)
 
     def encode(self, source_BS: Tensor, is_source_BS: Tensor) -> Memory:
-        """The source's keys and values for every layer of the decoder."""
+        """Return the source's keys and values for every layer of the decoder."""
         return self.decoder.memory(self.encoder(self.vocabulary.rows(source_BS), is_source_BS), is_source_BS)
 
     def depth(self, name: str) -> int:
-        """The encoder lies below the decoder, the embedding below the encoder."""
+        """Return a parameter's depth: the encoder is below the decoder, the embedding below the encoder."""
         above, below = len(self.decoder.blocks), len(self.encoder.blocks)
         if name.startswith("decoder.blocks."):
             return above - int(name.split(".")[2])
