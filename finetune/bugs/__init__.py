@@ -1,1 +1,1 @@
-"""Realistic bugs put into working functions, to learn repair from."""
+"""Realistic bugs injected into working functions, as training data for repair."""

@@ -1,9 +1,10 @@
 """Java functions in the form of CodeXGLUE's refinement set: tokens with single spaces between, names made abstract.
 
 Tufano et al., "An Empirical Study on Learning Bug-Fixing Patches in the Wild via Neural Machine Translation", 2018:
-names and literals become TYPE_1, METHOD_2, VAR_1, STRING_1, numbered by where they first stand in the buggy function
+names and literals become TYPE_1, METHOD_2, VAR_1, STRING_1, numbered by their first occurrence in the buggy function
 and then in the right one, so both sides share them. Frequent names ("idioms") stay. The set was printed by a tool that
-qualifies types of libraries and puts operands in brackets; the first is done where an idiom tells how, the second not.
+qualifies library types and puts operands in brackets. Types are qualified here if an idiom has the qualified name;
+brackets are not added.
 """
 
 import re
@@ -25,7 +26,7 @@ _LITERALS = {
 
 
 def idioms_of(lines: Iterable[str], at_least: int = 5) -> frozenset[str]:
-    """Tokens of abstracted functions that stay as they are: those that occur so often and are no abstract name."""
+    """Return the tokens of abstracted functions that occur `at_least` times and are not abstract names."""
     counts = Counter(token for line in lines for token in line.split())
     return frozenset(
         token for token, count in counts.items() if count >= at_least and not _ABSTRACT.match(token)
@@ -35,7 +36,7 @@ def idioms_of(lines: Iterable[str], at_least: int = 5) -> frozenset[str]:
 def abstracted_pair(
     buggy: str, fixed: str, language: str, idioms: frozenset[str] = frozenset()
 ) -> tuple[str, str] | None:
-    """Return both functions with common names; None where one is no Java or both become the same."""
+    """Return both functions with common abstract names; None if one is not Java or both become the same."""
     parsed = [parse(code, language) for code in (buggy, fixed)]
     if parsed[0] is None or parsed[1] is None or parsed[0].language != "java":
         return None
@@ -45,7 +46,7 @@ def abstracted_pair(
 
 
 class _Names:
-    """Gives out abstract names."""
+    """The abstract names of the names and literals of one pair."""
 
     def __init__(self, idioms: frozenset[str]) -> None:
         self._idioms = idioms
@@ -86,7 +87,7 @@ def _kind_of_name(leaf: Node, text: str) -> str | None:
 
 
 def _leaves(parsed: Parsed) -> Iterator[Node]:
-    """Tokens in order, a literal as one, comments and the wrapper left out."""
+    """Yield the tokens in order, each literal as one token, without comments and the wrapper."""
     stack = [parsed.root]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""Pairs of a function with a bug and without it, made from functions in files or of a corpus."""
+"""Pairs of a function with and without a bug, generated from functions in files or in a corpus."""
 
 import textwrap
 from collections import Counter
@@ -25,14 +25,14 @@ _MIN_CHARACTERS, _MAX_CHARACTERS = 30, 4000
 
 @dataclass(frozen=True)
 class GeneratedBugs:
-    """Pairs buggy -> right, and how many there are of every kind."""
+    """Pairs (buggy -> right), and the number of pairs of every kind."""
 
     pairs: list[Pair]
     num_by_kind: dict[str, int]
 
 
 def functions_of(text: str, language: str) -> list[str]:
-    """The outermost functions and methods of a file, each dedented; [] where it does not parse."""
+    """Return the outermost functions and methods of a file, each dedented; [] if it does not parse."""
     parsed = parse(text, language)
     if parsed is None:
         return []
@@ -45,12 +45,12 @@ def functions_of(text: str, language: str) -> list[str]:
 
 
 def functions_in_file(path: Path) -> Iterator[str]:
-    """One function per line. UserError when the file is missing or empty."""
+    """Yield the functions of a file with one per line. Raises UserError if the file is missing or empty."""
     yield from read_lines(path)
 
 
 def functions_of_corpus(corpus: PreparedCorpus, split: str, language: str, seed: int) -> Iterator[str]:
-    """Yield the functions of the split's documents in that language; packages take turns."""
+    """Yield the functions of the split's documents in that language; packages alternate."""
     for document in held_out_documents(corpus, split, seed, language):
         yield from functions_of(document.text, grammar_name(language))
 
@@ -66,10 +66,10 @@ def generated_bugs(
     without: Iterable[str] = (),
     name: str = "bug",
 ) -> GeneratedBugs:
-    """Make at most `most` pairs, up to `each` of a function; repeated functions and those of `without` are left out.
+    """Generate at most `most` pairs, up to `each` per function; skip repeated functions and those in `without`.
 
     A pure function of its arguments. With `idioms` both sides are written in the form of CodeXGLUE's refinement set.
-    UserError when no function can have a bug.
+    Raises UserError if no function can have a bug.
     """
     pairs: list[Pair] = []
     kinds: list[str] = []
@@ -97,7 +97,7 @@ def generated_bugs(
 def _versions(
     code: str, language: str, seed: int, each: int, idioms: frozenset[str] | None
 ) -> Iterator[tuple[str, str, str]]:
-    """(kind, buggy, right) of distinct bugs of one function."""
+    """Yield (kind, buggy, right) for distinct bugs of one function."""
     for bug in make_bugs(code, language, seed, each):
         both = (bug.code, code) if idioms is None else abstracted_pair(bug.code, code, language, idioms)
         if both is not None:

@@ -1,4 +1,4 @@
-"""A buggy version of a function: a pure function of the text and the seed."""
+"""Buggy versions of a function, as a pure function of its text and the seed."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,17 @@ _MAX_TRIES = 10
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug that was made: its kind, and the function with it."""
+    """A generated bug: its kind, and the function with the bug."""
 
     kind: str
     code: str
 
 
 def make_bugs(code: str, language: str, seed: int, most: int) -> list[Bug]:
-    """Up to `most` different versions of a function, each with one bug; fewer where it has fewer places.
+    """Return up to `most` different versions of a function, each with one bug; fewer if it has fewer places for bugs.
 
-    The kind is drawn evenly from those that the function still has a place for, so that no kind drowns the others.
-    Every version parses and differs from `code` in more than white space. [] where the function does not parse.
+    The kind is sampled uniformly from those that the function still has a place for, so that no kind dominates.
+    Every version parses and differs from `code` in more than white space. [] if the function does not parse.
     """
     parsed = parse(code, language)
     if parsed is None:

@@ -1,7 +1,7 @@
-"""Kinds of bug, each a list of the places of a function that can have it.
+"""The kinds of bug. Each finder yields the edits of a function that produce a bug of its kind.
 
-The kinds are those that studies of bug fixes find often in one-line changes (Karampatsis and Sutton, "ManySStuBs4J",
-MSR 2020): wrong operator, constant, variable or argument order, missing negation, check, return or call.
+Studies of bug fixes find these kinds often in one-line changes (Karampatsis and Sutton, "ManySStuBs4J", MSR 2020):
+wrong operator, constant, variable or argument order, missing negation, check, return or call.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ _OPPOSITE = {"true": "false", "false": "true", "True": "False", "False": "True"}
 
 
 def wrong_operator(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A comparison, boolean or arithmetic operator becomes a near one."""
+    """Yield edits that replace a comparison, boolean or arithmetic operator by a similar one."""
     for node in of_types(function, *nodes.BINARY):
         for child in node.children:
             if not child.is_named and not (parsed.text(child) == "+" and _joins_texts(node)):
@@ -49,7 +49,7 @@ def wrong_operator(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def off_by_one(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """An integer is one too high or too low."""
+    """Yield edits that make an integer one too high or too low."""
     for node in of_types(function, *nodes.INTEGERS):
         text = parsed.text(node)
         if text.isdecimal() and (text == "0" or text[0] != "0"):
@@ -59,7 +59,7 @@ def off_by_one(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def wrong_constant(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A truth value is turned round, or an integer becomes another one of the same function."""
+    """Yield edits that invert a boolean, or replace an integer by 0, 1 or another one of the same function."""
     integers = [node for node in of_types(function, *nodes.INTEGERS) if parsed.text(node).isdecimal()]
     values = sorted({parsed.text(node) for node in integers} | {"0", "1"})
     for node in integers:
@@ -72,7 +72,7 @@ def wrong_constant(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def swapped_arguments(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """Two neighbouring arguments of a call change places."""
+    """Yield edits that swap two neighbouring arguments of a call."""
     for node in of_types(function, *nodes.ARGUMENTS):
         arguments = [one for one in nodes.statements(node) if one.type != "keyword_argument"]
         for first, second in zip(arguments, arguments[1:], strict=False):
@@ -81,7 +81,7 @@ def swapped_arguments(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def wrong_negation(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A negation is lost, or a condition has one too many."""
+    """Yield edits that remove a negation, or negate a condition."""
     for node in of_types(function, *nodes.NEGATIONS):
         operand = node.named_children[-1] if node.named_children else None
         if operand is not None and parsed.text(node.children[0]) in ("!", "not"):
@@ -102,7 +102,7 @@ def wrong_negation(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def wrong_variable(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A variable is read where another of the function, of the same type where types are written, is meant."""
+    """Yield edits that read another variable of the function, of the same type if types are written."""
     bound = nodes.bound_variables(parsed, function)
     for node in nodes.variable_reads(function):
         name = parsed.text(node)
@@ -114,7 +114,7 @@ def wrong_variable(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def missing_check(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A test for null is gone: the guard that leaves early, the `if` around a block, or one side of an `and`."""
+    """Yield edits that remove a null check: an early exit, the `if` around a block, or the left side of an `and`."""
     for node in of_types(function, "if_statement"):
         condition, body = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
         if condition is None or body is None or node.child_by_field_name("alternative") is not None:
@@ -135,7 +135,7 @@ def missing_check(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def missing_return(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A `return` of an inner block, which has other statements, is gone."""
+    """Yield edits that remove a `return` from an inner block that has other statements."""
     for node in of_types(function, "return_statement"):
         block = node.parent
         if block is not None and block.parent is not None and block.parent.type not in nodes.FUNCTIONS:
@@ -143,7 +143,7 @@ def missing_return(parsed: Parsed, function: Node) -> Iterator[Site]:
 
 
 def missing_call(parsed: Parsed, function: Node) -> Iterator[Site]:
-    """A call made for its effect is gone."""
+    """Yield edits that remove a call whose value is not used."""
     for node in walk(function):
         called = (
             node.named_children[0] if node.type == "expression_statement" and node.named_children else node
@@ -169,7 +169,7 @@ KINDS: dict[str, Finder] = {
 
 
 def _joins_texts(node: Node) -> bool:
-    """Return whether a `+` has a string on a side: nobody writes a minus there."""
+    """Return whether a `+` has a string operand: a minus there would not be a realistic bug."""
     return any("string" in child.type for child in node.named_children)
 
 
@@ -178,7 +178,7 @@ def _replaced(node: Node, text: str) -> Edit:
 
 
 def _removed(parsed: Parsed, node: Node) -> Iterator[Site]:
-    """The statement with its line, unless it is the block's only one."""
+    """Yield the edit that removes a statement, and its line if it has one to itself, unless the block has no other."""
     if node.parent is None or node.parent.type not in nodes.BLOCKS or len(nodes.statements(node.parent)) < 2:
         return
     line_start = parsed.data.rfind(b"\n", 0, node.start_byte) + 1

@@ -1,4 +1,4 @@
-"""What a bug can be put into, by the names that the grammars of Python, Java, JavaScript and C# give it."""
+"""The syntax nodes that a bug can be put into, by their names in the grammars of Python, Java, JavaScript and C#."""
 
 from collections.abc import Iterator
 
@@ -56,12 +56,12 @@ def statements(block: Node) -> list[Node]:
 
 
 def mentions_nothing(parsed: Parsed, node: Node) -> bool:
-    """Return whether null, None or undefined stands in the node."""
+    """Return whether the node contains null, None or undefined."""
     return any(not one.child_count and parsed.text(one) in _NOTHING for one in walk(node))
 
 
 def bound_variables(parsed: Parsed, function: Node) -> dict[str, tuple[int, str]]:
-    """Parameters and local variables: where each is first bound (a byte), and its type's text, "" where none is."""
+    """Return for each parameter and local variable the byte where it is first bound, and its type's text or ""."""
     found: dict[str, tuple[int, str]] = {}
     for node in walk(function):
         if node.type == "identifier" and _binds(node) and parsed.text(node) not in ("self", "cls"):
@@ -70,7 +70,7 @@ def bound_variables(parsed: Parsed, function: Node) -> dict[str, tuple[int, str]
 
 
 def variable_reads(function: Node) -> Iterator[Node]:
-    """Identifiers that are read as variables: no binding, member, keyword or called function."""
+    """Yield the identifiers that are read as variables: not a binding, member, keyword or called function."""
     for node in walk(function):
         if node.type == "identifier" and not _binds(node) and not _names_other(node):
             yield node

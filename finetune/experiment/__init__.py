@@ -1,1 +1,1 @@
-"""An experiment: one task, its data, and several systems trained and judged alike, over several seeds."""
+"""An experiment: several systems that are trained and evaluated alike on one task's data, over several seeds."""

@@ -1,4 +1,4 @@
-"""What an experiment is made of."""
+"""The configuration of an experiment."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,18 +18,18 @@ class ExperimentConfig(Config):
 
     task: TaskConfig
     systems: dict[str, SystemConfig] = Field(min_length=1)
-    """By a name of your own."""
+    """The systems by name; you choose the names."""
     training: FitConfig = FitConfig()
     training_of: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By system: what of `training` is different for it."""
+    """By system: the settings that replace those of `training`."""
     baseline: str | None = None
-    """The system that the others are compared with; None takes the first that learns nothing, or else the first."""
+    """The system that the others are compared with; None selects the first that learns nothing, or else the first."""
     robustness: RobustnessConfig = RobustnessConfig()
-    """How the test code is changed to see what every system loses by it."""
+    """The changes of the test code that measure each system's robustness."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of data that is drawn or made, and the first of the systems' seeds."""
+    """The seed of sampled and generated data, and the first of the systems' seeds."""
     num_seeds: PositiveInt = 1
-    """Every system that learns is trained so many times, with seeds from `seed` on."""
+    """How often every system that learns is trained: once per seed, from `seed` on."""
 
     @model_validator(mode="after")
     def _systems_fit_the_task(self) -> "ExperimentConfig":
@@ -66,13 +66,13 @@ class ExperimentConfig(Config):
         return self
 
     def training_of_system(self, name: str) -> FitConfig:
-        """`training` with what `training_of` changes; a system's own `learning_rate` is not searched for."""
+        """Return `training` with the changes of `training_of`; a system with its own `learning_rate` does no search."""
         own = self.training_of.get(name, {})
         no_search = {"learning_rates": ()} if "learning_rate" in own else {}
         return FitConfig.model_validate(self.training.model_dump() | no_search | own)
 
     def needed_positions(self) -> Iterator[tuple[str, int]]:
-        """Yield (key, tokens) of what the systems with the pretrained model's own positions read or write at once."""
+        """Yield (key, tokens) for each length that systems with the pretrained model's positions read or write."""
         for name, system in self.systems.items():
             for key, needed_tokens in system.needed_positions().items():
                 yield f"systems.{name}.{key}", needed_tokens

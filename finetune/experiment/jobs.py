@@ -1,8 +1,8 @@
 """The jobs of an experiment: a system for one seed, trained and evaluated.
 
-Its folder gets, in this order: `journal.jsonl` and `checkpoints/` (while it trains; of several learning rates each in
-`rate-RATE/`), `best.safetensors`, `learning_rates.json` (where several were tried), `predictions.jsonl`, `alignments/`
-(of systems that align), `model/` (what it takes to use the system), and at last `result.json`.
+A job writes to its folder, in this order: `journal.jsonl` and `checkpoints/` (during training; in `rate-RATE/` for each
+of several learning rates), `best.safetensors`, `learning_rates.json` (if several were tried), `predictions.jsonl`,
+`alignments/` (of systems that align), `model/` (all that is needed to use the system), and finally `result.json`.
 """
 
 import shutil
@@ -64,14 +64,14 @@ class Job:
 
 @dataclass(frozen=True)
 class JobContext:
-    """All that the jobs of an experiment share in a worker: the base model, the task and its data."""
+    """The state that the jobs of an experiment share in a worker: the base model, the task and its data."""
 
     config: ExperimentConfig
     base: Base
     data: Any
     evaluation: Evaluation
     overlapping: frozenset[int] = frozenset()
-    """The test items that stand in what the base was pretrained on: the headline is also reported without them."""
+    """The test items that the base's pretraining data contains: the headline is also reported without them."""
 
     @classmethod
     def open(
@@ -82,7 +82,7 @@ class JobContext:
         device: torch.device,
         overlapping: frozenset[int] = frozenset(),
     ) -> "JobContext":
-        """Load model description, tokenizer and data. Raises UserError for files that cannot be used."""
+        """Load the model description, tokenizer and data. Raises UserError for files that cannot be used."""
         files, description = checked_model(model_folder)
         base = Base(description, CodeTokenizer.load(files.tokenizer), files, device)
         return cls.of_base(config, base, prep, overlapping)
@@ -102,7 +102,7 @@ class JobContext:
         return cls(config, base, data, evaluation, overlapping)
 
     def build(self, job: Job) -> System:
-        """Build the job's system before training. Raises UserError where it cannot be built or has no training data."""
+        """Build the job's system before training. Raises UserError if it cannot be built or has no training data."""
         config = self.config.systems[job.system]
         system: System = config.build(self.base, self.data, job.seed)
         if config.learns and (system.learner is None or not system.learner.lengths_tokens):
@@ -112,26 +112,26 @@ class JobContext:
         return system
 
     def check(self, jobs: Sequence[Job]) -> None:
-        """Raise UserError for what `build` refuses, before hours are spent on the systems that stand before it."""
+        """Raise UserError if `build` fails for any job, before hours are spent on the systems listed before it."""
         for job in {job.system: job for job in jobs}.values():
             self.build(job)
 
 
 class StopRequested(Exception):
-    """Somebody asked to stop. The evaluation so far is dropped; the same command evaluates again."""
+    """A stop was requested. The unfinished evaluation is discarded; the same command evaluates again."""
 
 
 class EvaluationProgress:
-    """An `OnProgress` for the items of one evaluation: it writes the progress to the journal, and stops on request."""
+    """An `OnProgress` for the items of one evaluation: writes the progress to the journal, and stops on request."""
 
     def __init__(self, what: str, num_items: int, journal: Journal | None, stop: StopRequest) -> None:
-        """`what` is what is evaluated: "the test split"."""
+        """Write the start to the journal. `what` names what is evaluated: "the test split"."""
         self._what, self._num_items, self._journal, self._stop = what, num_items, journal, stop
         self._written_s = time.monotonic()
         self._write(f"judging {what}")
 
     def __call__(self, num_done: int) -> None:
-        """Raise `StopRequested` where a stop was requested."""
+        """Write the progress if the last entry is old enough. Raises `StopRequested` if a stop was requested."""
         if self._stop.is_made():
             raise StopRequested
         if time.monotonic() - self._written_s >= WRITE_EVERY_S:
@@ -155,7 +155,7 @@ def run_jobs(settings: dict[str, Any]) -> None:
             context = JobContext.open(
                 settings["config"], settings["model"], settings["prep"], device, settings["overlapping"]
             )
-            # The first worker looks, so that all do the same jobs.
+            # The first worker decides, so that all run the same jobs.
             missing = [job for job in jobs if not agreed(job.result.exists)]
             context.check(missing)
             for job in missing:
@@ -191,7 +191,7 @@ def _journal(folder: Path) -> Iterator[Journal | None]:
 
 
 def _train(job: Job, context: JobContext, stop: StopRequest) -> Trained:
-    """Train the job, after a search over learning rates where the config has one and this is the first seed."""
+    """Train the job, with a search over learning rates if the config has one and this is the first seed."""
     config = context.config.training_of_system(job.system)
     if rates := context.config.rates_to_try(job.system, job.seed):
         return search(
@@ -205,7 +205,7 @@ def _train(job: Job, context: JobContext, stop: StopRequest) -> Trained:
 
 
 def _train_at_rate(job: Job, context: JobContext, rate: float, folder: Path, stop: StopRequest) -> FitEnd:
-    """Train once, from random or pretrained weights; a training that `folder` has begun is resumed."""
+    """Train once, from random or pretrained weights; resume a training that was started in `folder`."""
     system, config = context.build(job), context.config.training_of_system(job.system).with_rate(rate)
     assert system.learner is not None
     with _journal(folder) as journal:
@@ -221,7 +221,7 @@ def _train_at_rate(job: Job, context: JobContext, rate: float, folder: Path, sto
 
 
 def _build_with_best_weights(job: Job, context: JobContext) -> System:
-    """Build the system again, because training leaves weights in its own precision, and load the best ones."""
+    """Build the system again, because training leaves weights in its own precision, and load the best weights."""
     system = context.build(job)
     assert system.learner is not None
     load_best(job.folder, system.learner.module)
@@ -293,10 +293,10 @@ def _result_values(
 
 
 def read_result(job: Job) -> dict[str, Any]:
-    """Read the result of a finished job. Raises UserError when it or the predictions beside it were changed."""
+    """Read the result of a finished job. Raises UserError if it or its predictions file was changed."""
     result = read_document(job.result)
     predictions = job.folder / PREDICTIONS_NAME
-    # Results of older versions say nothing of them.
+    # Results of older versions have no checksum of the predictions.
     if _PREDICTIONS_KEY in result and (
         not predictions.is_file() or sha256_file(predictions) != result[_PREDICTIONS_KEY]
     ):

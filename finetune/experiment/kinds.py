@@ -30,7 +30,7 @@ _TASKS = (
     "token_completion.TokenCompletionConfig",
     "translation.TranslationConfig",
 )
-"""Module in `finetune.tasks`, and its config class."""
+"""For each task, its module in `finetune.tasks` and its config class."""
 _SYSTEMS = (
     "labellers.classifier.ClassifierConfig",
     "labellers.lexical.LexicalLabellerConfig",
@@ -49,11 +49,11 @@ _SYSTEMS = (
     "writers.lexical.NearestConfig",
     "writers.lexical.NgramConfig",
 )
-"""Module in `finetune.systems`, and its config class."""
+"""For each system, its module in `finetune.systems` and its config class."""
 
 
 def _one_of(package: str, names: Sequence[str]) -> Any:
-    """Return the union of the config classes; `kind` decides which of them a recipe means."""
+    """Return the union of the config classes, discriminated by `kind`."""
     classes = []
     for name in names:
         module, _, class_name = name.rpartition(".")

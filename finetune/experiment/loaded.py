@@ -15,7 +15,7 @@ from finetune.modalities.base import Columns, ModalityName, OnProgress, Row, Tra
 from finetune.systems.saved import load_weights, module_of, read_saved, saved_base
 
 TrainingData = Callable[[Any], Any]
-"""A task's data by the task's config: what systems that only count are made from again."""
+"""Returns a task's data for the task's config; systems that only count are rebuilt from it."""
 
 
 def columns_of(task_config: Any) -> Columns:
@@ -25,7 +25,7 @@ def columns_of(task_config: Any) -> Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSystem(TrainedSystem):
-    """One that was saved, ready to answer."""
+    """A system that was saved and loaded, ready to answer."""
 
     modality: ModalityName
     system_config: Any
@@ -38,10 +38,10 @@ class LoadedSystem(TrainedSystem):
         decoding: Mapping[str, Any] | None = None,
         training: TrainingData | None = None,
     ) -> "LoadedSystem":
-        """From the `model/` folder of a job. `decoding` has settings that replace those it was trained with.
+        """Load a system from the `model/` folder of a job. `decoding` has settings that replace the saved ones.
 
-        Raises UserError when it is none, damaged, or cannot be used so; for a system that only counts, also where
-        there is no `training`.
+        Raises UserError if the folder is not a saved system, is damaged, or cannot be used with these settings; for a
+        system that only counts, also if `training` is None.
         """
         saved = read_saved(folder)
         try:
@@ -80,7 +80,7 @@ class LoadedSystem(TrainedSystem):
     def answer(
         self, rows: Sequence[Mapping[str, Any]], on_progress: OnProgress = lambda _: None
     ) -> list[Row]:
-        """One answer per row: {"prediction"}; for labels also {"probabilities"}, for tokens {"tokens", "ranks"}.
+        """Return one answer per row: {"prediction"}; for labels also {"probabilities"}, for tokens {"tokens", "ranks"}.
 
         Rows have the columns of `columns_of`. Raises UserError for a row that lacks one.
         """
@@ -107,7 +107,7 @@ class LoadedSystem(TrainedSystem):
 
 
 def _is_text(value: Any) -> bool:
-    """JSON may name halves of characters, which no encoding can write."""
+    """Return False for a string with a lone surrogate: JSON allows those, and no encoding can write them."""
     return not isinstance(value, str) or not any("\ud800" <= one <= "\udfff" for one in value)
 
 

@@ -1,4 +1,4 @@
-"""What of a task's test items stands in the text that the base model was pretrained on."""
+"""The overlap of a task's test items with the text that the base model was pretrained on."""
 
 import re
 import shutil
@@ -30,12 +30,12 @@ from finetune.tasks.token_completion import TokenCompletionConfig
 
 _NAME = "overlap.json"
 _VERSION = 2
-"""Of what is counted: 2 counts n-grams that many texts share."""
+"""The version of the counts: 2 counts n-grams that many texts share."""
 _WORK_NAME = ".overlap"
 _SUFFIX = "_unseen"
 _REWRITTEN = "its texts stand nowhere as they are published: names or literals in them were replaced"
 _MOST_REWRITTEN = 0.9
-"""From this share on the set is one of rewritten texts: some are so short that nothing in them was replaced."""
+"""The share from which the whole set counts as rewritten: some texts are so short that nothing in them was replaced."""
 _UNREADABLE = "the pretraining corpus cannot be read"
 
 _ABSTRACT_NAME = re.compile(r"\b(?:TYPE|METHOD|VAR|STRING|INT|FLOAT|CHAR)_\d+\b")
@@ -45,7 +45,7 @@ _CONCODE = re.compile(r"\bfunction \(|\b(?:arg|loc)\d+\b|\bconcode_(?:field|elem
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A text of the test split, what it is there ("sources", "answers"), and the items that stand or fall by it."""
+    """A text of the test split, its role ("sources", "answers"), and the items that overlap if it is found."""
 
     role: str
     text: str
@@ -54,8 +54,11 @@ class SearchedText:
 
 @dataclass(frozen=True)
 class Overlap:
-    """`facts` are for people and for the experiment's result.json; `items` the numbers of the test items of which a
-    text stands verbatim in the corpus. Where that cannot be found out, `unknown` says why, and there are neither."""
+    """The overlap of the test items with the corpora, or the reason why it is unknown.
+
+    `facts` are counts for people and for the experiment's result.json; `items` are the numbers of the test items that
+    have a text verbatim in the corpus. If the overlap is not known, `unknown` gives the reason and both are empty.
+    """
 
     facts: dict[str, Any] | None
     items: frozenset[int]
@@ -65,12 +68,12 @@ class Overlap:
 def overlap_of(
     config: ExperimentConfig, prep: Path | None, corpora: Sequence[str], folder: Path, reporter: Reporter
 ) -> Overlap | None:
-    """The overlap with the prepared corpora at `corpora`, those the base was pretrained on.
+    """Return the overlap with the prepared corpora at `corpora`, those the base was pretrained on.
 
-    None where the test items are the corpus's own, whose held-out repositories were split off before pretraining, and
-    where nobody knows what the base was pretrained on. Unknown where the texts were rewritten before they were
-    published, and, with a warning, where the corpora cannot be read. Found once: it is kept in `folder`, also when the
-    corpora are gone. Needs an open Ray session.
+    None if the test items come from the corpus, whose held-out repositories were split off before pretraining, or if
+    the base's pretraining corpora are not known. `Overlap.unknown` is set if the texts were rewritten before they were
+    published and, with a warning, if the corpora cannot be read. The result is cached in `folder` and stays valid after
+    the corpora are deleted. Needs an open Ray session.
     """
     task, path = config.task.build(), folder / _NAME
     if not (task.files() or isinstance(config.task, HumanEvalConfig)) or not (corpora or path.is_file()):
@@ -116,9 +119,9 @@ def overlap_of(
 def searched_texts(
     test: Pool | Sequence[Any], published: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[SearchedText]:
-    """Every different text of each role as the task's files have it, with all items that it has become a text of.
+    """Yield each distinct text of each role as the task's files contain it, with all items that it became part of.
 
-    `published` as in `TaskData`. Texts that the task has made the same are the same item: it has them all.
+    `published` is as in `TaskData`. If the task made several published texts the same, its item has all of them.
     """
     found: dict[tuple[str, str], set[int]] = {}
     for role, made, items in _pool_texts(test) if isinstance(test, Pool) else _item_texts(test):
@@ -129,8 +132,10 @@ def searched_texts(
 
 
 def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -> list[Measured]:
-    """The headline metric again without the overlapping test items; [] where there are none or no others, or where the
-    metric is not of the test items one by one."""
+    """Return the headline metric without the overlapping test items.
+
+    [] if no item or every item overlaps, or if the metric does not have one value per test item.
+    """
     if headline.num_items != num_items or len(overlapping) in (0, num_items):
         return []
     kept = [number for number in range(num_items) if number not in overlapping]
@@ -139,7 +144,7 @@ def on_unseen(headline: Measured, overlapping: frozenset[int], num_items: int) -
 
 
 def _kept(path: Path) -> dict[str, Any]:
-    """Return what an earlier search found; {} where there was none or its file is damaged."""
+    """Return the result of an earlier search; {} if there was none or its file is damaged."""
     try:
         return read_document(path) if path.is_file() else {}
     except UserError:
@@ -151,7 +156,7 @@ def _is_part(wanted: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
 
 
 def _rewritten_by(task: Any) -> re.Pattern[str] | None:
-    """What shows that a text of the task's files was rewritten, so that it stands in no other file."""
+    """Return a pattern that only rewritten texts of the task's files match: no other file contains such a text."""
     match task:
         case RepairConfig():
             return _ABSTRACT_NAME

@@ -1,7 +1,7 @@
 """The search over learning rates of one job: every rate has the same steps, the best on the validation split is kept.
 
-Each rate trains in a folder of its own below the job's. At the end the kept one's journal and best weights are put
-where a job without a search has them, and `learning_rates.json` says what was tried.
+Each rate trains in its own folder below the job's. At the end the journal and best weights of the kept rate are copied
+to where a job without a search has them, and `learning_rates.json` lists the rates that were tried.
 """
 
 import shutil
@@ -23,7 +23,7 @@ _NAME = "learning_rates.json"
 
 @dataclass(frozen=True)
 class RateTrial:
-    """One rate; `valid` is its highest headline metric on the validation split, None where training diverged."""
+    """One learning rate; `valid` is its best headline metric on the validation split, None if training diverged."""
 
     learning_rate: float
     valid: float | None
@@ -33,7 +33,7 @@ class RateTrial:
 
 @dataclass(frozen=True)
 class Trained:
-    """The end of a job's training: its learning rate, and the rates that were tried (none without a search)."""
+    """The end of a job's training, its learning rate, and the rates that were tried (none without a search)."""
 
     end: FitEnd
     learning_rate: float
@@ -50,7 +50,7 @@ class Trained:
 
 
 def best_of(tried: Sequence[RateTrial]) -> RateTrial:
-    """The one to keep, the first of equals. Raises UserError where every rate diverged."""
+    """Return the trial to keep, the first of equals. Raises UserError if every rate diverged."""
     usable = [(one.valid, one) for one in tried if one.valid is not None]
     if not usable:
         rates = ", ".join(f"{one.learning_rate:g}" for one in tried)
@@ -61,9 +61,9 @@ def best_of(tried: Sequence[RateTrial]) -> RateTrial:
 
 
 def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], FitEnd]) -> Trained:
-    """Train with every rate by `train(rate, its folder)`, which resumes what a killed search has begun.
+    """Train with every rate by `train(rate, its folder)`, which resumes the training of a killed search.
 
-    Collective; the first worker writes. Ends early where one of them is stopped. Raises UserError where all diverge.
+    Collective; the first worker writes. Ends early if a training is stopped. Raises UserError if all diverge.
     """
     tried = agreed(lambda: _finished(folder))
     if tried is None:
@@ -86,7 +86,7 @@ def search(folder: Path, rates: Sequence[float], train: Callable[[float, Path], 
 
 
 def _finished(folder: Path) -> list[RateTrial] | None:
-    """Return what a finished search tried, after removing what a kill at its end left behind."""
+    """Return the trials of a finished search, after removing files that a kill at its end left."""
     path = folder / _NAME
     if not path.is_file():
         return None
@@ -96,7 +96,7 @@ def _finished(folder: Path) -> list[RateTrial] | None:
 
 
 def _finish(folder: Path, tried: Sequence[RateTrial]) -> None:
-    """Write what was tried last, then remove what the training needed; the journals of all rates stay."""
+    """Write the list of trials last, then remove the files of the training; the journals of all rates are kept."""
     kept = folder / rate_name(best_of(tried).learning_rate)
     for name in (JOURNAL_NAME, BEST_NAME):
         write_bytes(folder / name, (kept / name).read_bytes())

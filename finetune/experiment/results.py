@@ -1,4 +1,4 @@
-"""What an experiment has shown: every system's metrics over its seeds, and how it compares with the baseline.
+"""The results of an experiment: every system's metrics over its seeds, and the comparison with the baseline.
 
 Shapes: R resamples.
 """
@@ -14,7 +14,7 @@ from finetune.metrics.intervals import compare_resampled, estimate, resampled
 from finetune.metrics.measured import Measured
 
 BOOTSTRAP_SEED = 0
-"""The same for all systems: comparisons are paired by it."""
+"""The same for all systems, so that comparisons are paired."""
 
 _COPIED = (
     "num_parameters", "num_trained", "steps", "best_step", "valid", "num_valid_items", "learning_rate",
@@ -25,22 +25,22 @@ Result = Mapping[str, Any]
 
 
 def graded(measured: Sequence[Measured]) -> dict[str, Any]:
-    """The part of a job's result.json that rates its answers; the headline comes first."""
+    """Return the metrics part of a job's result.json; the first of `measured` is the headline."""
     headline = measured[0]
     return {
         "headline": headline.name,
         "metrics": {one.name: asdict(estimate(one, BOOTSTRAP_SEED)) for one in measured},
-        # What comparisons are made of, paired by the same draws.
+        # Comparisons use these values, paired by the same resamples.
         "resampled": [float(value) for value in resampled(headline, BOOTSTRAP_SEED)],
     }
 
 
 def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[str, Any]:
-    """The experiment's result.json: by system, metrics with interval or deviation, and the comparison.
+    """Return the experiment's result.json: by system, metrics with interval or deviation, and the comparison.
 
-    `results`: of every system by seed. With several seeds a metric's value is their mean and `deviation` is their
-    sample standard deviation; `low` and `high` are the means of the seeds' bounds. A metric that not all seeds have of
-    as many items is left out: what the base has seen of the test split may have become known, or unknown, between them.
+    `results` has each system's results, one per seed. With several seeds a metric's value is their mean and `deviation`
+    is their sample standard deviation; `low` and `high` are the means of the seeds' bounds. A metric is left out unless
+    all seeds have it over the same number of items: the overlap may become known, or unknown, between two seeds.
     """
     return {
         "headline": results[baseline][0]["headline"],
@@ -54,12 +54,12 @@ def summary_of(results: Mapping[str, Sequence[Result]], baseline: str) -> dict[s
 
 
 def cut_texts(cut: Mapping[str, int]) -> list[str]:
-    """Describe how many of a system's texts were longer than it reads or writes."""
+    """Return descriptions of how many of a system's texts were truncated."""
     return [f"{count:,} {what.replace('_', ' ')}" for what, count in cut.items() if count]
 
 
 def rates_text(found: Mapping[str, Any]) -> str:
-    """Describe what the search over a system's learning rates found; "" where there was none."""
+    """Describe the result of the search over a system's learning rates; "" if there was no search."""
     tried = found.get("learning_rates_tried", [])
     texts = [
         f"{one['learning_rate']:g} "
@@ -116,7 +116,7 @@ def _over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _compared(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, float]:
-    """Mean over seeds on both sides, resampled over the same items."""
+    """Compare the means over seeds of both sides, resampled over the same items."""
     headline = runs[0]["headline"]
     mine, theirs = (
         statistics.fmean(run["metrics"][headline]["value"] for run in side) for side in (runs, baseline)

@@ -1,7 +1,7 @@
-"""What an experiment has trained outlives a change of its systems and seeds.
+"""Trained jobs are kept when an experiment's systems or seeds change.
 
-More systems or seeds cost only themselves. A job that the config no longer names is set aside, finished or begun,
-and used again when it does.
+If systems or seeds are added, only their jobs are trained. A job that the config no longer names is moved aside,
+finished or not, and used again once the config names it.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from cluster.storage import fingerprint, read_document, write_document
 from finetune.experiment.config import ExperimentConfig
 
 IDENTITY_NAME = "identity.json"
-"""In a job's folder, from its beginning on."""
+"""In a job's folder, from its start on."""
 ASIDE_NAME = ".aside"
-"""In the experiment's folder: jobs that the config does not name, by their identity."""
+"""In the experiment's folder: contains the jobs that the config does not name, by their identity."""
 
 
 def job_identity(config: ExperimentConfig, system: str, seed: int, inputs: str) -> str:
-    """Equal where a job comes to the same end. `inputs` identifies data, base model and version of the code."""
+    """Return a hash that is equal for jobs with the same result. `inputs` identifies data, base model and code."""
     parts = {
         "inputs": inputs,
         "task": config.task.model_dump(mode="json"),
@@ -33,9 +33,9 @@ def job_identity(config: ExperimentConfig, system: str, seed: int, inputs: str) 
 
 
 def sort_jobs(folder: Path, wanted: Mapping[str, str]) -> list[str]:
-    """Set other jobs in `folder` aside, take up what is wanted from there, and mark the jobs to come.
+    """Move other jobs in `folder` aside, move wanted ones back, and write each wanted job's identity to its folder.
 
-    `wanted` has the identity of every job by its path below `folder`; what was there of these before is returned.
+    `wanted` has the identity of every job by its path below `folder`. Returns the paths of those that already existed.
     """
     for job in sorted(folder.glob("*/seed-*")):
         identity = _identity_in(job)

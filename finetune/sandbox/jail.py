@@ -1,14 +1,14 @@
 """Builds the jail and starts the interpreter in it. Standard library only; runs as a process of its own.
 
 Three processes: the launcher, outside, enters new namespaces; process 1 of the new process namespace watches; its
-child, stripped of all rights, is the program. When process 1 ends the kernel kills whatever is left inside, so nothing
-outlives a program, and a fork bomb is gone at once.
+child, without any privileges, is the program. When process 1 ends the kernel kills all processes inside, so no process
+outlives a program, and a fork bomb ends at once.
 
-What the program sees: a root that holds the interpreter and the system's libraries, read-only, an empty folder in
-memory as home and working folder, null and random devices; no other file, process, network or environment of the
-machine. As root the program runs under another user id, which nothing else has; otherwise under the caller's, alone in
-its user namespace. The kernel refuses it new namespaces, mounts and keyrings (`system_calls`). What is left open: the
-kernel's other calls, and side channels.
+The program sees: a read-only root with the interpreter and the system's libraries, an empty folder in memory as home
+and working folder, null and random devices; no other file, process, network or environment of the machine. If the
+caller is root, the program runs under an unused user id; otherwise under the caller's, alone in its user namespace. The
+kernel refuses it new namespaces, mounts and keyrings (`system_calls`). Not protected: the kernel's other system calls,
+and side channels.
 """
 
 import json
@@ -26,24 +26,24 @@ _MAX_OPEN_FILES = 64
 """Per process."""
 _OLD_ROOT = "/old"
 _ANY_FOLDER = "/tmp"
-"""Where the new root is mounted first; any folder that exists would do."""
+"""Where the new root is mounted first; any existing folder works."""
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _DEVICES = ("null", "zero", "random", "urandom")
 _FIRST_USER, _NUM_USERS = 61184, 4336
-"""systemd's range of user ids that belong to nobody for long."""
+"""systemd's range of user ids that are only used temporarily."""
 _ENVIRONMENT = {"HOME": HOME, "TMPDIR": HOME, "PATH": "", "LANG": "C.UTF-8"}
 
 
 def main() -> NoReturn:
-    """`argv[1]` is JSON: the limits, the interpreter, the folders it needs, two file descriptors to report to."""
+    """Launch the program. `argv[1]` is JSON: limits, interpreter, its folders, two file descriptors for reports."""
     settings = json.loads(sys.argv[1])
     control = settings["control_file"]
-    # The program must not write there: what it wrote would be taken for ours.
+    # The program must not inherit it: its writes would be read as reports of the jail.
     os.set_inheritable(control, False)
     runner = Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
     try:
         kernel.die_with_parent()
-        # Should memory run out after all, the program is the first to go.
+        # If the machine runs out of memory, the kernel kills the program first.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
         refused_calls = Filter()
         user = _enter_namespaces()
@@ -60,7 +60,7 @@ def main() -> NoReturn:
 
 
 def _enter_namespaces() -> int | None:
-    """New namespaces of all kinds; the user id to change to, None where the caller's is kept."""
+    """Enter new namespaces of all kinds; return the user id to change to, None if the caller's is kept."""
     all_kinds = (
         kernel.NEW_MOUNTS | kernel.NEW_PROCESSES | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME
     )
@@ -78,7 +78,7 @@ def _enter_namespaces() -> int | None:
 
 
 def _build_root(folders: list[str], disk_bytes: int) -> None:
-    """A new root with the folders in it, read-only, and nothing else but a home in memory."""
+    """Build a new root that contains only the folders, read-only, the devices and a home in memory."""
     kernel.mount_tmpfs(_ANY_FOLDER, "size=1m,nr_inodes=1k,mode=755")
     os.mkdir(_ANY_FOLDER + _OLD_ROOT)
     kernel.pivot_root(_ANY_FOLDER, _ANY_FOLDER + _OLD_ROOT)
@@ -96,7 +96,7 @@ def _build_root(folders: list[str], disk_bytes: int) -> None:
 
 
 def _show(path: str) -> None:
-    """The file or folder at its own place in the new root; what is not there outside is left out."""
+    """Bind the file or folder to the same path in the new root, read-only; skip it if it does not exist outside."""
     source = _OLD_ROOT + path
     if os.path.lexists(path) or not os.path.lexists(source):
         return
@@ -119,7 +119,7 @@ def _show_file(path: str) -> None:
 
 
 def _watch(settings: dict[str, Any], user: int | None, runner: str, refused_calls: Filter) -> NoReturn:
-    """Process 1: start the program, wait for it, tell how it ended. With this process all others end."""
+    """Run process 1: start the program, wait for it, report how it ended. When it ends, the kernel kills the rest."""
     control = settings["control_file"]
     try:
         kernel.die_with_parent()
@@ -161,7 +161,7 @@ def _become_program(
 
 
 def _set_limits(settings: dict[str, Any]) -> None:
-    # A second of processor time between the signal that may be caught and the one that may not.
+    # SIGXCPU, which can be caught, comes a second of processor time before SIGKILL, which cannot.
     resource.setrlimit(resource.RLIMIT_CPU, (settings["cpu_s"], settings["cpu_s"] + 1))
     for kind, name in (
         (resource.RLIMIT_FSIZE, "disk_bytes"),

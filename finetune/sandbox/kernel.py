@@ -1,6 +1,6 @@
 """Linux system calls that Python 3.11 has no function for. Standard library only: runs inside the jail.
 
-Numbers and flags are those of the kernel's headers (linux/mount.h, linux/sched.h, linux/prctl.h).
+Numbers and flags are from the kernel's headers (linux/mount.h, linux/sched.h, linux/prctl.h).
 """
 
 import ctypes
@@ -29,27 +29,27 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that the flags name for new ones."""
+    """Move this process to new namespaces of the kinds that the flags name."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def make_mounts_private() -> None:
-    """Hide what is mounted from now on from the outside."""
+    """Hide later mounts from the outside."""
     _mount(None, "/", None, _MOUNT_RECURSIVE | _MOUNT_PRIVATE, None)
 
 
 def mount_tmpfs(folder: str, options: str) -> None:
-    """A file system in memory."""
+    """Mount a file system in memory at `folder`."""
     _mount("tmpfs", folder, "tmpfs", MOUNT_NO_SETUID | MOUNT_NO_DEVICES, options)
 
 
 def bind(source: str, target: str) -> None:
-    """Show `source`, and what is mounted below it, at `target` too."""
+    """Bind `source`, with all mounts below it, to `target`."""
     _mount(source, target, None, _MOUNT_BIND | _MOUNT_RECURSIVE, None)
 
 
 def make_read_only(target: str, *, recursive: bool) -> None:
-    """Refuse writes to the mount at `target`, and set-user-id programs; needs Linux 5.12."""
+    """Disable writes and set-user-id programs for the mount at `target`; needs Linux 5.12."""
     attributes = struct.pack("QQQQ", _ATTRIBUTE_READ_ONLY | _ATTRIBUTE_NO_SETUID, 0, 0, 0)
     _system_call(
         _MOUNT_SETATTR,
@@ -63,7 +63,7 @@ def make_read_only(target: str, *, recursive: bool) -> None:
 
 
 def pivot_root(new_root: str, old_root: str) -> None:
-    """Make `new_root` the root; the former one is then found at `old_root`."""
+    """Make `new_root` the root and move the previous root to `old_root`."""
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
         raise OSError(f"pivot_root: the number of this call on {platform.machine()} is not known here")
@@ -71,17 +71,17 @@ def pivot_root(new_root: str, old_root: str) -> None:
 
 
 def detach(folder: str) -> None:
-    """Unmount, whatever is open there."""
+    """Unmount `folder`, even if files in it are open."""
     _check(_libc.umount2(folder.encode(), ctypes.c_int(_DETACH)), "umount2")
 
 
 def die_with_parent() -> None:
-    """Have this process killed when the thread that started it ends."""
+    """Tell the kernel to kill this process when the thread that started it ends."""
     _check(_libc.prctl(_SET_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
 
 
 def give_up_new_privileges() -> None:
-    """No program started from here on gains rights by set-user-id bits or file capabilities."""
+    """Prevent programs started later from gaining privileges by set-user-id bits or file capabilities."""
     one, zero = ctypes.c_ulong(1), ctypes.c_ulong(0)
     _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, one, zero, zero, zero), "prctl")
 

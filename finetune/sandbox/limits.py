@@ -1,4 +1,4 @@
-"""What a program may use, and what became of it."""
+"""The limits of a program, and its outcome."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,32 +8,32 @@ from pydantic import Field
 from cluster.config import Config
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Of stdout and stderr together; a program that writes more is killed."""
+"""The limit for stdout and stderr together; a program that writes more is killed."""
 Status = Literal["passed", "failed", "timeout", "memory", "output", "killed"]
 
 
 class Limits(Config):
-    """The limits of one program. Every process of it is held to the limits that are said to be per process."""
+    """The limits of one program. Limits marked "per process" apply to each of its processes."""
 
     wall_s: float = Field(default=10.0, gt=0)
-    """From the program's start to its last process killed."""
+    """Wall time from the program's start until its last process is killed."""
     cpu_s: int = Field(default=5, ge=1)
     """Processor time, per process."""
     memory_bytes: int = Field(default=512 * 1024**2, ge=64 * 1024**2)
-    """Address space, per process; the interpreter takes some 20 MB of it."""
+    """Address space, per process; the interpreter uses about 20 MB of it."""
     disk_bytes: int = Field(default=16 * 1024**2, ge=4096)
-    """All files together; they lie in memory and vanish with the program."""
+    """The size of all files together; they are kept in memory and deleted with the program."""
     processes: int = Field(default=8, ge=1)
-    """Processes and threads at one time, the program's own included."""
+    """Processes and threads at one time, including the program's first."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a program ended.
 
-    passed: it ran to its last line. failed: an exception ended it, or it left early (`sys.exit`, `os._exit`) with
-    any code, for then its checks may not have run. timeout: wall clock or processor time was used up. memory: a
-    MemoryError ended it. output: it wrote too much. killed: a signal ended it, a crash of the interpreter included.
+    passed: it ran to its last line. failed: an exception ended it, or it exited early (`sys.exit`, `os._exit`) with
+    any code, because then its checks may not have run. timeout: wall clock or processor time was used up. memory: a
+    MemoryError ended it. output: it wrote too much. killed: a signal ended it, including an interpreter crash.
     """
 
     status: Status
@@ -41,9 +41,9 @@ class Outcome:
     """Wall time from its start."""
     stdout: str
     stderr_tail: str
-    """The last 2,000 characters: where a traceback ends."""
+    """The last 2,000 characters of stderr, which contain the end of a traceback."""
 
     @property
     def passed(self) -> bool:
-        """Whether it ran to its last line."""
+        """Whether the program ran to its last line."""
         return self.status == "passed"

@@ -21,7 +21,7 @@ from cluster.errors import UserError, first_line
 from finetune.sandbox.limits import MAX_OUTPUT_BYTES, Limits, Outcome, Status
 
 _SET_UP_S = 30.0
-"""Until the jail stands; a tenth of a second on a machine that is not busy."""
+"""The time limit for building the jail, which takes a tenth of a second on an idle machine."""
 _CLEAN_UP_S = 10.0
 _TAIL_CHARACTERS = 2000
 _REPORT_BYTES = 65536
@@ -32,9 +32,9 @@ JAIL_PROGRAM = (
 
 
 def run_python(program: str, limits: Limits) -> Outcome:
-    """Run a program contained: it can neither change nor read files, reach the network, nor outlive the call.
+    """Run a program in a jail: it cannot change or read files, reach the network, or outlive the call.
 
-    It has Python's standard library, no other package. Raises UserError where this machine cannot contain programs.
+    It has Python's standard library and no other package. Raises UserError if this machine cannot contain programs.
     """
     secret = secrets.token_hex(16)
     with _request(secret, program) as request_file, _pipe() as control, _pipe() as verdict:
@@ -61,7 +61,7 @@ def run_python(program: str, limits: Limits) -> Outcome:
             try:
                 ended_by = watch.until_the_end()
             finally:
-                # All is over: at the launcher's end process 1 dies, and with it whatever is left in the jail.
+                # When the launcher ends, process 1 dies, and with it all processes in the jail.
                 _kill(process)
     return _outcome(watch, ended_by, secret, limits)
 
@@ -72,7 +72,10 @@ def run_many(
     num_workers: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """`run_python` of each, `num_workers` at a time; in the order given. `on_progress` hears how many are done."""
+    """Run each program with `run_python`, `num_workers` at a time; return the outcomes in the order given.
+
+    `on_progress` is called with the number of programs that are done.
+    """
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(max_workers=num_workers) as pool:
         try:
@@ -87,7 +90,7 @@ def run_many(
 
 @lru_cache(maxsize=1)
 def containment_problem() -> str | None:
-    """Why programs cannot be contained on this machine; None where they can."""
+    """Return the reason why programs cannot be contained on this machine, None if they can."""
     try:
         run_python("", Limits())
     except UserError as error:
@@ -127,10 +130,10 @@ def _pipe() -> Iterator[_Pipe]:
 
 @contextmanager
 def _request(secret: str, program: str) -> Iterator[int]:
-    """A file in memory with what the runner reads from stdin."""
+    """Open a file in memory with the request that the runner reads from stdin."""
     file = os.memfd_create("program")
     try:
-        # Surrogates, which a broken prediction may hold, survive JSON's escapes; the program then fails by itself.
+        # A broken prediction may contain surrogates. JSON's escapes keep them, and the program then fails by itself.
         with open(file, "w", encoding="ascii", closefd=False) as stream:
             json.dump({"secret": secret, "program": program}, stream)
         os.lseek(file, 0, os.SEEK_SET)
@@ -141,7 +144,7 @@ def _request(secret: str, program: str) -> Iterator[int]:
 
 @dataclass
 class _Watch:
-    """Reads all that comes out of a jail until it is empty, and empties it when a limit is reached."""
+    """Reads all output of a jail until its processes have ended, and kills them when a limit is reached."""
 
     process: subprocess.Popen[bytes]
     control_file: int
@@ -152,7 +155,7 @@ class _Watch:
     ended_at: float = 0.0
 
     def until_the_end(self) -> Status | None:
-        """The limit that ended the program, None where it ended by itself."""
+        """Read until all processes have ended; return the limit that ended the program, None if it ended by itself."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         ended_by: Status | None = None
@@ -200,11 +203,11 @@ class _Watch:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the launcher and process 1, which are one group; all others inside die with process 1."""
+    """Kill the launcher and process 1, which are one group; all other processes in the jail die with process 1."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        # Ended, and waited for.
+        # It has ended and was waited for.
         pass
 
 
@@ -228,7 +231,7 @@ def _outcome(watch: _Watch, ended_by: Status | None, secret: str, limits: Limits
 
 
 def _own_end(verdict: bytearray, report: dict[str, Any], secret: str, limits: Limits) -> Status:
-    """Return how a program ended that no outside limit ended."""
+    """Return the status of a program that was not ended by an outside limit."""
     verdicts: tuple[Status, ...] = ("passed", "failed", "memory")
     for status in verdicts:
         if f"{secret} {status}\n".encode() in verdict:
@@ -241,11 +244,11 @@ def _own_end(verdict: bytearray, report: dict[str, Any], secret: str, limits: Li
 
 
 def _interpreter() -> str:
-    """The one that the virtual environment was made from: its packages are not for generated programs."""
+    """Return the base interpreter of the virtual environment, so that generated programs do not get its packages."""
     return os.path.realpath(sys.executable)
 
 
 def _interpreter_folders() -> list[str]:
-    """Return the folders of the interpreter and its library, the outermost first."""
+    """Return the folders of the interpreter and its library, outermost first."""
     folders = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(_interpreter())}
     return sorted(os.path.realpath(folder) for folder in folders)

@@ -1,8 +1,8 @@
-"""The first thing a jailed interpreter runs: reads the program from stdin, runs it, says how it went.
+"""The first code that a jailed interpreter runs: reads the program from stdin, runs it, reports the verdict.
 
-Its source is given to the interpreter by `-c`: nothing of ours can be imported inside. It learns by a secret word that
-the program came to its end; a program that only wrote "passed" or ended the process would not know it. (A program
-made to search the interpreter's own frames could: what is at stake is a score, not the machine.)
+Its source is passed to the interpreter by `-c`, because no module of permcode can be imported inside. The verdict
+carries a secret word: a program that only writes "passed" or ends the process does not know it. (A program that
+searches the interpreter's frames could find it, but that only falsifies a score and does not endanger the machine.)
 """
 
 import json
@@ -14,11 +14,11 @@ import types
 def _run() -> None:
     verdict_file = int(sys.argv[1])
     request = json.loads(sys.stdin.buffer.read())
-    # The request could be read again: it is a file, and the secret stands in it.
+    # The request is a file that could be read again, and it contains the secret.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    # Written beforehand: there may be no memory left when it is needed.
+    # Encoded in advance, because there may be no memory left later.
     verdicts = {name: f"{request['secret']} {name}\n".encode() for name in ("passed", "failed", "memory")}
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module

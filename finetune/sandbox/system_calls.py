@@ -1,7 +1,7 @@
 """The system calls that a jailed program may not make, refused by the kernel (seccomp, set up by libseccomp).
 
-Standard library only: runs inside the jail. libseccomp is on every system with systemd or apt; numbers of calls per
-processor, argument checks and calls by another processor's numbers (which kill the program) are its matter.
+Standard library only: runs inside the jail. Every system with systemd or apt has libseccomp, which handles call numbers
+per processor, argument checks, and calls by another architecture's numbers (which kill the program).
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import os
 from finetune.sandbox import kernel
 
 _REFUSED = (
-    # namespaces, in which a program would be root again
+    # namespaces, in which a program would become root again
     "unshare", "setns",
     # mounts
     "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
@@ -47,7 +47,7 @@ class _Comparison(ctypes.Structure):
 
 
 class Filter:
-    """Made outside of the jail, where the library is surely found; loaded by the process that it is for."""
+    """A seccomp filter. Create it outside of the jail, where the library is found; load it in the jailed process."""
 
     def __init__(self) -> None:
         try:
@@ -63,11 +63,11 @@ class Filter:
             self._refuse(name, errno.EPERM)
         for flag in _NAMESPACES:
             self._refuse("clone", errno.EPERM, _Comparison(0, _MASKED_EQUAL, flag, flag))
-        # Its flags lie in memory, where no filter can look; C libraries then go back to clone.
+        # Its flags are in memory, which a filter cannot read; on ENOSYS, C libraries fall back to clone.
         self._refuse("clone3", errno.ENOSYS)
 
     def load(self) -> None:
-        """From now on, for this process and all it starts. Raises OSError."""
+        """Apply the filter to this process and all processes it starts. Raises OSError."""
         self._check(self._library.seccomp_load(self._context), "seccomp_load")
 
     def _refuse(self, name: str, code: int, *comparisons: _Comparison) -> None:

@@ -1,1 +1,1 @@
-"""Changes of code that keep what it does, to measure how much a model leans on names and layout."""
+"""Transforms of code that keep its behaviour, to measure how much a model depends on names and layout."""

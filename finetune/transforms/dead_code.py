@@ -1,4 +1,4 @@
-"""Statements that do nothing, put before others: unused variables, and branches that are never taken."""
+"""Inserts statements without effect: unused variables, and branches that are never taken."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tree_sitter import Node
 from finetune.syntax import Edit, Parsed, indent_of
 from finetune.transforms.scopes import FreshNames, blocks, is_reflective, statements
 
-# `{0}` is a name that stands nowhere else. Java refuses `while (false)`: its body cannot be reached.
+# `{0}` is a fresh name. There is no `while (false)` for Java, which rejects unreachable loop bodies.
 _PYTHON = (
     "{0} = 0",
     "if False: {0} = None",
@@ -27,7 +27,7 @@ _MAX_PLACES = 4
 
 
 def insert_dead_code(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
-    """Up to four statements at places drawn by the generator, never before a docstring or `this(...)`."""
+    """Yield up to four inserted statements at sampled places, never before a docstring or `this(...)`."""
     if is_reflective(parsed):
         return
     fresh = FreshNames(parsed)
@@ -37,7 +37,7 @@ def insert_dead_code(parsed: Parsed, generator: np.random.Generator) -> Iterator
         statement = places[index]
         text = texts[generator.integers(len(texts))].format(fresh.next())
         indent = indent_of(parsed, statement)
-        # Code squeezed on one line stays on one line.
+        # If the statement shares its line with other code, it stays on one line.
         after = " " if indent is None else f"\n{indent}"
         yield Edit(statement.start_byte, statement.start_byte, text + after)
 

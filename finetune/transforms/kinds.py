@@ -1,7 +1,7 @@
 """The transforms by name.
 
 After Li et al., "A Closer Look into Transformer-Based Code Intelligence Through Code Transformation", 2022, which names
-the groups; every transform here leaves out what it cannot prove harmless from the text alone.
+the groups; every transform here skips code if the text alone does not prove that its behaviour stays the same.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,10 +29,10 @@ TRANSFORMED_LANGUAGES = ("java", "python")
 
 
 def transform(kind: str, code: str, language: str, seed: int) -> str | None:
-    """The code with the transform made wherever it may be; a pure function of its arguments.
+    """Return the code with the transform applied wherever it is safe; a pure function of its arguments.
 
-    What is given back parses and does what `code` does. None when there is nothing to change, the code does not parse
-    (functions and methods alone do) or the language has no transforms. UserError for an unknown kind.
+    The result parses and behaves as `code` does. None if there is nothing to change, the code does not parse (functions
+    and methods alone do parse) or the language has no transforms. Raises UserError for an unknown kind.
     """
     if kind not in TRANSFORMS:
         raise UserError(f"there is no transform {kind!r}: choose from {', '.join(TRANSFORMS)}")

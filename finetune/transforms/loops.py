@@ -1,4 +1,4 @@
-"""`for` loops become `while` loops."""
+"""Replaces `for` loops by `while` loops."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from finetune.transforms.scopes import FreshNames, in_class, is_reflective, oute
 
 _LEAVES = ("return_statement", "throw_statement", "break_statement", "continue_statement", "yield_statement")
 _LOOPS = ("while_statement", "for_statement", "do_statement")
-# Not looked into: what follows them is then left as it is.
+# These are not analysed: a `for` loop whose body contains one as a statement may stay unchanged.
 _UNKNOWN = ("switch_expression", "switch_statement", "labeled_statement")
 
 
 def may_complete(parsed: Parsed, node: Node) -> bool:
-    """Return whether a Java statement can come to its end by the language's rules of reachability (JLS 14.22).
+    """Return whether a Java statement can complete normally by the language's reachability rules (JLS 14.22).
 
-    False also where that cannot be decided easily.
+    False also if that is not easy to decide.
     """
     if node.type in _LEAVES or node.type in _UNKNOWN:
         return False
@@ -62,10 +62,10 @@ _BUILTINS = frozenset(("iter", "next", "StopIteration"))
 
 
 def for_to_while(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
-    """Every loop for which it is plain; of nested Java loops the outer. The generator is not needed.
+    """Yield the edits that replace every simple `for` loop; of nested Java loops only the outer. Uses no randomness.
 
-    Python loops fetch their items with `iter` and `next`, so `break`, `continue` and `return` mean what they meant;
-    loops with an `else` and asynchronous ones stay.
+    Python loops fetch their items with `iter` and `next`, so `break`, `continue` and `return` keep their meaning;
+    loops with an `else` and asynchronous loops stay unchanged.
     """
     fresh, reached = FreshNames(parsed), -1
     if parsed.language == "python":
@@ -91,7 +91,7 @@ def _rebinds_builtins(parsed: Parsed) -> bool:
 
 
 def _python(parsed: Parsed, loop: Node, fresh: FreshNames) -> Iterator[Edit]:
-    """Only the head changes; the body keeps its text and indentation."""
+    """Yield the edits that replace the head of the loop; the body keeps its text and indentation."""
     left, right, body = (loop.child_by_field_name(field) for field in ("left", "right", "body"))
     colon = next((child for child in loop.children if child.type == ":"), None)
     indent = indent_of(parsed, loop)
@@ -120,10 +120,10 @@ def _python(parsed: Parsed, loop: Node, fresh: FreshNames) -> Iterator[Edit]:
 
 
 def _java(parsed: Parsed, loop: Node) -> list[Edit]:
-    """`{ init; while (condition) { body update; } }`, in a block so that the variables end where they ended.
+    """Return the edit to `{ init; while (condition) { body update; } }`, a block that keeps the variables' scope.
 
-    Loops with a `continue` stay, for it would skip the update; so do those whose body never comes to its end: Java
-    refuses statements that cannot be reached.
+    Of loops with an update, those with a `continue` stay unchanged, because it would skip the update, and those whose
+    body cannot complete, because Java rejects unreachable statements.
     """
     body = loop.child_by_field_name("body")
     if body is None or (loop.parent is not None and loop.parent.type == "labeled_statement"):

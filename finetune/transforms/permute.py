@@ -1,8 +1,8 @@
-"""Neighbouring statements that have nothing to do with each other change places.
+"""Swaps neighbouring statements that are independent of each other.
 
-Only those that give a local variable a plain value: names, literals, and in Java arithmetic that cannot throw. What a
-call or an attribute does cannot be seen in the text. Nothing is moved within `try`, where the order of what fails
-could be seen.
+Only assignments of a plain value to a local variable are swapped: names, literals, and in Java arithmetic that cannot
+throw. The text does not show what a call or an attribute does. Nothing is moved within `try`, where the order of
+failures could be observed.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _TRY = ("try_statement", "try_with_resources_statement", "with_statement")
 
 @dataclass(frozen=True)
 class _Set:
-    """A statement that gives variable `target` a value made of `reads`."""
+    """A statement that assigns to variable `target` a value computed from the variables `reads`."""
 
     node: Node
     target: str
@@ -37,7 +37,7 @@ class _Set:
 
 
 def permute_statements(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
-    """Disjoint pairs of neighbours, from the first or the second statement of each run on, as is drawn."""
+    """Yield edits that swap disjoint pairs of neighbours; whether pairs start at statement 1 or 2 is sampled."""
     if is_reflective(parsed):
         return
     shared = _shared_names(parsed)
@@ -66,7 +66,7 @@ def _independent(first: _Set, second: _Set, shared: set[str]) -> bool:
 
 
 def _shared_names(parsed: Parsed) -> set[str]:
-    """Python names that other scopes may see change."""
+    """Return the Python names whose changes other scopes may see."""
     declared = of_types(parsed.root, "global_statement", "nonlocal_statement")
     return {parsed.text(name) for node in declared for name in of_types(node, "identifier")}
 

@@ -1,9 +1,9 @@
-"""Parameters and local variables get names that say nothing.
+"""Renames parameters and local variables to names without meaning.
 
-A name is changed everywhere in its outermost function or nowhere, to one that stands nowhere in the text; so nothing is
-captured. Left alone are names that mean something outside the function too: builtins, attributes, keywords of calls,
-names declared global, imported or used in a class within. Callers that pass a parameter by keyword from elsewhere
-cannot be seen.
+A name is changed everywhere in its outermost function or nowhere, to one that does not occur in the text, so no name is
+captured. Names that have a meaning outside the function stay unchanged: builtins, attributes, keywords of calls, names
+declared global, imported or used in a class within the function. Callers outside of the text that pass a parameter by
+keyword are not considered.
 """
 
 from collections import defaultdict
@@ -16,9 +16,9 @@ from finetune.syntax import Edit, Parsed, of_types, walk
 from finetune.transforms.scopes import FreshNames, is_reflective, outermost_functions
 
 Occurrences = dict[str, list[Node]]
-"""The nodes of every variable by its name."""
+"""The nodes of every variable, by its name."""
 
-# Their names live on in other scopes, or are bound in ways that are not followed here.
+# Their names are visible in other scopes, or are bound in ways that are not analysed here.
 _NOT_FOLLOWED = (
     "class_definition",
     "match_statement",
@@ -33,10 +33,10 @@ _SPREAD = ("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern"
 
 
 def python_variables(parsed: Parsed, function: Node) -> Occurrences:
-    """Every identifier of each variable that the function itself binds.
+    """Return all identifiers of each variable that the function itself binds.
 
-    Names bound in the function are never looked up outside of it, so all identifiers of that name within are this
-    variable's, or those of a function or comprehension inside, which may be renamed alike.
+    Names bound in the function are never looked up outside of it, so all identifiers of that name within refer to this
+    variable, or to one of an inner function or comprehension, which may be renamed in the same way.
     """
     parameters, body = function.child_by_field_name("parameters"), function.child_by_field_name("body")
     if parameters is None or body is None or of_types(function, *_NOT_FOLLOWED):
@@ -81,7 +81,7 @@ def _defaults_and_types(parameter: Node) -> Iterator[Node]:
 
 
 def _bound_in(body: Node) -> Iterator[Node]:
-    """Identifiers that the body binds in its own scope."""
+    """Yield the identifiers that the body binds in its own scope."""
     stack = [body]
     while stack:
         node = stack.pop()
@@ -91,7 +91,7 @@ def _bound_in(body: Node) -> Iterator[Node]:
                 yield from _targets(target)
         if node.type == "as_pattern_target":
             yield from _targets(node)
-        # A named expression in a comprehension binds outside of it, but is not worth following.
+        # A named expression in a comprehension binds outside of it; it is too rare to analyse.
         stack += [child for child in node.children if child.type not in _NEW_SCOPES]
 
 
@@ -119,7 +119,7 @@ def _keywords(parsed: Parsed) -> Iterator[str]:
 
 
 def _fixed(parsed: Parsed, function: Node) -> Iterator[str]:
-    """Names that must stay: global, nonlocal, imported, shown by an f-string, or of functions within."""
+    """Yield the names that must stay: global, nonlocal, imported, printed by an f-string `=`, or inner functions."""
     for node in walk(function):
         if node.type in ("global_statement", "nonlocal_statement", "dotted_name", "aliased_import"):
             yield from (parsed.text(one) for one in of_types(node, "identifier"))
@@ -143,7 +143,7 @@ def _is_variable(node: Node) -> bool:
 
 
 Span = tuple[int, int]
-# Bodies of classes within have fields and methods that hide variables.
+# Inner classes have fields and methods that may hide variables.
 _JAVA_NOT_FOLLOWED = ("class_body", "enum_body", "interface_body", "record_declaration", "record_pattern")
 _ENDS_SCOPE = (
     "block",
@@ -164,7 +164,7 @@ _JAVA_BINDERS = (
     "catch_formal_parameter",
     "resource",
 )
-# Here an identifier names no variable, or (in a switch's label) may name a constant.
+# In these an identifier does not name a variable, or (in a switch's label) may name a constant.
 _NO_VARIABLE = (
     "annotation",
     "marker_annotation",
@@ -181,8 +181,10 @@ _NO_VARIABLE = (
 
 
 def java_variables(parsed: Parsed, method: Node) -> Occurrences:
-    """Every identifier of each variable whose name stands only within its own scopes: a field of that name elsewhere
-    in the method, a constant in a `case`, or a pattern's variable leaves it out."""
+    """Return all identifiers of each variable whose name occurs only within its own scopes.
+
+    A name is left out if elsewhere in the method a field, a constant in a `case` or a pattern's variable has it.
+    """
     if of_types(method, *_JAVA_NOT_FOLLOWED):
         return {}
     scopes: defaultdict[str, list[Span]] = defaultdict(list)
@@ -241,7 +243,7 @@ def _is_java_variable(node: Node) -> bool:
 
 
 def rename_variables(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
-    """The edits; names are given out in an order drawn by the generator."""
+    """Yield the edits that rename every variable; the generator decides the order of the new names."""
     if is_reflective(parsed):
         return
     fresh = FreshNames(parsed)

@@ -1,4 +1,4 @@
-"""Functions of a text, their blocks, and names that are free to be given out."""
+"""The functions of a text, their blocks, and names that the text does not use."""
 
 import re
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ FUNCTIONS = {
     "java": ("method_declaration", "constructor_declaration"),
 }
 _BLOCKS = {"python": ("block",), "java": ("block", "constructor_body")}
-# What sees or changes variables by their names, so that nothing about them can be derived from the text.
+# These read or change variables by name, so the text does not show all uses of a variable.
 _REFLECTIVE = frozenset(("locals", "vars", "eval", "exec", "globals", "dir", "__import__"))
 
 
 def outermost_functions(parsed: Parsed) -> Iterator[Node]:
-    """Functions and methods that stand in no other one, those of classes included."""
+    """Yield the functions and methods that are not inside another one, including those of classes."""
     stack = [parsed.root]
     while stack:
         node = stack.pop()
@@ -29,7 +29,7 @@ def outermost_functions(parsed: Parsed) -> Iterator[Node]:
 
 
 def blocks(parsed: Parsed) -> list[Node]:
-    """Blocks of statements that run in functions, not in the body of a class."""
+    """Return the blocks of statements that run in functions, not in the body of a class."""
     return [
         block
         for function in outermost_functions(parsed)
@@ -52,21 +52,21 @@ def statements(block: Node) -> list[Node]:
 
 
 def is_reflective(parsed: Parsed) -> bool:
-    """Return whether Python code may look at its variables by name."""
+    """Return whether Python code may access its variables by name."""
     return parsed.language == "python" and any(
         node.type == "identifier" and parsed.text(node) in _REFLECTIVE for node in walk(parsed.root)
     )
 
 
 class FreshNames:
-    """Names that stand nowhere in the text, not even in strings and comments."""
+    """Names that do not occur in the text, not even in strings and comments."""
 
     def __init__(self, parsed: Parsed) -> None:
         self._taken = {match.decode(errors="replace") for match in _WORD.findall(parsed.data)}
         self._number = 0
 
     def next(self) -> str:
-        """v0, v1 and so on, without those that are taken."""
+        """Return the next of v0, v1, ... that the text does not contain."""
         while True:
             name = f"v{self._number}"
             self._number += 1

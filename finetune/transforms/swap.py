@@ -1,4 +1,4 @@
-"""`if C: A else: B` becomes `if not C: B else: A`."""
+"""Replaces `if C: A else: B` by `if not C: B else: A`."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from finetune.syntax import Edit, Parsed, indent_of, of_types
 
 
 def swap_branches(parsed: Parsed, generator: np.random.Generator) -> Iterator[Edit]:
-    """Every `if` that has an `else` and no `elif`; of nested ones the outer. The generator is not needed."""
+    """Yield the edits of every `if` with an `else` and no `elif`; of nested ones only the outer. Uses no randomness."""
     reached = -1
     for node in of_types(parsed.root, "if_statement"):
         edits = _python(parsed, node) if parsed.language == "python" else _java(parsed, node)
@@ -26,7 +26,7 @@ def _python(parsed: Parsed, node: Node) -> list[Edit]:
     second = alternatives[0].child_by_field_name("body")
     if condition is None or first is None or second is None:
         return []
-    # Blocks keep their indentation only if both have the same, or both stand behind their colons.
+    # Blocks keep their indentation only if both have the same, or both follow their colons on the same line.
     if indent_of(parsed, first) != indent_of(parsed, second):
         return []
     return [
@@ -41,7 +41,7 @@ def _java(parsed: Parsed, node: Node) -> list[Edit]:
     second = node.child_by_field_name("alternative")
     if condition is None or first is None or second is None or of_types(condition, "instanceof_expression"):
         return []
-    # An `if` that came to stand before the `else` would take it, so branches get braces of their own.
+    # An `if` moved directly before the `else` would capture it, so branches get their own braces.
     return [
         Edit(condition.start_byte, condition.end_byte, f"(!{parsed.text(condition)})"),
         Edit(first.start_byte, first.end_byte, _braced(parsed, second)),
