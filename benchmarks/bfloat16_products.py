@@ -1,9 +1,9 @@
-"""Products of bfloat16 matrices on one core: PyTorch's own, by way of float32, and those of float32 itself.
+"""Time products of bfloat16 matrices on one core: PyTorch's, by way of float32, and products of float32 matrices.
 
     python -m benchmarks.bfloat16_products
 
-In rounds, each measurement in a process of its own; median GFLOPS. Where the processor has instructions for bfloat16
-the way through float32 is not used by permcode.
+In rounds, each measurement in its own process; prints median GFLOPS. If the processor has instructions for bfloat16,
+permcode does not use the way through float32.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ _MIN_S = 0.2
 
 
 def measure(kind: str, size: int) -> float:
-    """GFLOPS of one kind of product, [1024, size] by [size, size]."""
+    """Return the GFLOPS of one kind of product, [1024, size] by [size, size]."""
     torch.set_num_threads(1)
     if kind == "through float32":
         from pretrain.model.fused.operators import load_operators

@@ -1,7 +1,8 @@
-"""What a checkpoint costs the step loop, how fast it is written, found and read: 30 million parameters, two processes.
+"""Measure a checkpoint's cost for the step loop, and how fast it is written, found and read.
 
-Steps with nothing being written, a checkpoint's beginning and steps beside its writing in turn (A B C A B C ...);
-medians. `python -m benchmarks.checkpoint_speed [--folder DIR]` writes and removes some GB there.
+30 million parameters, two processes. Steps without writing, the start of a checkpoint and steps during its writing in
+turn (A B C A B C ...); medians. `python -m benchmarks.checkpoint_speed [--folder DIR]` writes and removes some GB
+there.
 """
 
 import argparse
@@ -34,7 +35,7 @@ CONFIG = PretrainConfig.model_validate(
 
 @dataclass
 class Times:
-    """Seconds, one entry per step or checkpoint."""
+    """Times in seconds, one entry per step or checkpoint."""
 
     quiet_steps_s: list[float] = field(default_factory=list)
     busy_steps_s: list[float] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Times:
 
 
 def work(folder: Path, num_rounds: int) -> None:
-    """One rank: train and checkpoint; rank 0 prints what it measured."""
+    """Run one rank: train and write checkpoints; rank 0 prints its measurements."""
     import torch
     import torch.distributed as dist
 
@@ -114,7 +115,7 @@ def work(folder: Path, num_rounds: int) -> None:
 
 
 def train_and_save(folder: Path, num_rounds: int) -> Times:
-    """Start the ranks; what rank 0 measured."""
+    """Start the ranks and return the measurements of rank 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.checkpoint_speed", "--folder", str(folder)]
@@ -137,7 +138,7 @@ def train_and_save(folder: Path, num_rounds: int) -> Times:
 
 
 def plain_write_s(folder: Path, size_bytes: int) -> float:
-    """Of as many bytes by one process, fsynced and not hashed: what the disk can do."""
+    """Return the seconds of a plain write of `size_bytes` by one process, fsynced and not hashed: the disk's limit."""
     block = os.urandom(1 << 22)
     started_s = time.perf_counter()
     with (folder / "plain").open("wb", buffering=0) as file:
@@ -150,7 +151,7 @@ def plain_write_s(folder: Path, size_bytes: int) -> float:
 
 
 def find_and_read(folder: Path) -> tuple[float, float]:
-    """Seconds to find the newest valid checkpoint, every byte hashed, and to put every tensor of it together."""
+    """Return the seconds to find the newest valid checkpoint, every byte hashed, and to assemble all its tensors."""
     from pretrain.checkpoint.reading import CheckpointTensors
     from pretrain.checkpoint.verify import newest_valid
     from pretrain.engine.pieces import MOMENTS
@@ -169,7 +170,7 @@ def find_and_read(folder: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure and print, or be one of the ranks."""
+    """Measure and print, or run as one of the ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,6 +1,6 @@
-"""What the deterministic mode costs: `python -m benchmarks.deterministic_cost PREP` (a prep folder).
+"""Measure the cost of the deterministic mode: `python -m benchmarks.deterministic_cost PREP` (a prep folder).
 
-The demo's model on two workers, eight lanes each, the fast mode and the deterministic one in turn, in bfloat16 and in
+The demo's model on two workers, eight lanes each, the fast and the deterministic mode in turn, in bfloat16 and in
 float32; medians of the steps' tokens per second.
 """
 

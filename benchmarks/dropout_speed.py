@@ -1,4 +1,4 @@
-"""Dropout in C++ beside PyTorch's, forward and backward, on one thread: `python -m benchmarks.dropout_speed`."""
+"""Compare dropout in C++ with PyTorch's, forward and backward, one thread: `python -m benchmarks.dropout_speed`."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ _PROBABILITY = 0.1
 
 
 def main() -> None:
-    """Print the median of the rounds' ratios for either type."""
+    """Print the median of the rounds' ratios for each dtype."""
     if reason := load_operators():
         raise SystemExit(f"the operators are not there: {reason}")
     torch.set_num_threads(1)

@@ -1,14 +1,14 @@
-"""The finetuning tables of results.md: the bases they start from and the experiments, one command after another.
+"""Run the finetuning tables of results.md: pretrain the bases and run the experiments, one command after another.
 
     python -m benchmarks.finetune_tables DATA OUT TABLE [TABLE ...]
     python -m benchmarks.finetune_tables DATA OUT --list
 
 DATA is a folder with CodeXGLUE's and the other public sets (`codexglue-translation/`, `cosqa-retrieval/`, ...), OUT the
-folder for the runs. What is finished is skipped, so the same command resumes after an interruption.
+folder for the runs. Finished work is skipped, so the same command resumes after an interruption.
 
 Within a table every system has the same data, steps, batches, label smoothing and decoding. Every system that learns is
 trained with each of the same learning rates, and the one with the best headline metric on the validation split is
-judged on the test split (`learning_rates_tried` in its results says what was tried).
+evaluated on the test split (`learning_rates_tried` in its results lists all rates).
 """
 
 import argparse
@@ -23,20 +23,20 @@ from pathlib import Path
 _RATES = (0.0005, 0.001, 0.002)
 _TWO_RATES = (0.001, 0.002)
 _POOLING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
-"""Of heads over a fixed encoder; the attention's 256 parameters want a high one."""
+"""The rates for heads over a fixed encoder; the attention's 256 parameters need a high one."""
 _CONBA_RATES = (0.0003, 0.001)
-"""The best two of `_POOLING_RATES` for form `seed`; their validation figures differ by less than chance."""
+"""The best two of `_POOLING_RATES` for form `seed`; their validation figures differ by less than the noise."""
 _PERMCODE = Path(sys.executable).with_name("permcode")
 
 
 @dataclass(frozen=True)
 class Table:
-    """An experiment: the base it starts from, its recipe, where its data lies and what is changed."""
+    """An experiment: the base it starts from, its recipe, the folder of its data and the changed settings."""
 
     base: str
     recipe: str
     folder: str | None
-    """Below DATA; None for a task whose items come from the base's corpus."""
+    """The folder below DATA; None for a task whose items come from the base's corpus."""
     changes: tuple[str, ...]
     options: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ class Table:
 def _budget(
     steps: int, batch_tokens: int, evaluations: int = 2, rates: Sequence[float] = _RATES
 ) -> tuple[str, ...]:
-    """Warm-up takes a tenth of the steps."""
+    """Return the settings of a training budget; warm-up is a tenth of the steps."""
     return (
         f"training.steps={steps}",
         f"training.batch_tokens={batch_tokens}",
@@ -121,7 +121,7 @@ TABLES = {
 
 
 def make_java_cs_corpus(data: Path, path: Path) -> None:
-    """The training split's lines, each language by itself; 100 lines that follow each other stand for a repository."""
+    """Write the training split's lines as a corpus, first Java, then C#; every 100 lines form a repository."""
     unfinished = path.with_suffix(".tmp")
     with unfinished.open("w", encoding="utf-8") as corpus:
         for side, language in (("java", "Java"), ("cs", "C#")):
@@ -139,7 +139,7 @@ def make_java_cs_corpus(data: Path, path: Path) -> None:
 
 
 def run(arguments: Sequence[str | Path]) -> None:
-    """Print a command of permcode's and run it; ends this program where it fails."""
+    """Print a permcode command and run it; exit with its code if it fails."""
     command = [str(one) for one in (_PERMCODE, *arguments)]
     print(f"$ {shlex.join(command)}", flush=True)
     done = subprocess.run(command, check=False)
@@ -148,7 +148,7 @@ def run(arguments: Sequence[str | Path]) -> None:
 
 
 def pretrain_base(name: str, data: Path, out: Path) -> Path:
-    """The run folder of a base, trained to its end."""
+    """Pretrain a base, unless it is finished, and return its run folder."""
     folder = out / f"base-{name}"
     if name == "java_cs":
         corpus = out / "java_cs.jsonl"

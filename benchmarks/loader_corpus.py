@@ -1,9 +1,9 @@
-"""One corpus of tokens for all loaders of `make bench-loader`: as prep writes it, and as one file of documents.
+"""Write one corpus of tokens for all loaders of `make bench-loader`: as prep writes it, and as one file of documents.
 
     python -m benchmarks.loader_corpus FOLDER [--million-tokens 64]
 
-The tokens are random, which no loader can tell from others; documents have the lengths of code (log-normal, 3,600
-tokens on the average, which is 12.6 KB). `documents.npz` has what the peers write their own formats from.
+The tokens are random, which makes no difference to a loader; documents have the lengths of code (log-normal, 3,600
+tokens on average, which is 12.6 KB). The peers write their own formats from `documents.npz`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _DOCUMENTS_PER_REPOSITORY = 40
 
 
 def write_loader_corpus(folder: Path, num_tokens: int) -> None:
-    """The prep folder and `documents.npz` (tokens uint16, starts int64) with the same documents."""
+    """Write the prep folder and `documents.npz` (tokens uint16, starts int64) with the same documents."""
     random = np.random.default_rng(0)
     scale = np.log(_MEAN_TOKENS) - _SIGMA**2 / 2
     sizes = np.maximum(8, random.lognormal(scale, _SIGMA, 2 * num_tokens // _MEAN_TOKENS)).astype(np.int64)
@@ -60,7 +60,7 @@ def write_loader_corpus(folder: Path, num_tokens: int) -> None:
 def _blocks(
     tokens: NDArray[np.uint16], starts: NDArray[np.int64]
 ) -> Iterator[tuple[list[NDArray[np.uint16]], int]]:
-    """The documents of each block, and the number of the first."""
+    """Yield the documents of each block, and the number of the first."""
     documents = np.split(tokens, starts[1:])
     cuts = np.searchsorted(starts, np.arange(BLOCK_TOKENS, len(tokens), BLOCK_TOKENS)).tolist()
     for first, end in zip([0, *cuts], [*cuts, len(documents)], strict=True):
@@ -92,7 +92,7 @@ def _meta(number: int, tokens: NDArray[np.uint16]) -> DocumentMeta:
 
 
 def main() -> None:
-    """Write it."""
+    """Write the corpus."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--million-tokens", type=float, default=64)

@@ -1,4 +1,4 @@
-"""Our lanes, from opening the corpus on: tokens, groups, documents and checksums, all blocks verified.
+"""Time our lanes, from opening the corpus on: tokens, groups, documents and checksums, all blocks verified.
 
 python -m benchmarks.loader_ours FOLDER --lanes 16 --segment-tokens 256 [--cursor 0] [--max-tokens N]
 """
@@ -16,7 +16,7 @@ from pretrain.data.lanes import LaneReader
 
 
 def batch_sizes(folder: Path, lanes: int, segment_tokens: int, cursor: int) -> Iterator[int]:
-    """Take every step from `cursor` on."""
+    """Yield the number of tokens of every step from `cursor` on."""
     reader = LaneReader(open_prepared(folder), "train", lanes, segment_tokens, seed=0)
     feed = LaneFeed(reader, range(lanes), cursor)
     for step in itertools.count(cursor):

@@ -1,11 +1,11 @@
-"""The peers' loaders over the same documents; runs in the peers' own environment (`benchmarks/loader_peers.txt`).
+"""Time the peers' loaders over the same documents, in the peers' own environment (`benchmarks/loader_peers.txt`).
 
     .venv-bench-loader/bin/python -m benchmarks.loader_peers write FOLDER
     .venv-bench-loader/bin/python -m benchmarks.loader_peers PEER FOLDER [--max-tokens N]
 
-Each hands over int64 arrays of tokens, as a model wants them, in one process and without workers, in two forms: a
-document per sample, as it comes, and ready-made samples of 2,048 tokens with no documents in them. Neither form is
-packed into batches of segments, and none of the peers verifies a checksum when it reads local files.
+Each yields int64 arrays of tokens, as a model needs them, in one process and without workers, in two forms: a document
+per sample, unchanged, and prepared samples of 2,048 tokens without document boundaries. Neither form is packed into
+batches of segments, and none of the peers verifies a checksum when it reads local files.
 """
 
 import argparse
@@ -29,13 +29,13 @@ _SHARD_BYTES = 8 << 20
 
 
 def documents(folder: Path) -> list[NDArray[np.uint16]]:
-    """The corpus, document by document."""
+    """Return the corpus, document by document."""
     with np.load(folder / "documents.npz") as stored:
         return np.split(stored["tokens"], stored["starts"][1:])
 
 
 def samples(folder: Path) -> list[NDArray[np.uint16]]:
-    """The corpus in equal pieces, whatever documents they hold."""
+    """Return the corpus in pieces of equal length, without regard to documents."""
     with np.load(folder / "documents.npz") as stored:
         tokens = stored["tokens"]
     return list(tokens[: len(tokens) // _SAMPLE_TOKENS * _SAMPLE_TOKENS].reshape(-1, _SAMPLE_TOKENS))
@@ -43,11 +43,11 @@ def samples(folder: Path) -> list[NDArray[np.uint16]]:
 
 @functools.cache
 def import_streaming() -> Any:
-    """mosaicml-streaming, which imports torchvision for its image data sets."""
+    """Import mosaicml-streaming, which imports torchvision for its image data sets."""
     import torch
 
     if not torch.backends.cuda.is_built():
-        # torchvision's compiled part does not load beside a torch for CPUs alone, and without it these must be there.
+        # torchvision's compiled part does not load with a CPU-only torch, and without it these must be defined.
         for name in ("nms", "qnms"):
             torch.library.define(
                 f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor"
@@ -58,7 +58,7 @@ def import_streaming() -> Any:
 
 
 def write_webdataset(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
-    """Tars of `.npy` members."""
+    """Write tars of `.npy` members."""
     folder.mkdir(parents=True)
     tar, left, number = None, 0, 0
     for place, piece in enumerate(pieces):
@@ -78,7 +78,7 @@ def write_webdataset(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
 
 
 def write_mosaic(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
-    """MDS with checksums, arrays in its own encoding."""
+    """Write MDS with checksums, arrays in its own encoding."""
     with import_streaming().MDSWriter(
         out=str(folder), columns={"tokens": "ndarray:uint16"}, size_limit=_SHARD_BYTES, hashes=["xxh64"]
     ) as writer:
@@ -87,7 +87,7 @@ def write_mosaic(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
 
 
 def write_litdata(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
-    """Its chunks, one sample each."""
+    """Write litdata's chunks, one sample per piece."""
     from litdata.streaming import Cache
 
     folder.mkdir(parents=True)
@@ -99,7 +99,7 @@ def write_litdata(pieces: list[NDArray[np.uint16]], folder: Path) -> None:
 
 
 def read_webdataset(folder: Path) -> Iterator[int]:
-    """Shards shuffled, samples as they come."""
+    """Yield the sizes of all samples, with shuffled shards and unshuffled samples."""
     import webdataset
 
     urls = sorted(map(str, folder.glob("*.tar")))
@@ -108,14 +108,14 @@ def read_webdataset(folder: Path) -> Iterator[int]:
 
 
 def read_mosaic(folder: Path) -> Iterator[int]:
-    """Shuffled, as it recommends."""
+    """Yield the sizes of all samples, shuffled as its documentation recommends."""
     dataset = import_streaming().StreamingDataset(local=str(folder), shuffle=True, batch_size=1)
     for sample in dataset:
         yield sample["tokens"].astype(np.int64).size
 
 
 def read_litdata(folder: Path) -> Iterator[int]:
-    """Shuffled."""
+    """Yield the sizes of all samples, shuffled."""
     import litdata
 
     for sample in litdata.StreamingDataset(str(folder), shuffle=True):
@@ -148,7 +148,7 @@ def main() -> None:
         return
     use_one_core()
     peer, form = arguments.peer.split(":")
-    if peer == "mosaicml-streaming":  # to import a peer is no part of its reading
+    if peer == "mosaicml-streaming":  # the import is not timed
         import_streaming()
     else:
         importlib.import_module(peer)

@@ -1,9 +1,9 @@
-"""Our lanes beside other loaders, one core, the same documents: part of `make bench-loader`.
+"""Compare our lanes with other loaders, on one core and the same documents: part of `make bench-loader`.
 
     python -m benchmarks.loader_speed FOLDER --peers .venv-bench-loader/bin/python [--rounds 5]
 
-FOLDER is what `benchmarks.loader_corpus` wrote and `benchmarks.loader_peers write` added to. Each measurement is a
-process of its own, bound to one core, over files that the system has in its memory; all in turn, medians of CPU time.
+FOLDER is the output of `benchmarks.loader_corpus` and `benchmarks.loader_peers write`. Each measurement is a process
+of its own, bound to one core, over files in the page cache; all in turn, medians of CPU time.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from benchmarks.prep_timing import ONE_THREAD
 
 _ROOT = Path(__file__).parents[1]
 _SHAPES = ((16, 256), (64, 512), (256, 512))
-"""Lanes and segment tokens; the first are the demo's."""
+"""Pairs of lanes and segment tokens; the first is the demo's."""
 _PEERS = ("webdataset", "mosaicml-streaming", "litdata")
 _CURSORS = (0, 1_000, 1_000_000)
 
 
 def run_one(command: list[str]) -> LoaderTiming:
-    """What the process of `command` measured."""
+    """Run `command` and return the timing that it printed."""
     done = subprocess.run(command, cwd=_ROOT, env=os.environ | ONE_THREAD, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
@@ -33,7 +33,7 @@ def run_one(command: list[str]) -> LoaderTiming:
 
 
 def measure(commands: dict[str, list[str]], rounds: int) -> dict[str, list[LoaderTiming]]:
-    """Rounds of all in turn."""
+    """Run all commands in turn for a number of rounds; return their timings by name."""
     timings: dict[str, list[LoaderTiming]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
@@ -42,7 +42,7 @@ def measure(commands: dict[str, list[str]], rounds: int) -> dict[str, list[Loade
 
 
 def report(name: str, rounds: list[LoaderTiming]) -> None:
-    """One line."""
+    """Print one line for a loader."""
     whole = [timing.million_tokens_per_s for timing in rounds]
     later = statistics.median(timing.later_million_tokens_per_s for timing in rounds)
     first = statistics.median(timing.first_wall_s for timing in rounds)

@@ -1,4 +1,4 @@
-"""How one loader is timed: a process bound to one core that reads a number of tokens.
+"""The timing of one loader: a process bound to one core reads a number of tokens.
 
 Standard library only: the peers' environment imports this too.
 """
@@ -11,33 +11,33 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class LoaderTiming:
-    """What one process measured from before the loader was made; CPU time is of all threads of the process."""
+    """The measurements of one process from before the loader is created; CPU time is of all threads."""
 
     num_tokens: int
     wall_s: float
     cpu_s: float
     first_tokens: int
-    """Of the first batch."""
+    """The tokens of the first batch."""
     first_wall_s: float
     first_cpu_s: float
 
     @property
     def million_tokens_per_s(self) -> float:
-        """Per CPU second, everything included."""
+        """Million tokens per CPU second, everything included."""
         return self.num_tokens / self.cpu_s / 1e6
 
     @property
     def later_million_tokens_per_s(self) -> float:
-        """Per CPU second, after the first batch."""
+        """Million tokens per CPU second after the first batch."""
         return (self.num_tokens - self.first_tokens) / (self.cpu_s - self.first_cpu_s) / 1e6
 
     def print(self) -> None:
-        """One line of JSON, the last that the process prints."""
+        """Print one line of JSON, the last line of the process."""
         print(json.dumps(asdict(self)), flush=True)
 
 
 def time_batches(sizes: Iterator[int], max_tokens: int) -> LoaderTiming:
-    """Draw batches, of which the iterator tells the sizes in tokens, until there are `max_tokens` or no more."""
+    """Time the reading of batches, whose sizes the iterator yields, up to `max_tokens` tokens or its end."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     first_tokens = num_tokens = next(sizes)
     first_wall_s, first_cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s

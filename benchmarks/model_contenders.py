@@ -1,8 +1,8 @@
-"""Ours and its peers, at the same size, each with a training step: forward, loss, backward, gradients dropped.
+"""Our model and its peers, at the same size, each with a training step: forward, loss, backward, no optimizer.
 
 Peers are Hugging Face's, with random weights, dropout 0, their weights in float32 as users run them: XLNet in bfloat16
-only under autocast (its two streams fail with bfloat16 weights), GPT-2 both ways. Every contender gets its input in the
-form it wants before the clock starts; ours makes its masks from ranks inside the step.
+only under autocast (its two streams fail with bfloat16 weights), GPT-2 both ways. Every contender gets its input in its
+own form before timing starts; ours computes its masks from ranks inside the step.
 """
 
 from abc import ABC, abstractmethod
@@ -29,11 +29,11 @@ peers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 GPT2_ACTIVATION = "gelu_new"
-"""GPT-2's own, which its library writes out in tensor operations; "gelu", fused, is what XLNet and ours have."""
+"""GPT-2's own, which its library computes in separate tensor operations; XLNet and ours use "gelu", which is fused."""
 
 
 class Contender(ABC):
-    """A model with what its training step needs."""
+    """A model with the inputs of its training step."""
 
     def __init__(self, model: nn.Module, precision: Precision, batch: Batch, device: str) -> None:
         dtype = {"float64": torch.float64, "bfloat16": torch.bfloat16}.get(precision, torch.float32)
@@ -42,17 +42,17 @@ class Contender(ABC):
 
     @abstractmethod
     def loss(self) -> Tensor:
-        """Forward and loss; moves the memory on where there is one."""
+        """Run forward and return the loss; update the memory if the model has one."""
 
     def gradients(self) -> Tensor:
-        """Forward, loss, backward; the loss."""
+        """Run forward and backward; return the loss."""
         with self._autocast():
             loss = self.loss()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def step(self) -> Tensor:
-        """A training step but for the optimizer; the loss."""
+        """Run a training step without the optimizer; return the loss."""
         loss = self.gradients()
         self.model.zero_grad(set_to_none=True)
         return loss
@@ -64,7 +64,7 @@ class Contender(ABC):
 
 
 class Ours(Contender):
-    """permcode's two streams with full memory of one document group, which the first step fills."""
+    """permcode's two streams with a full memory of one document group; the first step fills it with inputs."""
 
     def __init__(self, size: Size, precision: Precision, batch: Batch, device: str = "cpu") -> None:
         super().__init__(our_model(size), precision, batch, device)
@@ -103,7 +103,7 @@ class HFXLNet(Contender):
 
 
 class HFGPT2(Contender):
-    """Hugging Face's GPT2LMHeadModel: every token of the same segment from those before it, no memory."""
+    """Hugging Face's GPT2LMHeadModel: predicts every token of the same segment from those before it, no memory."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class HFGPT2(Contender):
 
 
 def our_config(size: Size) -> ModelConfig:
-    """XLNet's mathematics at this size."""
+    """Return the configuration of our model that computes the same as XLNet at this size."""
     return ModelConfig(
         num_layers=size.num_layers,
         model_dim=size.model_dim,
@@ -136,12 +136,12 @@ def our_config(size: Size) -> ModelConfig:
 
 
 def our_model(size: Size) -> TwoStreamTransformer:
-    """Ours with random weights."""
+    """Return our model with random weights."""
     return TwoStreamTransformer(our_config(size), size.vocab_size).train()
 
 
 def xlnet_model(size: Size) -> nn.Module:
-    """XLNet with random weights."""
+    """Return XLNet with random weights."""
     config = XLNetConfig(
         vocab_size=size.vocab_size,
         d_model=size.model_dim,
@@ -160,7 +160,7 @@ def xlnet_model(size: Size) -> nn.Module:
 
 
 def gpt2_model(size: Size, num_positions: int, activation: str = GPT2_ACTIVATION) -> nn.Module:
-    """GPT-2 with random weights and sdpa attention."""
+    """Return GPT-2 with random weights and sdpa attention."""
     config = GPT2Config(
         vocab_size=size.vocab_size,
         n_positions=num_positions,

@@ -1,12 +1,12 @@
-"""Tokens per second of greedy generation beside the peers': `python -m benchmarks.model_generation`.
+"""Compare tokens per second of greedy generation with the peers': `python -m benchmarks.model_generation`.
 
-A prompt of 256 random tokens, then 256 new ones, none of which ends a text, from random weights; whole prompts and all
-new tokens stay in sight of everybody. Lanes are alike, so nothing is padded.
+A prompt of 256 random tokens, then 256 new ones, none of which ends a text, from random weights; every model attends to
+the whole prompt and all new tokens. Lanes have the same length, so nothing is padded.
 
 Hugging Face's XLNet generates in two ways, both measured: with `mems` (its default) it keeps the inputs of layers and
-makes keys and values of all of them again for every token; without, it runs the whole text through both streams for
-every token. The second is too slow to run whole: two tokens are generated at NUM_LENGTHS text lengths, and 256 tokens
-are taken to cost what the mean of these costs (`scaled` in the table).
+computes keys and values of all of them again for every token; without, it runs the whole text through both streams for
+every token. The second is too slow for a full run: two tokens are generated at NUM_LENGTHS text lengths, and the mean
+time per token is multiplied by 256 (`scaled` in the table).
 """
 
 import argparse
@@ -44,7 +44,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def our_generation(size: Size, precision: str, prompt_BT: Tensor, num_new: int) -> Callable[[], None]:
-    """permcode's `complete` below the tokenizer."""
+    """Return a call that generates with permcode's `complete`, without the tokenizer."""
     model = our_model(size).to(getattr(torch, precision))
     decoder = Decoder(model, segment_tokens=prompt_BT.shape[1] + num_new)
     prompts = [row.astype(np.int64) for row in prompt_BT.numpy()]
@@ -57,13 +57,13 @@ def our_generation(size: Size, precision: str, prompt_BT: Tensor, num_new: int) 
 
 
 def gpt2_generation(size: Size, precision: str, prompt_BT: Tensor, num_new: int) -> Callable[[], None]:
-    """GPT-2 with its cache."""
+    """Return a call that generates with GPT-2 and its cache."""
     model: Any = gpt2_model(size, prompt_BT.shape[1] + num_new).eval().to(getattr(torch, precision))
     return lambda: peer_generate(model, prompt_BT, num_new, use_cache=True)
 
 
 def xlnet_generation(size: Size, precision: str, prompt_BT: Tensor, num_new: int) -> Callable[[], None]:
-    """XLNet with its `mems`; in bfloat16 under autocast, which is all it can."""
+    """Return a call that generates with XLNet and its `mems`; bfloat16 is autocast, all that XLNet supports."""
     model: Any = xlnet_model(size).eval()
     model.transformer.mem_len = None
     autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16" else nullcontext()
@@ -76,7 +76,7 @@ def xlnet_generation(size: Size, precision: str, prompt_BT: Tensor, num_new: int
 
 
 def xlnet_without_mems(size: Size, precision: str, prompt_BT: Tensor, num_new: int) -> Callable[[], float]:
-    """XLNet that reads the whole text for every token; returns the seconds that all new tokens would take."""
+    """Return a call of XLNet that reads the whole text per token and returns the estimated seconds of all tokens."""
     model: Any = xlnet_model(size).eval()
     autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16" else nullcontext()
     longest = max(0, num_new - SCALED_TOKENS)
@@ -96,7 +96,7 @@ def xlnet_without_mems(size: Size, precision: str, prompt_BT: Tensor, num_new: i
 
 
 def peer_generate(model: Any, text_BT: Tensor, num_new: int, **options: bool) -> None:
-    """Hugging Face's greedy `generate` of exactly `num_new` tokens."""
+    """Run Hugging Face's greedy `generate` for exactly `num_new` tokens."""
     with torch.inference_mode():
         found = model.generate(
             text_BT,
@@ -113,7 +113,7 @@ def peer_generate(model: Any, text_BT: Tensor, num_new: int, **options: bool) ->
 def contenders(
     size: Size, lanes: int, num_new: int
 ) -> tuple[dict[str, Callable[[], None]], dict[str, Callable[[], float]]]:
-    """What is run whole, and what is scaled, by name."""
+    """Return by name the calls that are timed in full, and those whose time is scaled."""
     generator = torch.Generator().manual_seed(0)
     prompt_BT = torch.randint(0, size.vocab_size, (lanes, PROMPT_TOKENS), generator=generator)
     whole, scaled = {}, {}
@@ -127,7 +127,7 @@ def contenders(
 
 
 def measure(size: Size, lanes: int, num_new: int, num_rounds: int, num_scaled_rounds: int) -> None:
-    """One table: everybody at one batch size."""
+    """Measure all contenders at one batch size and print their table."""
     whole, scaled = contenders(size, lanes, num_new)
     timings = time_in_turn(whole, num_rounds, num_warm_up=1)
     ours = {name: timings[name] for name in whole if name.startswith("ours")}
@@ -144,7 +144,7 @@ def measure(size: Size, lanes: int, num_new: int, num_rounds: int, num_scaled_ro
 
 
 def row_of(size: Size, lanes: int, num_new: int, name: str, timing: Timing, ratios: list[float]) -> list[str]:
-    """The table's row of a contender, which is kept as well."""
+    """Return the table's row of a contender and write it to the results file."""
     tokens_per_s = lanes * num_new / timing.median_s
     setting = {"size": size.name, "lanes": lanes, "num_new": num_new, "contender": name}
     keep("generation", setting | {"tokens_per_s": tokens_per_s, "wall_s": timing.wall_s, "ratios": ratios})
@@ -152,7 +152,7 @@ def row_of(size: Size, lanes: int, num_new: int, name: str, timing: Timing, rati
 
 
 def main() -> None:
-    """Both batch sizes."""
+    """Measure both batch sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     parser.add_argument("--size", choices=sorted(SIZES), default="S")

@@ -1,12 +1,13 @@
-"""A training step on a GPU: tokens per second and the share of the matrix-product peak.
+"""Time a training step on a GPU: tokens per second and the share of the matrix-product peak.
 
     python -m benchmarks.model_gpu                            needs a GPU
     python -m benchmarks.model_gpu --device cpu --size tiny   shows that the program works, measures nothing of use
 
-XLNet-base's shape (P = L/6, with a memory of 384 tokens and without) beside Hugging Face's XLNet (under autocast, as
-it cannot do otherwise) and GPT-2 (sdpa, both ways), at numbers of lanes that double until nobody fits. The peak is that
-of a large bfloat16 matrix product, measured here; the step's FLOPs come from `pretrain/plan/flops.py`, forward and
-backward, nothing counted twice. `--compile` runs every model through torch.compile.
+XLNet-base's shape (P = L/6, with and without a memory of 384 tokens), compared with Hugging Face's XLNet (under
+autocast, because its bfloat16 weights fail) and GPT-2 (sdpa, both ways), at numbers of lanes that double until no model
+fits. The peak is that of a large bfloat16 matrix product, measured here; the step's FLOPs come from
+`pretrain/plan/flops.py`, forward and backward, without recomputation. `--compile` runs every model through
+torch.compile.
 """
 
 import argparse
@@ -29,13 +30,13 @@ BASELINE = "GPT-2 bfloat16"
 
 
 def wait_for(device: str) -> None:
-    """Until everything that was started is done."""
+    """Wait until all work started on the device is done."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def peak_flops_per_s(device: str, num_rounds: int = 20) -> float:
-    """The fastest of three large square bfloat16 products, each a median over rounds."""
+    """Return the FLOP/s of the fastest of several large square bfloat16 products, each a median over rounds."""
     best = 0.0
     for side in (4096, 8192, 16384) if device == "cuda" else (256, 512):
         left, right = (torch.randn(side, side, device=device).bfloat16() for _ in range(2))
@@ -51,7 +52,7 @@ def peak_flops_per_s(device: str, num_rounds: int = 20) -> float:
 
 
 def builders(size: Size, device: str) -> dict[str, Callable[[], Contender]]:
-    """Every contender at one number of lanes, by name."""
+    """Return a builder of every contender at one number of lanes, by name."""
     alone = replace(size, memory_tokens=0)
     batch = Batch.random(size, size.segment_tokens // 6, seed=0, device=device)
     memory = f"M = {size.memory_tokens}"
@@ -66,7 +67,7 @@ def builders(size: Size, device: str) -> dict[str, Callable[[], Contender]]:
 
 
 def steps_of(contender: Contender, device: str) -> Callable[[], None]:
-    """STEPS_PER_ROUND steps that the processor may start ahead of the GPU."""
+    """Return a call of STEPS_PER_ROUND steps, which the CPU may queue ahead of the GPU."""
 
     def work() -> None:
         for _ in range(STEPS_PER_ROUND):
@@ -77,9 +78,9 @@ def steps_of(contender: Contender, device: str) -> Callable[[], None]:
 
 
 def fitting(size: Size, device: str, compiled: bool, left_out: set[str]) -> dict[str, tuple[Contender, int]]:
-    """The contenders that can make a step, with the bytes each needs, weights included (0 on a CPU).
+    """Return the contenders that fit in memory, with the bytes each needs, weights included (0 on a CPU).
 
-    The names of the others join `left_out`.
+    The names of the others are added to `left_out`.
     """
     found: dict[str, tuple[Contender, int]] = {}
     for name, build in builders(size, device).items():
@@ -100,7 +101,7 @@ def fitting(size: Size, device: str, compiled: bool, left_out: set[str]) -> dict
             found[name] = contender, peak_bytes - held_bytes
         except torch.OutOfMemoryError:
             left_out.add(name)
-        # Else a contender that did not fit would go on holding its part.
+        # Otherwise a contender that did not fit would keep its memory.
         contender = None  # type: ignore[assignment]
         if device == "cuda":
             gc.collect()
@@ -109,7 +110,7 @@ def fitting(size: Size, device: str, compiled: bool, left_out: set[str]) -> dict
 
 
 def measure(size: Size, found: Mapping[str, tuple[Contender, int]], device: str, peak: float) -> None:
-    """One table: everybody who fits at this number of lanes."""
+    """Measure the contenders that fit at this number of lanes and print their table."""
     work = {name: steps_of(contender, device) for name, (contender, _) in found.items()}
     timings = time_in_turn(work, num_rounds=10 if device == "cuda" else 2)
     rows = []
@@ -124,7 +125,7 @@ def measure(size: Size, found: Mapping[str, tuple[Contender, int]], device: str,
 
 
 def our_share(size: Size, name: str, step_s: float, peak: float) -> float | None:
-    """Our model's share of the peak; None for peers, whose FLOPs the formula does not tell."""
+    """Return our model's share of the peak; None for peers, whose FLOPs the formula does not cover."""
     if not name.startswith("ours"):
         return None
     at = replace(size, memory_tokens=0) if name.endswith("M = 0") else size
@@ -137,7 +138,7 @@ def our_share(size: Size, name: str, step_s: float, peak: float) -> float | None
 def row_of(
     size: Size, name: str, timing: Timing, held_bytes: int, share: float | None, faster: float | None
 ) -> list[str]:
-    """The table's row of a contender, which is kept as well."""
+    """Return the table's row of a contender and write it to the results file."""
     tokens_per_s = size.num_tokens * STEPS_PER_ROUND / timing.median_s
     row = {"size": size.name, "lanes": size.lanes, "contender": name, "tokens_per_s": tokens_per_s}
     keep("gpu", row | {"wall_s": timing.wall_s, "mfu": share, "of_causal": faster, "peak_bytes": held_bytes})
@@ -146,7 +147,7 @@ def row_of(
 
 
 def main() -> int:
-    """The matrix-product peak, then more and more lanes; the exit code."""
+    """Measure the matrix-product peak, then steps at more and more lanes; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
-"""How far the gradients of a step in lower precision are from float64's, ours and Hugging Face XLNet's.
+"""Measure the error of a step's gradients in lower precision against float64, for ours and Hugging Face's XLNet.
 
     python -m benchmarks.model_gradients
 
-All compute the same step from the same weights, the same tokens and order, and the memory that the float64 model keeps
-of the segment before. The error is the L2 norm of the difference of all gradients over the norm of float64's. Weights
-are drawn once as XLNet does (0.02 everywhere) and once as ours (`pretrain/model/init.py`). That float64 gradients of
-the two agree is checked first; the program ends if they do not.
+All compute the same step from the same weights, the same tokens and order, and the float64 model's memory of the
+previous segment. The error is the L2 norm of the difference of all gradients over the norm of float64's. Weights are
+initialized once as XLNet's (0.02 everywhere) and once as ours (`pretrain/model/init.py`). The program first checks that
+the float64 gradients of the two models agree, and ends if they do not.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Case:
     drawn_as: str
 
     def batch(self, number: int) -> Batch:
-        """The segment before (0) or the step's own (1)."""
+        """Return the batch of the previous segment (0) or of the step itself (1)."""
         return Batch.random(self.size, self.num_targets, seed=2 * self.seed + number)
 
 
@@ -53,7 +53,7 @@ def double_positions(xlnet: Contender) -> None:
 
 
 def drawn_weights(case: Case) -> Mapping[str, Tensor]:
-    """Weights by XLNet's names, float64."""
+    """Return random weights by XLNet's names, float64."""
     torch.manual_seed(case.seed)
     xlnet = HFXLNet(case.size, "float64", case.batch(0)).model
     weights: dict[str, Tensor] = {name: value.detach() for name, value in xlnet.named_parameters()}
@@ -64,7 +64,7 @@ def drawn_weights(case: Case) -> Mapping[str, Tensor]:
 
 
 def reference(case: Case, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """XLNet's float64 gradients of the step, and the memory [M, B, D] per layer it starts from."""
+    """Return XLNet's float64 gradients of the step, and the memory [M, B, D] per layer that it starts from."""
     xlnet = HFXLNet(case.size, "float64", case.batch(0))
     load_xlnet(xlnet.model, weights)
     double_positions(xlnet)
@@ -80,7 +80,7 @@ def reference(case: Case, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tens
 
 
 def load_xlnet(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Set all parameters; the output layer's is the embedding."""
+    """Copy the weights to all parameters; the output layer shares the embedding's."""
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(weights[name])
@@ -89,7 +89,7 @@ def load_xlnet(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 def gradients_of(
     contender: Contender, weights: Mapping[str, Tensor], remembered: list[Tensor]
 ) -> dict[str, Tensor]:
-    """A contender's gradients of the same step by XLNet's names, float64."""
+    """Return a contender's gradients of the same step by XLNet's names, float64."""
     model = contender.model
     if isinstance(contender, Ours):
         model.load_state_dict(from_xlnet(weights, model.config, model.vocab_size, "the reference"))
@@ -105,14 +105,14 @@ def gradients_of(
 
 
 def relative_error(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """L2 norm of the difference over all parameters that have gradients, relative."""
+    """Return the relative L2 norm of the difference over all parameters in `wanted`."""
     assert found.keys() >= wanted.keys()
     difference = sum(float((found[name] - wanted[name]).square().sum()) for name in wanted)
     return math.sqrt(difference / sum(float(value.square().sum()) for value in wanted.values()))
 
 
 def measure(case: Case) -> dict[str, float]:
-    """The error of every contender by name."""
+    """Return the error of every contender by name."""
     weights = drawn_weights(case)
     wanted, remembered = reference(case, weights)
     batch, errors = case.batch(1), {}
@@ -134,7 +134,7 @@ def measure(case: Case) -> dict[str, float]:
 
 
 def cases(quick: bool) -> list[list[Case]]:
-    """Groups of cases that differ in their seed only."""
+    """Return groups of cases; the cases of a group differ only in their seed."""
     if quick:
         return [[Case(SIZES["tiny"], 10, 0, "XLNet")], [Case(SIZES["tiny"], 10, 0, "ours")]]
     small, medium = SIZES["S"], SIZES["M"]
@@ -148,7 +148,7 @@ def cases(quick: bool) -> list[list[Case]]:
 
 
 def main() -> None:
-    """Measure all cases; one table per group, means over its seeds."""
+    """Measure all cases; print one table per group, with means over its seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     arguments = parser.parse_args()
@@ -174,7 +174,7 @@ def main() -> None:
 
 
 def yardstick(name: str) -> str:
-    """The precision of XLNet that a contender is held against."""
+    """Return the precision of XLNet that a contender is compared with, "" for none."""
     if name.endswith("float64"):
         return ""
     return "float32" if name.endswith("float32") else "autocast"

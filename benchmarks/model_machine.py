@@ -1,4 +1,4 @@
-"""How the model's benchmarks are run: one environment for all contenders, rounds in turn, what is printed and kept."""
+"""Shared code of the model's benchmarks: one environment for all contenders, interleaved rounds, tables and results."""
 
 import gc
 import json
@@ -15,14 +15,14 @@ from typing import Any
 RESULTS = Path("runs/bench-model")
 NUM_THREADS = 2
 
-# glibc gives large blocks back to the kernel and fetches them again at every step unless told otherwise; which
-# contender suffers changes from run to run.
+# By default glibc returns large blocks to the kernel and allocates them again at every step, which slows a different
+# contender in each run.
 STEADY_HEAP = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
-# Every tensor in a mapping of its own: what a process holds is then what lives, not what the heap kept.
+# Every tensor gets its own mapping, so a process holds only live tensors and no freed heap.
 EXACT_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16), "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
 
 
@@ -38,7 +38,7 @@ def use_environment(heap: Mapping[str, str], num_threads: int = NUM_THREADS) -> 
 
 
 def cpu_name() -> str:
-    """The processor as the kernel names it."""
+    """Return the kernel's name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -46,7 +46,7 @@ def cpu_name() -> str:
 
 
 def describe_machine() -> str:
-    """One line: processor, threads, load, versions, whether our attention is the fused one."""
+    """Return one line: processor, threads, load, versions, whether our attention is the fused one."""
     import torch
     import transformers
 
@@ -62,21 +62,21 @@ def describe_machine() -> str:
 
 @dataclass(frozen=True)
 class Timing:
-    """A contender's time, in one round after another: wall clock, and processor time of all threads."""
+    """A contender's times, one per round: wall clock, and processor time of all threads."""
 
     wall_s: list[float]
     cpu_s: list[float]
 
     @property
     def median_s(self) -> float:
-        """Wall clock."""
+        """The median wall time of a round."""
         return statistics.median(self.wall_s)
 
 
 def time_in_turn(
     contenders: Mapping[str, Callable[[], object]], num_rounds: int, num_warm_up: int = 2
 ) -> dict[str, Timing]:
-    """Every contender once a round, in turn, after `num_warm_up` rounds; Python's collector runs between rounds."""
+    """Time every contender once per round, in turn, after `num_warm_up` rounds; collect garbage between rounds."""
     timings = {name: Timing([], []) for name in contenders}
     for number in range(num_warm_up + num_rounds):
         gc.collect()
@@ -92,7 +92,7 @@ def time_in_turn(
 
 
 def paired_ratios(ours: Timing, peer: Timing) -> tuple[float, float, float]:
-    """How many times faster ours is than the peer: lower quartile, median, upper quartile of the rounds' ratios."""
+    """Return the speedup of ours over the peer: lower quartile, median, upper quartile of the rounds' ratios."""
     ratios = [theirs / own for theirs, own in zip(peer.wall_s, ours.wall_s, strict=True)]
     if len(ratios) < 2:
         return ratios[0], ratios[0], ratios[0]
@@ -110,7 +110,7 @@ def keep(name: str, row: Any) -> None:
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table: first column left, the others right."""
+    """Print a plain table: first column left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     print(f"\n{title}")
     for row in [head, *rows]:

@@ -1,12 +1,12 @@
-"""Peak memory of a training step beside the peers': `python -m benchmarks.model_memory`.
+"""Compare the peak memory of a training step with the peers': `python -m benchmarks.model_memory`.
 
-Every contender is measured in a process of its own, after one step that warms up. Two numbers:
+Every contender is measured in its own process, after one warm-up step. Two numbers:
 
-- peak: the most the process held during forward, loss and backward (VmHWM) above what it held before (weights, input,
-  segment memory). Gradients are in it, optimizer state is not. Every tensor lies in a mapping of its own, so that
-  freed memory is not counted.
-- saved: what autograd keeps from forward to backward, each storage once, weights left out; copies of weights that
-  autocast makes are in it.
+- peak: the peak memory of the process during forward, loss and backward (VmHWM) minus its memory before (weights,
+  input, segment memory). It includes gradients but no optimizer state. Every tensor has its own mapping, so that freed
+  memory is not counted.
+- saved: the bytes that autograd keeps from forward to backward, each storage once, without weights; it includes the
+  copies of weights that autocast creates.
 
 Hugging Face's XLNet has no activation checkpointing.
 """
@@ -39,7 +39,7 @@ WITH_CHECKPOINTING = ", checkpointed"
 
 @dataclass(frozen=True)
 class Memory:
-    """What one step needs above weights, in bytes."""
+    """The memory that one step needs in addition to weights, in bytes."""
 
     peak_bytes: int
     saved_bytes: int
@@ -47,7 +47,7 @@ class Memory:
 
 
 def held_bytes(field: str) -> int:
-    """VmRSS (now) or VmHWM (at most so far) of this process."""
+    """Return VmRSS (current) or VmHWM (peak) of this process in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -55,7 +55,7 @@ def held_bytes(field: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let VmHWM start anew."""
+    """Reset VmHWM."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError as error:
@@ -65,7 +65,7 @@ def forget_peak() -> None:
 
 
 def saved_bytes(contender: Contender) -> int:
-    """What the step keeps for its backward pass."""
+    """Return the bytes that a step keeps for its backward pass, without weights."""
     weights = {value.untyped_storage().data_ptr() for value in contender.model.parameters()}
     found: dict[int, int] = {}
 
@@ -81,7 +81,7 @@ def saved_bytes(contender: Contender) -> int:
 
 
 def measure(contender: Contender) -> Memory:
-    """Of one step, in this process."""
+    """Measure the memory of one step, in this process."""
     contender.step()
     gc.collect()
     before_bytes = held_bytes("VmRSS")
@@ -95,7 +95,7 @@ def measure(contender: Contender) -> Memory:
 
 
 def build(name: str, size: Size, num_targets: int) -> Contender:
-    """The contender of that name."""
+    """Build the contender of that name."""
     kind, precision = CONTENDERS[name.removesuffix(WITH_CHECKPOINTING)]
     contender = kind(size, precision, Batch.random(size, num_targets, seed=0))
     if name.endswith(WITH_CHECKPOINTING):
@@ -107,7 +107,7 @@ def build(name: str, size: Size, num_targets: int) -> Contender:
 
 
 def measure_apart(name: str, size: Size, num_targets: int) -> Memory:
-    """The same in a fresh process."""
+    """Measure the memory of one step in a new process."""
     command = [sys.executable, "-m", "benchmarks.model_memory", "--size", size.name]
     command += ["--only", name, "--targets", str(num_targets)]
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -115,7 +115,7 @@ def measure_apart(name: str, size: Size, num_targets: int) -> Memory:
 
 
 def table(size: Size, names: list[str]) -> None:
-    """One size, every contender; P = L/6."""
+    """Measure every contender at one size and print their table; P = L/6."""
     num_targets, rows = size.segment_tokens // 6, []
     for name in names:
         memory = measure_apart(name, size, num_targets)
@@ -134,7 +134,7 @@ def table(size: Size, names: list[str]) -> None:
 
 
 def main() -> None:
-    """All contenders at both sizes; with --only one, whose numbers are printed as JSON."""
+    """Measure all contenders at both sizes; with --only one, and print its numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     parser.add_argument("--size", choices=sorted(SIZES))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Size:
-    """A model's shape and a step's."""
+    """The shape of a model and of its step."""
 
     name: str
     model_dim: int
@@ -50,7 +50,7 @@ class Batch:
 
     @classmethod
     def random(cls, size: Size, num_targets: int, seed: int, device: str = "cpu") -> "Batch":
-        """Random tokens; `num_targets` of every lane predicted in random order."""
+        """Return random tokens of which `num_targets` per lane are predicted in random order."""
         generator = torch.Generator().manual_seed(seed)
         shape = (size.lanes, size.segment_tokens)
         tokens_BL = torch.randint(0, size.vocab_size, shape, generator=generator)
@@ -65,14 +65,14 @@ class Batch:
         return self.tokens_BL.gather(1, self.target_BP)
 
     def perm_mask_BLL(self, dtype: torch.dtype) -> Tensor:
-        """Hugging Face's form of the order: 1 where a row must not see a column.
+        """Return Hugging Face's form of the order: 1 where a row must not see a column.
 
-        A predicted row sees what is strictly before it, a row of the context all of the context.
+        A predicted row sees the tokens strictly before it in the order, a context row sees the whole context.
         """
         row_BL1, column_B1L = self.rank_BL[:, :, None], self.rank_BL[:, None, :]
         hidden_BLL = torch.where(row_BL1 > 0, column_B1L >= row_BL1, column_B1L > row_BL1)
         return hidden_BLL.to(dtype)
 
     def target_mapping_BPL(self, dtype: torch.dtype) -> Tensor:
-        """Hugging Face's form of the predicted indices: one-hot rows."""
+        """Return Hugging Face's form of the predicted indices: one-hot rows."""
         return torch.nn.functional.one_hot(self.target_BP, self.tokens_BL.shape[1]).to(dtype)

@@ -1,8 +1,8 @@
-"""A training step of the model beside its peers': `make bench-model`, or `python -m benchmarks.model_step`.
+"""Compare a training step of the model with its peers': `make bench-model`, or `python -m benchmarks.model_step`.
 
-All contenders are in one process and take turns, one step each a round; the ratios are medians over rounds of what the
-peer took to what ours took in the same round. float32 on AMD processors goes through a library that is slow there
-(MKL) for whoever calls PyTorch's linear layers, so part of a float32 ratio is an artefact of the machine.
+All contenders run in one process in turn, one step each per round; the ratios are medians over rounds of the peer's
+time over ours in the same round. On AMD processors PyTorch's float32 linear layers use a library that is slow there
+(MKL), so part of a float32 ratio is an artefact of the machine.
 """
 
 import argparse
@@ -35,12 +35,12 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What the table is headed with."""
+        """The heading of the table."""
         return f"{self.size.name}, {'bf16' if self.bfloat16 else 'fp32'}, P = {self.num_targets}"
 
 
 def cases(quick: bool) -> list[Case]:
-    """The issue's cases; `quick` a taste of them."""
+    """Return the cases of the benchmark; with `quick` a few small ones."""
     small, medium = SIZES["S"], SIZES["M"]
     sixth, medium_sixth = small.segment_tokens // 6, medium.segment_tokens // 6
     if quick:
@@ -55,7 +55,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def contenders(case: Case) -> dict[str, Callable[[], object]]:
-    """Steps by name; ours come first."""
+    """Return the contenders' steps by name; ours come first."""
     from benchmarks.model_contenders import HFGPT2, HFXLNet, Ours
 
     size, batch = case.size, Batch.random(case.size, case.num_targets, seed=0)
@@ -75,7 +75,7 @@ def contenders(case: Case) -> dict[str, Callable[[], object]]:
 
 
 def measure(case: Case) -> None:
-    """Run one case, print its table and keep its rows."""
+    """Run one case, print its table and write its rows to the results file."""
     timings = time_in_turn(contenders(case), case.num_rounds)
     ours = [name for name in timings if name.startswith("ours")]
     rows = [
@@ -86,7 +86,7 @@ def measure(case: Case) -> None:
 
 
 def row_of(case: Case, name: str, timing: Timing, ours: dict[str, Timing]) -> list[str]:
-    """The table's row of a contender: its time, and how many times faster each of ours is."""
+    """Return the table's row of a contender, its time and the speedup of ours; write it to the results file."""
     ratios = {own: paired_ratios(own_timing, timing) for own, own_timing in ours.items()}
     keep(
         "step",

@@ -1,11 +1,11 @@
-"""What CodeXGLUE's own evaluators print for the pairs of tests/unit/finetune/metrics/official.json.
+"""Run CodeXGLUE's own evaluators on the pairs of tests/unit/finetune/metrics/official.json.
 
     python3 -m venv .venv-official && .venv-official/bin/pip install -r benchmarks/official_metrics.txt
     git clone https://github.com/microsoft/CodeXGLUE && git -C CodeXGLUE checkout ac74a62
     python -m benchmarks.official_metrics CodeXGLUE --python .venv-official/bin/python
 
-runs every evaluator as it is, on files in its own format, and writes what it printed beside the pairs, where
-`test_official.py` compares our metrics with it. The pairs are ours; nothing of CodeXGLUE's is kept.
+runs every evaluator unchanged, on files in its own format, and writes its figures next to the pairs in official.json,
+where `test_official.py` compares our metrics with them. The pairs are ours; no data of CodeXGLUE's is kept.
 
     ... --translation FOLDER --refinement FOLDER
 
@@ -14,10 +14,10 @@ only the figures are kept, and
 
     ... --predictions RUN/translation-KEY/SYSTEM/seed-0/predictions.jsonl --language c_sharp
 
-prints what the official CodeBLEU says of a system's predictions: the only figure that may stand beside published ones.
+prints the official CodeBLEU of a system's predictions: the only figure that may be compared with published ones.
 
-The evaluator of CodeBLEU compares sets whose order follows Python's hash seed: it is run with ten seeds, and the lowest
-and the highest value are kept.
+The evaluator of CodeBLEU compares sets whose order depends on Python's hash seed: it is run with ten seeds, and the
+lowest and the highest value are kept.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _CODEBLEU = "Code-Code/code-to-code-trans/evaluator/CodeBLEU"
 
 
 class Official:
-    """The evaluators of a checkout, run by a Python that has what they import."""
+    """The evaluators of a checkout, run by a Python that has their dependencies."""
 
     def __init__(self, checkout: Path, python: Path) -> None:
         # Not resolved: a virtual environment's Python is a link.
@@ -46,7 +46,7 @@ class Official:
     def run(
         self, script: str, arguments: Sequence[str | Path], stdin: str | None = None, hash_seed: int = 0
     ) -> str:
-        """What the evaluator prints to both outputs; its own folder is the current one, where it finds its files."""
+        """Run an evaluator in its own folder, where it finds its files; return its stdout and stderr together."""
         path = self._checkout / script
         done = subprocess.run(
             [self._python, path.name, *arguments],
@@ -63,7 +63,7 @@ class Official:
         return done.stdout
 
     def codebleu(self, references: Path, predictions: Path, language: str) -> dict[str, list[float]]:
-        """The four parts and the whole, in [0, 1]: the lowest and the highest over the hash seeds."""
+        """Return CodeBLEU and its four parts, in [0, 1]: [lowest, highest] over the hash seeds."""
         printed = [
             self.run(
                 f"{_CODEBLEU}/calc_code_bleu.py",
@@ -80,7 +80,7 @@ class Official:
 
 
 def judged(official: Official, kind: str, references: Any, predictions: Any, folder: Path) -> dict[str, Any]:
-    """What the evaluator of this kind of set prints, by the name of the figure."""
+    """Return the figures that the evaluator of this kind of set prints, by name."""
     gold, given = folder / "references", folder / "predictions"
     if kind.startswith("codebleu_"):
         _write(gold, references)
@@ -157,11 +157,11 @@ _EVALUATORS: dict[str, tuple[str, tuple[str, str], dict[str, str]]] = {
         {"accuracy": rf"'Acc': (?:np\.float64\()?{_NUMBER}"},
     ),
 }
-"""Kind of set: the evaluator, how it is given references and predictions, and where it prints its figures."""
+"""By kind of set: the evaluator, its flags for references and predictions, and the patterns of its figures."""
 
 
 def naive_copies(official: Official, translation: Path, refinement: Path) -> dict[str, Any]:
-    """What the evaluators print when every source is given as its own translation or repair."""
+    """Return the evaluators' figures if every source is given as its own translation or repair."""
     sides = [(translation, f"test.java-cs.txt.{side}") for side in ("java", "cs")]
     pairs = {
         "java_to_cs": (*sides, "c_sharp"),
@@ -185,7 +185,7 @@ def naive_copies(official: Official, translation: Path, refinement: Path) -> dic
 
 
 def print_codebleu(official: Official, predictions: Path, language: str) -> None:
-    """Of a system's predictions, as `permcode finetune` and `permcode evaluate --output` leave them."""
+    """Print the CodeBLEU of predictions as `permcode finetune` and `permcode evaluate --output` write them."""
     rows = [json.loads(line) for line in predictions.read_text(encoding="utf-8").splitlines()]
     with tempfile.TemporaryDirectory() as folder:
         references, written = Path(folder) / "references", Path(folder) / "predictions"

@@ -1,11 +1,11 @@
-"""A corpus of real source files of many languages, gathered from this machine: what `make bench-prep` measures on.
+"""Gather a corpus of real source files in many languages from this machine: the data of `make bench-prep`.
 
     python -m benchmarks.prep_corpus FOLDER [--max-mb 150] [--copies 4] [ROOT ...]
 
 Default roots: the standard library, this environment's site-packages, /usr/include, node's modules. A folder directly
 below a root is a repository. Texts of 64 bytes to 1 MB in UTF-8, each content once, whole repositories in the order of
 a hash of their names until the corpus is full: the same on every machine that has the same files.
-With `--copies` a larger one beside it, FOLDER-4: in each further copy the words have swapped names.
+With `--copies` also a larger corpus next to it, FOLDER-4: in each further copy the words are renamed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SUFFIXES = frozenset(
 )
 _MIN_BYTES, _MAX_BYTES = 64, 1_000_000
 _MAX_REPOSITORY_BYTES = 12_000_000
-"""So that no one package stands for a tenth of the corpus."""
+"""Limits the share of one package to less than a tenth of the corpus."""
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{3,}")
 _KEYWORDS = frozenset(
     b"False None True async await break class continue elif else except finally from global import lambda nonlocal pass"
@@ -39,7 +39,7 @@ _KEYWORDS = frozenset(
 
 @dataclass(frozen=True)
 class SourceText:
-    """A file of the corpus: where it lies and what it is called there."""
+    """A file of the corpus: its origin on this machine, and its repository and path in the corpus."""
 
     origin: Path
     repository: str
@@ -48,7 +48,7 @@ class SourceText:
 
 
 def default_roots() -> list[Path]:
-    """The folders of this machine that hold source code of others."""
+    """Return the folders of this machine that contain third-party source code."""
     roots = [
         Path(sysconfig.get_path("stdlib")),
         Path(sysconfig.get_path("purelib")),
@@ -60,7 +60,7 @@ def default_roots() -> list[Path]:
 
 
 def list_repositories(roots: Sequence[Path]) -> dict[str, list[tuple[Path, str]]]:
-    """The wanted files of each repository, sorted, as (origin, path in the repository)."""
+    """Return the source files of each repository, sorted, as (origin, path in the repository)."""
     found: dict[str, list[tuple[Path, str]]] = {}
     for number, root in enumerate(roots):
         for folder, folder_names, names in os.walk(root):
@@ -78,7 +78,7 @@ def list_repositories(roots: Sequence[Path]) -> dict[str, list[tuple[Path, str]]
 
 
 def usable_text(origin: Path) -> bytes | None:
-    """The file's bytes if it is a text of the wanted size."""
+    """Return the file's bytes if it is a UTF-8 text within the size limits, else None."""
     if not _MIN_BYTES <= origin.stat().st_size <= _MAX_BYTES:
         return None
     data = origin.read_bytes()
@@ -90,7 +90,7 @@ def usable_text(origin: Path) -> bytes | None:
 
 
 def choose(roots: Sequence[Path], max_bytes: int) -> list[SourceText]:
-    """Whole repositories until `max_bytes` is reached, sorted by name."""
+    """Choose whole repositories until `max_bytes` is reached; return their files sorted by name."""
     repositories = list_repositories(roots)
     seen: set[bytes] = set()
     chosen: list[SourceText] = []
@@ -120,12 +120,12 @@ def place(files: Sequence[SourceText], folder: Path) -> None:
 
 
 def salted(data: bytes, words: dict[bytes, bytes]) -> bytes:
-    """`data` with every word replaced that `words` names."""
+    """Return `data` with the keys of `words` replaced by their values."""
     return _WORD.sub(lambda match: words.get(match.group(), match.group()), data)
 
 
 def renaming(words: Sequence[bytes], salt: int) -> dict[bytes, bytes]:
-    """Every word gets the name of another of the same length: text as real, but no near-duplicate of the old one."""
+    """Map every word to another of the same length, so that renamed texts are realistic but not near-duplicates."""
     by_length: dict[int, list[bytes]] = {}
     for word in words:
         by_length.setdefault(len(word), []).append(word)
@@ -137,7 +137,7 @@ def renaming(words: Sequence[bytes], salt: int) -> dict[bytes, bytes]:
 
 
 def multiply(folder: Path, target: Path, times: int) -> None:
-    """`times` copies of the corpus in `folder` under `target`, each with its words renamed in a way of its own."""
+    """Write `times` copies of the corpus in `folder` to `target`; all but the first have their words renamed."""
     texts = {path: path.read_bytes() for path in corpus_files(folder)}
     words = sorted({word for data in texts.values() for word in _WORD.findall(data)} - _KEYWORDS)
     for salt in range(times):
@@ -150,12 +150,12 @@ def multiply(folder: Path, target: Path, times: int) -> None:
 
 
 def corpus_files(folder: Path) -> Iterator[Path]:
-    """The files of a corpus folder in the order of their names."""
+    """Return the files of a corpus folder in the order of their names."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def main() -> None:
-    """Gather the corpus and say what it is."""
+    """Gather the corpus and print its statistics."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("roots", type=Path, nargs="*")

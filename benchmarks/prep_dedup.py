@@ -1,11 +1,11 @@
-"""Recall and precision of near-duplicate removal on real files, against brute force.
+"""Measure recall and precision of near-duplicate removal on real files, against brute force.
 
     python -m benchmarks.prep_dedup [--max-mb 120] [ROOT ...]
 
-Roots are as in `prep_corpus`; folders that hold several versions of the same packages make near copies plenty. Brute
-force is written apart from the product: words by a regular expression, n-grams as tuples in Python sets, and the exact
-Jaccard similarity of every pair that can reach 0.7. A pair of sets that does must share one of the rarest n-grams of
-both (prefix filter: Chaudhuri, Ganti, Kaushik 2006), so leaving out the others loses none. Rates are per CPU second.
+Roots are as in `prep_corpus`; folders with several versions of the same packages give many near-duplicates. Brute force
+shares no code with the product: words by a regular expression, n-grams as tuples in Python sets, and the exact Jaccard
+similarity of every pair that can reach 0.7. Such a pair of sets must share one of the rarest n-grams of both (prefix
+filter: Chaudhuri, Ganti, Kaushik 2006), so skipping all other pairs loses none. Rates are per CPU second.
 """
 
 import argparse
@@ -37,7 +37,7 @@ Pair = tuple[int, int]
 
 
 class _InProcess(Work):
-    """Tasks one after the other, so that CPU time is all there is to measure."""
+    """Runs tasks one after the other in this process, so that its CPU time is the whole cost."""
 
     def run(
         self,
@@ -54,7 +54,7 @@ class _InProcess(Work):
 
 
 def brute_force(texts: Sequence[bytes], ngram_words: int, threshold: float) -> dict[Pair, float]:
-    """Every pair with at least `threshold`, and its similarity."""
+    """Return every pair with a similarity of at least `threshold`, and its similarity."""
     sets: list[set[tuple[bytes, ...]]] = []
     for text in texts:
         words = _WORD.findall(text)
@@ -64,7 +64,7 @@ def brute_force(texts: Sequence[bytes], ngram_words: int, threshold: float) -> d
     found: dict[Pair, float] = {}
     for document, ngrams in enumerate(sets):
         rare_first = sorted(ngrams, key=lambda ngram: (frequency[ngram], ngram))
-        # Of two sets this similar each has at least threshold x size members in common with the other.
+        # If two sets are this similar, they have at least threshold x size members in common, for the size of either.
         prefix = rare_first[: len(ngrams) - int(threshold * len(ngrams) * (1 - 1e-9)) + 1]
         for other in {holder for ngram in prefix for holder in holders[ngram]}:
             smaller, larger = sorted((len(ngrams), len(sets[other])))
@@ -80,7 +80,7 @@ def brute_force(texts: Sequence[bytes], ngram_words: int, threshold: float) -> d
 
 
 def component_labels(num_documents: int, edges: Sequence[Pair]) -> list[int]:
-    """The smallest document of each one's cluster, by merging lists."""
+    """Return for each document the smallest document of its cluster, by merging lists."""
     labels = list(range(num_documents))
     members = [[document] for document in range(num_documents)]
     for left, right in edges:
@@ -95,7 +95,7 @@ def component_labels(num_documents: int, edges: Sequence[Pair]) -> list[int]:
 def product_labels(
     texts: Sequence[bytes], config: NearDuplicatesConfig, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The product's label of every text (its own number where it has no n-gram), and all band keys."""
+    """Return the product's label of every text (its own number if it has no n-gram), and all band keys."""
     total_bytes = sum(map(len, texts))
     start_s = time.process_time()
     made = signatures(texts, config, None)
@@ -120,7 +120,7 @@ def product_labels(
 
 
 def verified_edges(folder: Path, documents: NDArray[np.int64]) -> list[Pair]:
-    """The pairs that the product accepted, in texts' numbers."""
+    """Return the pairs that the product accepted, as numbers of texts."""
     edges: list[Pair] = []
     for path in sorted(folder.glob("near-verified-*.npy")):
         left, right = pairs.decode(np.load(path), len(documents))
@@ -129,7 +129,7 @@ def verified_edges(folder: Path, documents: NDArray[np.int64]) -> list[Pair]:
 
 
 def report(texts: Sequence[bytes], config: NearDuplicatesConfig) -> None:
-    """Compare and print."""
+    """Compare the product with brute force and print the result."""
     print("product:", flush=True)
     with tempfile.TemporaryDirectory() as name:
         labels, keys = product_labels(texts, config, Path(name))

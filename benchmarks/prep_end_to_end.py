@@ -1,9 +1,9 @@
-"""The whole of prep beside datatrove's, one core, the same files: part of `make bench-prep`.
+"""Compare the whole of prep with datatrove's, on one core and the same files: part of `make bench-prep`.
 
     python -m benchmarks.prep_end_to_end CORPUS --peers .venv-bench/bin/python --tokenizer tokenizer.json
 
-The two run in turn; medians are printed. permcode also trains its tokenizer, which datatrove is given;
-its rate is printed with that step and without it. Both write to the same disk and read texts from the page cache.
+The two run in turn; medians are printed. permcode also trains its tokenizer, while datatrove gets a trained one;
+permcode's rate is printed with and without that step. Both write to the same disk and read texts from the page cache.
 """
 
 import argparse
@@ -21,13 +21,13 @@ _WITH_PARSING = "filters.max_parse_error_share=0.5"
 
 
 def without_training(timing: PipelineTiming) -> float:
-    """Million bytes per CPU second of everything else."""
+    """Return million bytes per CPU second without the tokenizer's training."""
     training_s = sum(step.cpu_s for step in timing.steps if step.label == _TRAINING)
     return timing.num_bytes / 1e6 / (timing.cpu_s - training_s)
 
 
 def run_datatrove(arguments: argparse.Namespace) -> Timing:
-    """One run of the peer."""
+    """Run the peer once."""
     with tempfile.TemporaryDirectory(prefix="permcode-bench-") as folder:
         common = [
             str(arguments.corpus),

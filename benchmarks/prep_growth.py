@@ -1,11 +1,10 @@
-"""How prep's cost and memory grow with the corpus, and what that makes of 1 TB and 10 TB on 100 cores.
+"""Measure how prep's cost and memory grow with the corpus, and extrapolate to 1 TB and 10 TB on 100 cores.
 
     python -m benchmarks.prep_growth CORPUS [--max-mb 150] [--larger CORPUS-4] [--many-files 200000]
 
 Whole runs on one core over a sixteenth of the corpus, a quarter, all of it and, with `--larger`, a folder of several
-times its size; then over very many very small files,
-which shows what the driver spends and holds per file. The forecast is arithmetic on these figures: the steps that are
-cut into tasks are divided by the cores, the driver's are not.
+times its size; then over very many very small files, which shows the driver's time and memory per file. The forecast is
+computed from these figures: the time of steps that are split into tasks is divided by the cores, the driver's is not.
 """
 
 import argparse
@@ -28,7 +27,7 @@ _TB = 1e12
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one byte of corpus costs each step that is cut into tasks, and one file of it the driver."""
+    """The cost per byte of corpus of each step that is split into tasks, and the driver's cost per file."""
 
     step_s_per_byte: dict[str, float]
     driver_s_per_file: float
@@ -36,7 +35,7 @@ class Forecast:
     mean_file_bytes: float
 
     def print(self, corpus_bytes: float) -> None:
-        """The figures for a corpus of that size."""
+        """Print the forecast for a corpus of that size."""
         num_files = corpus_bytes / self.mean_file_bytes
         print(f"{corpus_bytes / _TB:.0f} TB, {num_files / 1e6:.0f}M files:")
         for label, cost in self.step_s_per_byte.items():
@@ -47,7 +46,7 @@ class Forecast:
 
 
 def run_pipeline(corpus: Path, max_mb: float, *more: str) -> PipelineTiming:
-    """A run in a process of its own."""
+    """Run prep in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.prep_pipeline", str(corpus), "--max-mb", str(max_mb), *more]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -59,7 +58,7 @@ def run_pipeline(corpus: Path, max_mb: float, *more: str) -> PipelineTiming:
 
 
 def write_many_files(corpus: Path, target: Path, num_files: int) -> None:
-    """A JSONL of pieces of the corpus's files, each a file of its own in one of a few hundred repositories."""
+    """Write a JSONL of pieces of the corpus's files, each as a file of its own in one of a few hundred repositories."""
     sample = load_sample(corpus, int(1.5 * num_files * _PIECE_BYTES))
     pieces = (
         text[start : start + _PIECE_BYTES].decode(errors="ignore")
@@ -77,12 +76,12 @@ def write_many_files(corpus: Path, target: Path, num_files: int) -> None:
 
 
 def step_cpu_s(timing: PipelineTiming, label: str) -> float:
-    """CPU seconds of all bars of that name."""
+    """Return the CPU seconds of all progress bars of that name."""
     return sum(step.cpu_s for step in timing.steps if step.label == label)
 
 
 def print_growth(timings: list[PipelineTiming]) -> None:
-    """One table of time by step, one of memory by process."""
+    """Print a table of time by step and one of memory by process."""
     labels = dict.fromkeys(step.label for timing in timings for step in timing.steps)
     head = "".join(f"{timing.num_bytes / 1e6:>12.1f} MB" for timing in timings)
     print(f"CPU seconds per 100 MB{'':<12}{head}")
@@ -99,7 +98,7 @@ def print_growth(timings: list[PipelineTiming]) -> None:
 
 
 def forecast(timings: list[PipelineTiming], few: PipelineTiming, many: PipelineTiming) -> Forecast:
-    """Slopes between the two largest runs (what is spent once falls out), and between few and many files."""
+    """Return slopes between the two largest runs (fixed costs cancel out), and between few and many files."""
     small, large = timings[-2:]
     more_bytes, more_files = large.num_bytes - small.num_bytes, many.num_files - few.num_files
     slopes = {

@@ -1,4 +1,4 @@
-"""Our stages over a sample of the corpus, each as `permcode prep` calls it.
+"""Time our stages over a sample of the corpus, each as `permcode prep` calls it.
 
 python -m benchmarks.prep_ours STAGE CORPUS --max-mb 8 [--tokenizer tokenizer.json]
 """
@@ -28,7 +28,7 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def filters(sample: Sample, _: Path | None) -> Work:
-    """All rules that are on by default, over decoded files whose language is known."""
+    """Return a call of all default rules over the files, with their language detected in advance."""
     from data_prep.filters.config import FiltersConfig
     from data_prep.filters.registry import first_rejection
     from data_prep.text.file import TextFile
@@ -45,7 +45,7 @@ def filters(sample: Sample, _: Path | None) -> Work:
 
 
 def text(sample: Sample, _: Path | None) -> Work:
-    """Decoding, newlines and language of raw files: what stands before the filters."""
+    """Return a call of the steps before the filters: decoding, newlines and language of raw files."""
     from data_prep.text.decoding import DecodedText, DecodingConfig, decode
     from data_prep.text.languages import detect_language
 
@@ -63,7 +63,7 @@ def text(sample: Sample, _: Path | None) -> Work:
 
 
 def secrets(sample: Sample, _: Path | None) -> Work:
-    """All kinds of secrets and personal data, found and redacted."""
+    """Return a call that finds and redacts all kinds of secrets and personal data."""
     from data_prep.secrets.redact import redact
 
     def work() -> str:
@@ -76,7 +76,7 @@ def secrets(sample: Sample, _: Path | None) -> Work:
 
 
 def tokenise(sample: Sample, tokenizer: Path | None) -> Work:
-    """Bytes in, arrays of ids out, in the batches of the shard writer."""
+    """Return a call that encodes bytes to arrays of ids, in the batches of the shard writer."""
     from data_prep.tokenizer import CodeTokenizer
 
     assert tokenizer is not None
@@ -92,7 +92,7 @@ def tokenise(sample: Sample, tokenizer: Path | None) -> Work:
 
 
 def signatures(sample: Sample, _: Path | None) -> Work:
-    """Words, 5-grams, 252 minima and their band keys."""
+    """Return a call that computes words, 5-grams, 252 minima and their band keys."""
     from data_prep.dedup.config import NGRAM_WORDS
     from data_prep.dedup.signatures import band_keys
     from data_prep.text.shingles import hash_words, shingles

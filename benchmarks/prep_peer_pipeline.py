@@ -1,9 +1,9 @@
-"""datatrove from JSONL to tokens, near-duplicates out: the peer of the whole of prep.
+"""Time datatrove from JSONL to tokens, with near-duplicates removed: the peer of the whole of prep.
 
     .venv-bench/bin/python -m benchmarks.prep_peer_pipeline CORPUS --max-mb 30 --tokenizer tokenizer.json --folder F
 
-Its local executor with one task a stage: reader and MinHash signatures, buckets, clusters, then reader, filter and
-`DocumentTokenizer`; its defaults throughout (5-grams, 14 buckets of 8 hashes). Writing the JSONL is not timed. It does
+Its local executor on one worker: reader and MinHash signatures, buckets, clusters, then reader, filter and
+`DocumentTokenizer`; its defaults throughout (5-grams, 14 buckets of 8 hashes). Writing the JSONL is not timed. It has
 none of prep's filters for code, secrets, exact duplicates, decontamination, verification, order or ledger.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.prep_timing import Sample, Timing, load_sample, use_one_core
 
 
 def write_jsonl(sample: Sample, folder: Path) -> None:
-    """The sample in the form that datatrove reads."""
+    """Write the sample as JSONL, the form that datatrove reads."""
     folder.mkdir(parents=True)
     with open(folder / "corpus.jsonl", "w", encoding="utf-8") as sink:
         for path, text in zip(sample.paths, sample.texts, strict=True):
@@ -28,7 +28,7 @@ def write_jsonl(sample: Sample, folder: Path) -> None:
 
 
 def stages(folder: Path, tokenizer: Path) -> list[list[Any]]:
-    """The four pipelines, each run when the one before it is done."""
+    """Return the four pipelines, to be run one after the other."""
     from datatrove.pipeline.dedup import (
         MinhashDedupBuckets,
         MinhashDedupCluster,
@@ -52,7 +52,7 @@ def stages(folder: Path, tokenizer: Path) -> list[list[Any]]:
 
 
 def run(folder: Path, tokenizer: Path) -> list[float]:
-    """Wall seconds of each stage."""
+    """Run all stages and return the wall seconds of each."""
     from datatrove.executor import LocalPipelineExecutor
 
     times_s = []
@@ -68,7 +68,7 @@ def run(folder: Path, tokenizer: Path) -> list[float]:
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process and of all it has waited for."""
+    """Return the CPU seconds of this process and of all children it has waited for."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 

@@ -1,4 +1,4 @@
-"""The peers' stages over a sample of the corpus; runs in the peers' own environment (`benchmarks/peers.txt`).
+"""Time the peers' stages over a sample of the corpus, in the peers' own environment (`benchmarks/peers.txt`).
 
 .venv-bench/bin/python -m benchmarks.prep_peers PEER CORPUS --max-mb 8 [--tokenizer tokenizer.json]
 """
@@ -25,7 +25,7 @@ _ENCODED = (
 
 
 class _VisibleText(HTMLParser):
-    """Collects what a browser would show."""
+    """Counts the characters of the text that a browser would show."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _VisibleText(HTMLParser):
 
 
 def _basic_rules_keep(text: str, suffix: str) -> bool:
-    """StarCoder's published rules in plain Python: line lengths, alphanumeric share, XML, HTML, JSON and YAML."""
+    """Apply StarCoder's published rules in plain Python: line lengths, alphanumeric share, XML, HTML, JSON, YAML."""
     lengths = [len(line) for line in text.splitlines()] or [0]
     if suffix not in (".md", ".rst") and (max(lengths) > 1000 or sum(lengths) / len(lengths) > 100):
         return False
@@ -58,7 +58,7 @@ def _basic_rules_keep(text: str, suffix: str) -> bool:
 
 
 def _is_encoded(text: str) -> bool:
-    """StarCoder2's published rule: a long run of encoded data, or half of the file."""
+    """Apply StarCoder2's published rule: whether one run of encoded data is long, or all are half of the file."""
     for pattern in _ENCODED:
         runs = [len(match.group()) for match in pattern.finditer(text)]
         if runs and (max(runs) > 1024 or sum(runs) > 0.5 * len(text)):
@@ -67,7 +67,7 @@ def _is_encoded(text: str) -> bool:
 
 
 def bigcode_basic(sample: Sample, _: Path | None) -> Work:
-    """The line, share and file-type rules."""
+    """Return a call of the line, share and file-type rules."""
 
     def work() -> str:
         kept = [
@@ -80,7 +80,7 @@ def bigcode_basic(sample: Sample, _: Path | None) -> Work:
 
 
 def bigcode_encoded(sample: Sample, _: Path | None) -> Work:
-    """The same and StarCoder2's rules for encoded data."""
+    """Return a call of the same rules and StarCoder2's rules for encoded data."""
 
     def work() -> str:
         kept = [
@@ -93,7 +93,7 @@ def bigcode_encoded(sample: Sample, _: Path | None) -> Work:
 
 
 def detect_secrets(sample: Sample, _: Path | None) -> Work:
-    """detect-secrets with its default plugins and filters, file by file; it reads the files itself."""
+    """Return a call of detect-secrets with its default plugins and filters, file by file; it reads the files itself."""
     from detect_secrets import SecretsCollection
     from detect_secrets.settings import default_settings
 
@@ -108,11 +108,11 @@ def detect_secrets(sample: Sample, _: Path | None) -> Work:
 
 
 def hf_tokenizers(sample: Sample, tokenizer: Path | None) -> Work:
-    """HF tokenizers, a batch of 1,000 texts at a time, which is its fast way."""
+    """Return a call of HF tokenizers in batches of 1,000 texts, its fast way."""
     from tokenizers import Tokenizer
 
     encoder = Tokenizer.from_file(str(tokenizer))
-    encoder.encode_special_tokens = True  # a file that spells one has its letters, as with ours
+    encoder.encode_special_tokens = True  # their text in a file is encoded as ordinary text, as ours does
 
     def work() -> str:
         num_tokens = 0
@@ -126,7 +126,7 @@ def hf_tokenizers(sample: Sample, tokenizer: Path | None) -> Work:
 
 
 def tiktoken(sample: Sample, tokenizer: Path | None) -> Work:
-    """tiktoken with the same vocabulary, merges and pattern."""
+    """Return a call of tiktoken with the same vocabulary, merges and pattern."""
     from benchmarks.prep_tiktoken import tiktoken_encoding
 
     assert tokenizer is not None
@@ -144,7 +144,7 @@ def _shingles(text: bytes) -> list[str]:
 
 
 def datasketch(sample: Sample, _: Path | None) -> Work:
-    """BigCode's recipe: a regex splits words, datasketch hashes 5-grams to 256 minima."""
+    """Return a call of BigCode's recipe: a regex splits words, datasketch hashes 5-grams to 256 minima."""
     from datasketch import MinHash
 
     def work() -> str:
@@ -157,7 +157,7 @@ def datasketch(sample: Sample, _: Path | None) -> Work:
 
 
 def rensa(sample: Sample, _: Path | None) -> Work:
-    """The same words and 5-grams, rensa for the hashes."""
+    """Return a call that hashes the same words and 5-grams with rensa."""
     from rensa import RMinHash
 
     def work() -> str:
@@ -171,7 +171,7 @@ def rensa(sample: Sample, _: Path | None) -> Work:
 
 
 def datatrove(sample: Sample, _: Path | None) -> Work:
-    """datatrove's signature step with its own defaults (112 hashes), without its files."""
+    """Return a call of datatrove's signature step with its own defaults (112 hashes), without its files."""
     from datatrove.pipeline.dedup import MinhashDedupSignature
 
     step = MinhashDedupSignature("/nowhere/signatures")

@@ -1,11 +1,11 @@
-"""The whole of our prep over a folder on one core: rate, CPU time by step and process, peak memory by process.
+"""Time the whole of our prep over a folder on one core: rate, CPU time by step and process, peak memory by process.
 
     python -m benchmarks.prep_pipeline CORPUS [--max-mb 60] [--set filters.max_parse_error_share=0.1 ...]
 
 Local Ray with one CPU; this process and all it starts are bound to one core. CPU time and memory are those of the
-process tree, looked at five times a second, less what the looking costs; what a process uses after its last look is
-missed. The rate counts from the
-call of `run_prep` in an open Ray session to its return, the start of its worker included.
+process tree, sampled five times a second, less the CPU time of the sampling; a process's use after its last sample is
+missed. The rate counts from the call of `run_prep` in an open Ray session to its return, including the start of its
+worker.
 """
 
 import argparse
@@ -36,8 +36,7 @@ DRIVER, WORKERS, SERVICES = "driver", "workers", "Ray's own"
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds, and the most that one process of the role held: private pages, and with its share of the
-    common ones."""
+    """CPU seconds of a role, and the peak memory of one of its processes: private pages, and PSS."""
 
     cpu_s: float
     peak_private_bytes: int
@@ -46,7 +45,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Step:
-    """One bar of the stage."""
+    """One progress bar of the stage."""
 
     label: str
     wall_s: float
@@ -55,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PipelineTiming:
-    """What one run of prep took."""
+    """The time and memory of one run of prep."""
 
     num_files: int
     num_bytes: int
@@ -73,7 +72,7 @@ class PipelineTiming:
 
 
 class TreeMeter:
-    """Looks at this process and all below it until closed."""
+    """Samples the CPU time and memory of this process and all its descendants until closed."""
 
     def __init__(self) -> None:
         self._root = psutil.Process()
@@ -88,7 +87,7 @@ class TreeMeter:
         self._thread.start()
 
     def look(self) -> None:
-        """Take the present figures down."""
+        """Record the current figures of all processes."""
         with self._lock:
             start_s = time.thread_time()
             for process in [self._root, *self._root.children(recursive=True)]:
@@ -104,20 +103,20 @@ class TreeMeter:
             self._looking_s += time.thread_time() - start_s
 
     def cpu_s(self, role: str | None = None) -> float:
-        """CPU seconds since the processes' starts, of all that were seen, less the looking."""
+        """Return the CPU seconds of all sampled processes since their starts, less those of the sampling."""
         self.look()
         total_s = sum(cpu_s for key, cpu_s in self._cpu_s.items() if role in (None, self._role[key]))
         return total_s - (self._looking_s if role in (None, DRIVER) else 0.0)
 
     def usage(self, before_s: Mapping[str, float]) -> dict[str, Usage]:
-        """What each kind of process used, beyond the CPU seconds it had used before."""
+        """Return the usage of each role; its CPU seconds are those since `before_s`."""
         return {
             role: Usage(self.cpu_s(role) - before_s[role], peak, self._pss[role])
             for role, peak in self._private.items()
         }
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop sampling."""
         self._end.set()
         self._thread.join()
 
@@ -132,7 +131,7 @@ class TreeMeter:
 
 
 class _StepReporter(Reporter):
-    """Says nothing; notes what each bar took."""
+    """Prints nothing to the terminal; records the time of each bar."""
 
     def __init__(self, meter: TreeMeter) -> None:
         self.said = StringIO()
@@ -149,8 +148,10 @@ class _StepReporter(Reporter):
 
 
 def copy_sample(corpus: Path, folder: Path, max_bytes: int) -> tuple[int, int]:
-    """Copy a sample of the corpus, repositories kept; its files and bytes. Never holds more than a file: what
-    this process has once held would be taken for the driver's."""
+    """Copy a sample of the corpus with its repositories; return the numbers of files and bytes.
+
+    Does not load the sample: this process's peak memory would count as the driver's.
+    """
     num_bytes = 0
     chosen = choose_sample(corpus, max_bytes)
     for path in chosen:
@@ -162,7 +163,7 @@ def copy_sample(corpus: Path, folder: Path, max_bytes: int) -> tuple[int, int]:
 
 
 def prep_config(corpus: Path, settings: list[str]) -> Any:
-    """The defaults over the folder or JSONL file, and `settings` as "a.b=value"."""
+    """Return the default config for the folder or JSONL file, changed by `settings` of the form "a.b=value"."""
     from data_prep.config import PrepConfig
 
     source: dict[str, Any] = {"kind": "directory", "path": str(corpus)}
@@ -180,7 +181,7 @@ def prep_config(corpus: Path, settings: list[str]) -> Any:
 
 
 def run(corpus: Path, folder: Path, settings: list[str], num_files: int, num_bytes: int) -> PipelineTiming:
-    """One run of prep in a Ray session of its own."""
+    """Run prep in a new Ray session and measure it."""
     from data_prep.stage import run_prep
 
     meter = TreeMeter()
@@ -204,7 +205,7 @@ def run(corpus: Path, folder: Path, settings: list[str], num_files: int, num_byt
 
 
 def main() -> None:
-    """Time prep; a line of JSON."""
+    """Time prep and print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--max-mb", type=float, default=60)

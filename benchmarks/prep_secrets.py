@@ -1,9 +1,9 @@
-"""Recall on generated secrets and false positives on real code: ours and detect-secrets' on the same files.
+"""Measure recall on generated secrets and false positives on real code: ours and detect-secrets', same files.
 
     python -m benchmarks.prep_secrets --peer .venv-bench/bin/python --code /usr/lib/python3.11
 
 The secrets are those of the unit tests with another seed, one per file. Every find in `--code` is counted by kind:
-the standard library holds no secret, though it does hold addresses of people and hosts. Standard library only at
+the standard library contains no secret, but it does contain addresses of people and hosts. Standard library only at
 import, because the peer's environment runs this too, with `--scan`.
 """
 
@@ -21,7 +21,7 @@ _ROUNDS = 10
 
 
 def peer_finds(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """What detect-secrets finds with its default plugins and filters: (type, value) by file."""
+    """Return the finds of detect-secrets with its default plugins and filters: (type, value) by file."""
     from detect_secrets import SecretsCollection  # type: ignore[import-not-found, unused-ignore]
     from detect_secrets.settings import default_settings  # type: ignore[import-not-found, unused-ignore]
 
@@ -35,7 +35,7 @@ def peer_finds(folder: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def code_files(folder: Path) -> list[Path]:
-    """All files below, without installed packages."""
+    """Return all files below the folder, without installed packages and binary files."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and _is_code(path.relative_to(folder)))
 
 
@@ -51,7 +51,7 @@ def _is_code(path: Path) -> bool:
 
 
 def run_peer(python: str, folder: Path) -> tuple[dict[str, list[tuple[str, str]]], float]:
-    """The peer's finds, and the CPU seconds it took."""
+    """Return the peer's finds and its CPU seconds."""
     command = [python, "-m", "benchmarks.prep_secrets", "--scan", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     answer = json.loads(done.stdout)
@@ -59,7 +59,7 @@ def run_peer(python: str, folder: Path) -> tuple[dict[str, list[tuple[str, str]]
 
 
 def recall(python: str | None) -> None:
-    """Found and all secrets of each family, ours and the peer's."""
+    """Print by family the number of secrets, those that we find and those that the peer finds."""
     from data_prep.secrets.redact import redact
     from tests.unit.data_prep.secrets.vectors import all_vectors
 
@@ -79,7 +79,7 @@ def recall(python: str | None) -> None:
             )
         finds = run_peer(python, Path(name))[0] if python else {}
         for path_name, vector in files.items():
-            # Of a private key it reports the header.
+            # For a private key it reports the header.
             peers[vector.family] += any(
                 value and (value in vector.secret or vector.secret in value) or kind == "Private Key"
                 for kind, value in finds.get(path_name, ())
@@ -90,7 +90,7 @@ def recall(python: str | None) -> None:
 
 
 def false_positives(code: Path, python: str | None) -> None:
-    """Finds by kind and million bytes per CPU second, ours and the peer's."""
+    """Print finds by kind and million bytes per CPU second, ours and the peer's."""
     from data_prep.secrets.redact import redact
 
     files = [(str(path.relative_to(code)), path.read_bytes()) for path in code_files(code)]
@@ -110,7 +110,7 @@ def false_positives(code: Path, python: str | None) -> None:
 
 
 def main() -> None:
-    """Print both tables; with `--scan`, be the peer."""
+    """Print both tables; with `--scan`, run as the peer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", help="the Python of an environment with detect-secrets")
     parser.add_argument("--code", type=Path, help="code without secrets")

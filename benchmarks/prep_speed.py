@@ -1,9 +1,9 @@
-"""Every stage of prep beside its peers, one core, the same files: part of `make bench-prep`.
+"""Compare every stage of prep with its peers, on one core and the same files: part of `make bench-prep`.
 
     python -m benchmarks.prep_speed CORPUS --peers .venv-bench/bin/python --tokenizer tokenizer.json [--rounds 3]
 
 Each measurement is a process of its own, bound to one core, over texts that are already in memory; peers and ours in
-turn, medians of CPU time. Ratios are of numbers measured in the same run.
+turn, medians of CPU time. Ratios compare numbers measured in the same run.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stage, who else does it, and how much of the corpus the slowest can be asked to do."""
+    """A stage, its target, its peers, and a sample size that the slowest peer can process."""
 
     stage: str
     target_mb_per_s: float
@@ -41,7 +41,7 @@ COMPARISONS = (
 
 
 def run_one(command: list[str]) -> Timing:
-    """What the process of `command` measured."""
+    """Run `command` and return the timing that it printed."""
     environment = os.environ | ONE_THREAD
     done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -50,7 +50,7 @@ def run_one(command: list[str]) -> Timing:
 
 
 def measure(comparison: Comparison, arguments: argparse.Namespace) -> dict[str, list[Timing]]:
-    """Rounds of all peers and ours in turn."""
+    """Run all peers and ours in turn for a number of rounds; return their timings by name."""
     common = [
         str(arguments.corpus),
         "--max-mb",
@@ -71,7 +71,7 @@ def measure(comparison: Comparison, arguments: argparse.Namespace) -> dict[str, 
 
 
 def report(comparison: Comparison, timings: dict[str, list[Timing]]) -> None:
-    """One line for each of them."""
+    """Print one line for each of them."""
     median = {name: statistics.median(t.mb_per_s for t in rounds) for name, rounds in timings.items()}
     for name, rounds in timings.items():
         rates = [t.mb_per_s for t in rounds]

@@ -1,4 +1,4 @@
-"""A byte-level BPE `tokenizer.json` as a tiktoken encoding: nothing is fetched."""
+"""Conversion of a byte-level BPE `tokenizer.json` to a tiktoken encoding, without downloads."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def _byte_of_char() -> dict[str, int]:
-    """Byte-level BPE writes every byte as a printable character; this is the way back."""
+    """Return the byte of each printable character that byte-level BPE writes for it."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def tiktoken_encoding(tokenizer: Path) -> Any:
-    """The encoding whose ids are the tokenizer's, less the special tokens that stand before them."""
+    """Return an encoding whose ids are the tokenizer's, minus the number of special tokens before them."""
     from tiktoken import Encoding
 
     stored = json.loads(tokenizer.read_text())
@@ -32,9 +32,9 @@ def tiktoken_encoding(tokenizer: Path) -> Any:
 
 
 def _pattern(pre_tokenizer: dict[str, Any]) -> str:
-    """The tokenizer's splits, made one after the other, as the alternatives of one pattern.
+    """Return one pattern whose alternatives are the tokenizer's splits, which it applies one after the other.
 
-    Not the same where one split's match could have begun in another's: a few tokens in a thousand.
+    The result differs if one split's match could start inside another's: for a few tokens in a thousand.
     """
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     patterns = [step["pattern"]["Regex"] for step in steps if step["type"] == "Split"]

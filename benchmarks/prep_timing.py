@@ -1,4 +1,4 @@
-"""How one stage is timed: on one core, by the CPU time of the process, over texts that are already in memory.
+"""The timing of one stage: on one core, by the CPU time of the process, over texts that are already in memory.
 
 Standard library only: the peers' environment imports this too.
 """
@@ -35,13 +35,13 @@ class Sample:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all texts."""
+        """The size of all texts."""
         return sum(map(len, self.texts))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one process measured: the first pass over the sample, and the mean of all passes."""
+    """The measurements of one process: the first pass over the sample, and the mean of all passes."""
 
     num_files: int
     num_bytes: int
@@ -56,7 +56,7 @@ class Timing:
         return self.num_bytes / 1e6 / self.mean_pass_s
 
     def print(self) -> None:
-        """One line of JSON, the last that the process prints."""
+        """Print one line of JSON, the last line of the process."""
         print(json.dumps(asdict(self)), flush=True)
 
 
@@ -67,7 +67,7 @@ def use_one_core() -> None:
 
 
 def choose_sample(corpus: Path, max_bytes: int) -> list[Path]:
-    """Every k-th file of the corpus, so that they have about `max_bytes`."""
+    """Return every k-th file of the corpus, with k such that they have about `max_bytes`."""
     paths = list(corpus_files(corpus))
     total_bytes = sum(path.stat().st_size for path in paths)
     step = max(1, round(total_bytes / max_bytes))
@@ -75,13 +75,13 @@ def choose_sample(corpus: Path, max_bytes: int) -> list[Path]:
 
 
 def load_sample(corpus: Path, max_bytes: int) -> Sample:
-    """The files chosen, in memory."""
+    """Load the chosen files into memory."""
     chosen = choose_sample(corpus, max_bytes)
     return Sample(chosen, [path.read_bytes() for path in chosen])
 
 
 def time_passes(sample: Sample, work: Callable[[], str]) -> Timing:
-    """Run `work` over the sample until a second of CPU time is used, once at least."""
+    """Run `work` over the sample until a second of CPU time is used, at least once."""
     passes_s: list[float] = []
     result = ""
     while sum(passes_s) < _MIN_CPU_S and len(passes_s) < _MAX_PASSES:

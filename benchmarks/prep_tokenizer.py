@@ -1,4 +1,4 @@
-"""Train the tokenizer that `make bench-prep` measures with, ours and the peers' alike.
+"""Train the tokenizer that `make bench-prep` uses for our stages and the peers'.
 
 python -m benchmarks.prep_tokenizer CORPUS tokenizer.json [--vocab-size 32768]
 """
@@ -12,7 +12,7 @@ from data_prep.tokenizers.config import TokenizerConfig
 
 
 def main() -> None:
-    """Train on a sample of the size that prep takes by default."""
+    """Train on a sample of prep's default size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("tokenizer", type=Path)

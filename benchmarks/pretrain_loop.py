@@ -1,10 +1,10 @@
-"""What the training loop adds to the bare model: `python -m benchmarks.pretrain_loop PREP` (a prep folder).
+"""Measure the training loop's overhead: `python -m benchmarks.pretrain_loop PREP` (a prep folder).
 
-A recipe's model and batch (`--recipe`, the demo's if unsaid) on one worker, bfloat16. *Bare* is forward, backward and
-AdamW on float32 masters, written with plain PyTorch on one batch that lies ready: no reading, orders, engine, journal,
-checkpoints or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step is made after every step of the
-loop, in the same process; the ratio is the median of these pairs. The stall of a checkpoint is printed on its own,
-and so is the time from the call of `train` to the first step when resuming.
+A recipe's model and batch (`--recipe`, by default the demo's) on one worker, bfloat16. *Bare* is forward, backward and
+AdamW on float32 masters, written with plain PyTorch on one prepared batch: no reading, orders, engine, journal,
+checkpoints or checks. *Loop* is `pretrain.worker.train` with all of that. A bare step runs after every step of the
+loop, in the same process; the ratio is the median of these pairs. The stall of a checkpoint is printed separately, and
+so is the time from the call of `train` to the first step, fresh and resumed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _SEED = 0
 
 
 class Bare:
-    """The least that learns: one model, one optimizer, one micro-batch read before."""
+    """The minimal training step: one model, one optimizer, one micro-batch that was read before."""
 
     def __init__(self, config: PretrainConfig, prep: Path) -> None:
         corpus, device = open_prepared(prep), torch.device("cpu")
@@ -61,7 +61,7 @@ class Bare:
         self._memory: SegmentMemory = self._model.empty_memory(config.micro_batch_lanes)
 
     def step(self) -> None:
-        """One optimizer step over as many micro-batches as the loop's."""
+        """Run one optimizer step over as many micro-batches as the loop's."""
         batch = self._batch
         for _ in range(self._config.lanes // self._config.micro_batch_lanes):
             output = self._model(batch.tokens_BL, batch.content, batch.targets, self._memory)
@@ -83,7 +83,7 @@ class Bare:
 
 
 class SideBySide:
-    """Times the loop's steps, their record in the journal included, and makes a bare step after each."""
+    """Times the loop's steps, including their record in the journal, and runs a bare step after each."""
 
     def __init__(self, bare: Bare) -> None:
         self._bare = bare
@@ -92,7 +92,7 @@ class SideBySide:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While this lasts."""
+        """Patch the trainer to time its steps while the block runs."""
         train_step, record = Trainer.train_step, Trainer._record
 
         def timed_step(trainer: Trainer) -> StepResult:

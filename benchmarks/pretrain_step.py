@@ -1,4 +1,4 @@
-"""How the share of predicted tokens changes the cost of a training step, and what its orders cost: `make bench`.
+"""Measure how the share of predicted tokens changes the cost of a training step and of its orders: `make bench`.
 
 The demo's model on one CPU core, bfloat16, forward and backward, cases in turn (A B C A B C ...); medians and
 ratios. Absolute times depend on the machine and its load, the ratios much less.
@@ -29,7 +29,7 @@ _END_HOLE_ID = SPECIAL_TOKENS.index("<end_hole>")
 
 @dataclass
 class Case:
-    """Micro-batches of one shape, and how long steps and the making of their orders took."""
+    """Micro-batches of one shape, and the times of their steps and of making their orders."""
 
     mixture: OrderMixture
     segment_tokens: int
@@ -41,7 +41,7 @@ class Case:
     def of(
         cls, model: TwoStreamTransformer, config: PretrainConfig, segment_tokens: int, share: float
     ) -> "Case":
-        """All three kinds of orders; half of the random tokens can go on with a word."""
+        """Return a case with all three kinds of orders; about half of the random tokens continue a word."""
         generator = torch.Generator().manual_seed(0)
         first_V, last_V = (torch.rand(2, model.vocab_size, generator=generator) < 0.7).unbind()
         mixture = OrderMixture(
@@ -50,7 +50,7 @@ class Case:
         return cls(mixture, segment_tokens, model.empty_memory(config.micro_batch_lanes))
 
     def run(self, model: TwoStreamTransformer, lanes: range, step: int) -> None:
-        """Forward and backward of one micro-batch of random tokens; the first step warms up."""
+        """Run forward and backward of one micro-batch of random tokens; the first step is a warm-up."""
         tokens_BL = torch.randint(model.vocab_size, (len(lanes), self.segment_tokens))
         start_s = time.perf_counter()
         orders = self.mixture.orders(tokens_BL, 0, step, lanes)
@@ -68,7 +68,7 @@ class Case:
 
 
 def measured(num_rounds: int, shares: Sequence[float]) -> tuple[list[Case], Case]:
-    """One case per share at the demo's segment length, and one of long segments; all in turn."""
+    """Measure one case per share at the demo's segment length, and one of long segments, all in turn."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     run = load_run_config("demo", [])

@@ -1,9 +1,9 @@
-"""Peak memory and wall time of a command with all the processes it starts.
+"""Measure peak memory and wall time of a command with all the processes it starts.
 
     python -m benchmarks.run_memory permcode run --recipe demo --out runs/demo
 
 Memory is the proportional set size (shared pages counted once), summed over the process tree every two seconds; a
-peak between two looks is missed.
+peak between two samples is missed.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ _INTERVAL_S = 2.0
 
 
 def tree_bytes(root: psutil.Process) -> int:
-    """Proportional set size of a process and all below it; those that end meanwhile count as nothing."""
+    """Return the proportional set size of a process and its descendants; those that end meanwhile count as 0."""
     total_bytes = 0
     for process in [root, *root.children(recursive=True)]:
         try:
@@ -27,7 +27,7 @@ def tree_bytes(root: psutil.Process) -> int:
 
 
 def main() -> int:
-    """Run the command of the arguments; its exit code."""
+    """Run the command of the arguments; return its exit code."""
     start_s = time.monotonic()
     child = subprocess.Popen(sys.argv[1:])
     root, peak_bytes = psutil.Process(child.pid), 0

@@ -1,4 +1,4 @@
-"""Weak scaling on paper: bytes on the wire, computing and efficiency on 8 to 4,096 GPUs, by ZeRO stage.
+"""Compute weak scaling on paper: bytes on the wire, compute time and efficiency on 8 to 4,096 GPUs, by ZeRO stage.
 
     python -m benchmarks.scaling_on_paper --recipe large --gpu h100
 

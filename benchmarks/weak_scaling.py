@@ -1,8 +1,8 @@
-"""Weak scaling on one machine: `python -m benchmarks.weak_scaling PREP` (a prep folder).
+"""Measure weak scaling on one machine: `python -m benchmarks.weak_scaling PREP` (a prep folder).
 
-The demo's model, eight lanes per worker, one worker beside two, in turn; medians of the steps' tokens per second. The
-machine's cores are all there is to share, so this shows what the workers' exchange and their competition for memory
-cost, not what a cluster does.
+The demo's model, eight lanes per worker, one worker and two, in turn; medians of the steps' tokens per second. The
+workers share one machine, so this shows the cost of their communication and their competition for memory, not the
+scaling of a cluster.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def tokens_per_s(config: PretrainConfig, prep: Path) -> float:
-    """Median over the steps of one run but for the first five."""
+    """Return the median over the steps of one run, without the first five."""
     with tempfile.TemporaryDirectory() as temporary:
         run = Run(config, 0, prep, Path(temporary))
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -53,7 +53,7 @@ def tokens_per_s(config: PretrainConfig, prep: Path) -> float:
 
 
 def short_run(num_workers: int, num_steps: int, **changes: object) -> PretrainConfig:
-    """The demo's with eight lanes per worker, without commits and evaluations on the way."""
+    """Return the demo's config with eight lanes per worker, without checkpoints and evaluations before the end."""
     values = load_run_config("demo").pretrain.model_dump(mode="json")
     values |= {"num_workers": num_workers, "num_steps": num_steps, "lanes": num_workers * _LANES_PER_WORKER}
     values["schedule"] |= {"warmup_steps": 1}

@@ -1,1 +1,1 @@
-"""What benchmarks/results.md says of predictions beyond their metrics; each file reads what an experiment left."""
+"""The analyses of predictions beyond metrics in benchmarks/results.md; each file reads an experiment's predictions."""

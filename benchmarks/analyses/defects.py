@@ -1,11 +1,11 @@
-"""Which kinds of bug are found, and how often a sound function is called defective.
+"""Count which kinds of bug are found, and how often a sound function is labelled defective.
 
     python -m benchmarks.analyses.defects OUT/defect-KEY/*/seed-0/predictions.jsonl
     python -m benchmarks.analyses.defects --likelihood MODEL OUT/defect-KEY/SYSTEM/seed-0/predictions.jsonl
 
-Of bugs that were made in a corpus, whose items are named after their kind. `--likelihood` scores the functions of
-those rows with a model as it is, and prints the area under the curve by which its likelihood per token tells sound
-functions from defective ones.
+For bugs that were generated in a corpus, whose items are named after their kind. `--likelihood` scores the functions of
+those rows with a model without finetuning, and prints the area under the ROC curve of its likelihood per token as a
+classifier of sound and defective functions.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _DEFECTIVE = 1
 
 
 def found_by_kind(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """By kind of bug, how many of how many were found; "sound": how many of how many were called defective."""
+    """Return (found, all) by kind of bug; "sound" has (labelled defective, all) for the sound functions."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         kind = _kind(str(row["key"])) if row["label"] == _DEFECTIVE else "sound"
@@ -33,7 +33,7 @@ def found_by_kind(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, int
 
 
 def _kind(key: str) -> str:
-    """Of test-12-wrong_operator-bug the third part."""
+    """Return the kind in a key: wrong_operator in test-12-wrong_operator-bug."""
     return key.split("-")[2]
 
 

@@ -1,8 +1,8 @@
-"""What systems that repair do to a function: how often they change it, where, and whether that is right.
+"""Analyse the predictions of repair systems: how often they change a function, where, and whether correctly.
 
     python -m benchmarks.analyses.repairs OUT/repair-KEY/*/seed-0/predictions.jsonl
 
-Texts are compared by their tokens between white space. An item counts as changed where people changed it when one of
+Texts are compared by tokens, split at white space. An item counts as changed where the reference changes it if one of
 the system's edits touches a place of the source that an edit towards the reference touches as well.
 """
 
@@ -18,24 +18,24 @@ from benchmarks.analyses.rows import read_rows
 
 @dataclass(frozen=True)
 class RepairCounts:
-    """Of a system's predictions."""
+    """Counts over a system's predictions."""
 
     items: int
     unchanged: int
-    """Given back as the source is."""
+    """Predictions that equal their source."""
     only_lost: int
-    """Changed by leaving tokens out and adding none."""
+    """Predictions that remove tokens and add none."""
     at_the_place: int
-    """Changed where the reference is changed."""
+    """Predictions that change a place that the reference changes."""
     right: int
-    """Equal to the reference."""
+    """Changed predictions that equal the reference."""
     references_only_lose: int
-    """Items whose reference is the source without some tokens."""
+    """Items whose reference removes tokens of the source and adds none."""
 
 
 @dataclass(frozen=True)
 class Edits:
-    """From one list of tokens to another: places of the first that are touched, tokens left out and added."""
+    """The edits from one list of tokens to another: touched places of the first, counts of removed and added tokens."""
 
     places: frozenset[int]
     num_lost: int
@@ -43,12 +43,12 @@ class Edits:
 
     @property
     def only_loses(self) -> bool:
-        """Tokens are left out and none is added."""
+        """Whether tokens are removed and none is added."""
         return self.num_lost > 0 and self.num_added == 0
 
 
 def edits(source: Sequence[str], text: Sequence[str]) -> Edits:
-    """What difflib makes of the two; an insertion touches the places on both sides of it."""
+    """Return difflib's edits from `source` to `text`; an insertion touches the places on both sides of it."""
     places: set[int] = set()
     num_lost = num_added = 0
     for kind, first, end, other_first, other_end in difflib.SequenceMatcher(
@@ -62,7 +62,7 @@ def edits(source: Sequence[str], text: Sequence[str]) -> Edits:
 
 
 def count_repairs(rows: Iterable[Mapping[str, Any]]) -> RepairCounts:
-    """Of the rows of a predictions.jsonl."""
+    """Count the kinds of edits in the rows of a predictions.jsonl."""
     items = unchanged = only_lost = at_the_place = right = references_only_lose = 0
     for row in rows:
         source, written, wanted = (

@@ -1,11 +1,11 @@
-"""MRR when equal queries are counted once, and what equal candidates leave to be reached.
+"""Compute MRR with equal queries counted once, and the highest MAP@R that is possible with equal candidates.
 
     python -m benchmarks.analyses.retrieval OUT/code_search-KEY/*/seed-*/predictions.jsonl
     python -m benchmarks.analyses.retrieval --symmetric OUT/clone_retrieval-KEY/*/seed-0/predictions.jsonl
 
-Functions that differ only in names are equal texts once names are masked. `--symmetric` is for sets in which the
-queries are the candidates as well, in the same order, and each has one right candidate: it prints the highest MAP@R
-anyone could have, as ties count against a system.
+Functions that differ only in names are equal texts after names are masked. `--symmetric` is for sets whose queries are
+also the candidates, in the same order, with one right candidate each: it prints the highest MAP@R that any system can
+have, because ties count against a system.
 """
 
 import argparse
@@ -22,7 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def distinct_mrr(rows: Rows) -> tuple[float, int]:
-    """Mean reciprocal rank with every distinct query counted once (the mean over its copies), and their number."""
+    """Return the MRR with every distinct query counted once (the mean over its copies), and their number."""
     reciprocals: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         reciprocals[row["query"]].append(1 / min(row["ranks"]))
@@ -30,10 +30,10 @@ def distinct_mrr(rows: Rows) -> tuple[float, int]:
 
 
 def highest_map_at_r(rows: Rows) -> float:
-    """MAP@R of a system that ranks every program's one partner first, as far as texts can be told apart.
+    """Return the MAP@R of a system that ranks every program's one partner first, unless texts are equal.
 
-    A partner whose text a wrong candidate has too stands behind it. Where some program has several partners ValueError:
-    how they are ranked best depends on the order of all of them.
+    A partner with the same text as a wrong candidate is ranked after it. Raises ValueError if a program has several
+    partners: their best ranking depends on the order of all of them.
     """
     copies = Counter(row["query"] for row in rows)
     found = []
@@ -41,7 +41,7 @@ def highest_map_at_r(rows: Rows) -> float:
         if len(row["relevant"]) != 1:
             raise ValueError("the highest MAP@R is known only where every program has one partner")
         text = rows[row["relevant"][0]]["query"]
-        # All copies are wrong candidates but the partner and the query itself.
+        # All copies except the partner and the query itself are wrong candidates.
         found.append(copies[text] == 1 + (row["query"] == text))
     return float(np.mean(found))
 

@@ -1,4 +1,4 @@
-"""Rows of a predictions.jsonl."""
+"""Reading of the rows of a predictions.jsonl."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """One for every item."""
+    """Yield one row per item."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)

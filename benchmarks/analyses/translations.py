@@ -1,11 +1,11 @@
-"""What written texts lack beside their references: empty ones, runs that go round, names that were not copied.
+"""Count the faults of written texts compared with their references: empty texts, loops, names that were not copied.
 
     python -m benchmarks.analyses.translations OUT/translation-KEY/*/seed-0/predictions.jsonl
     python -m benchmarks.analyses.translations --training SOURCES TARGETS [--tokenizer RUN/prep-KEY/tokenizer.json]
 
-The second form says of training pairs, two files of lines, how many times as long as its source a target is, and how
-many targets `max_repeats: 2` could not write: by these `max_length_ratio` and `max_repeats` were chosen. Tokens are the
-tokenizer's, or those between white space.
+The second form reports for training pairs, two files of lines, the ratio of a target's length to its source's, and how
+many targets could not be written with `max_repeats: 2`: `max_length_ratio` and `max_repeats` were chosen by these
+figures. Tokens are the tokenizer's, or split at white space.
 """
 
 import argparse
@@ -21,18 +21,18 @@ from data_prep.tokenizer import CodeTokenizer
 from pretrain.inference.token_rules import continuing_a_loop
 
 _NAME = re.compile(r"[A-Za-z_]\w{5,}")
-"""Names of six and more characters: shorter ones are often keywords."""
+"""Names of six or more characters: shorter ones are often keywords."""
 
 
 def goes_round(tokens: Sequence[Hashable], max_repeats: int = 2) -> bool:
-    """Whether `max_repeats` would refuse one of the tokens in decoding: it goes on with a loop."""
+    """Return whether decoding with `max_repeats` would reject one of the tokens because it continues a loop."""
     numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     text = [numbers[token] for token in tokens]
     return any(text[end] in continuing_a_loop(text[:end], max_repeats) for end in range(1, len(text)))
 
 
 def shared_names_written(rows: Iterable[Mapping[str, Any]]) -> float:
-    """Of the names that a source and its reference share, the share that the written text has; NaN for none."""
+    """Return the share of names common to source and reference that the written text has; NaN if there are none."""
     written = shared = 0
     for row in rows:
         names = set(_NAME.findall(row["source"])) & set(_NAME.findall(row["references"][0]))
@@ -42,7 +42,7 @@ def shared_names_written(rows: Iterable[Mapping[str, Any]]) -> float:
 
 
 def print_predictions(path: Path) -> None:
-    """One line for a system."""
+    """Print one line for a system's predictions."""
     rows = list(read_rows(path))
     empty = sum(not row["written"].strip() for row in rows)
     rounds = sum(goes_round(row["written"].split()) for row in rows)
@@ -53,7 +53,7 @@ def print_predictions(path: Path) -> None:
 
 
 def print_training(sources: Path, targets: Path, tokenizer: Path | None) -> None:
-    """Of two files of lines."""
+    """Print length ratios and looping targets of the training pairs in two files of lines."""
     loaded = None if tokenizer is None else CodeTokenizer.load(tokenizer)
 
     def tokens_of(text: str) -> Sequence[Hashable]:
