@@ -1,1 +1,1 @@
-"""Measurements behind the numbers in the documentation."""
+"""The measurements that the documentation's numbers come from."""

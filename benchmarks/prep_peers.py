@@ -58,7 +58,7 @@ def _basic_rules_keep(text: str, suffix: str) -> bool:
 
 
 def _is_encoded(text: str) -> bool:
-    """Apply StarCoder2's published rule: whether one run of encoded data is long, or all are half of the file."""
+    """Return whether StarCoder2's published rule rejects a text: one long run of encoded data, or half of the file."""
     for pattern in _ENCODED:
         runs = [len(match.group()) for match in pattern.finditer(text)]
         if runs and (max(runs) > 1024 or sum(runs) > 0.5 * len(text)):

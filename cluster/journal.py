@@ -88,7 +88,7 @@ class Journal:
         self._append(record | ({"name": name, "facts": facts} if name else {}))
 
     def sync(self) -> bool:
-        """Make what is written survive a power cut, too; whether that is all that was recorded.
+        """Sync the file, so that written records survive a power cut; return whether all records are written.
 
         False on a full disk, where records wait.
         """
@@ -141,9 +141,9 @@ class JournalTail:
         self._checker = _Checker(path)
 
     def new_records(self) -> list[JournalRecord]:
-        """The whole lines written since the last call, in file order.
+        """Return the records of the whole lines written since the last call, in file order.
 
-        UserError when a line is not what was written, or one is missing before it.
+        Raises UserError if a line was changed, or one is missing before it.
         """
         try:
             with self._path.open("rb") as file:
@@ -178,7 +178,7 @@ class _Checker:
         """Whether there was a line with a check: older versions wrote none."""
 
     def records(self, lines: list[bytes]) -> Iterator[JournalRecord]:
-        """Raises UserError."""
+        """Yield the records of the next whole lines. Raises UserError for a damaged line."""
         for line in lines:
             self._num_lines += 1
             if not line or line.endswith(_TORN):
@@ -200,12 +200,12 @@ class _Checker:
             raise self._damaged("this permcode does not know its keys") from None
 
     def _follows_an_earlier_line(self, text: bytes, check: int) -> bool:
-        """As where two attempts write for a moment."""
+        """Return whether a line follows a recent line that is not the last, as when two attempts write at once."""
         is_new = check not in self._recent
         return is_new and any(zlib.crc32(text, before) == check for before in reversed(self._recent))
 
     def _unchecked(self, line: bytes) -> JournalRecord | None:
-        """Of an older version, which left torn lines as they were."""
+        """Return the record of a line of an older version, None for a torn line, which older versions did not mark."""
         if self._is_checked:
             raise self._damaged("it was changed")
         self._recent.append(_stored_check(line))
@@ -224,12 +224,12 @@ class _Checker:
 
 
 def read_journal(path: Path) -> list[JournalRecord]:
-    """All whole records of the file in order; a missing file is an empty journal. UserError when it is damaged."""
+    """Return all whole records of the file in order; [] if it is missing. Raises UserError if it is damaged."""
     return JournalTail(path).new_records()
 
 
 def metric_name(text: str) -> str:
-    """`text` as the name of a metric, spelt with what MLflow takes: C++ is Cpp there, C# is Csharp."""
+    """Return `text` as the name of a metric with the characters that MLflow accepts: C++ is Cpp there, C# is Csharp."""
     spelt = "".join(_SPELT_OUT.get(character, character) for character in text)
     return re.sub(r"[^\w. -]", "_", spelt, flags=re.ASCII)
 
@@ -239,7 +239,7 @@ def _size_bytes(file: BinaryIO) -> int:
 
 
 def _write_what_fits(descriptor: int, data: bytes) -> bytes:
-    """One write; what is left over on a full disk, where a short write is followed by the error."""
+    """Write `data`; return the rest that does not fit on a full disk, where a short write precedes the error."""
     try:
         while data:
             data = data[os.write(descriptor, data) :]
@@ -250,12 +250,12 @@ def _write_what_fits(descriptor: int, data: bytes) -> bytes:
 
 
 def _checked_line(text: bytes, before: int) -> tuple[bytes, int]:
-    """A JSON object as a line behind the one with the check `before`, and the line's own check."""
+    """Return a JSON object as the line after the one with the check `before`, and the line's own check."""
     check = zlib.crc32(text, before)
     return text[:-1] + b',"check":"%08x"}\n' % check, check
 
 
 def _stored_check(line: bytes) -> int:
-    """A line's check, or one in its place for a line of an older version."""
+    """Return a line's check, or the CRC-32 of the whole line for a line of an older version."""
     found = _CHECK.search(line)
     return int(found[1], 16) if found else zlib.crc32(line)

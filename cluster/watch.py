@@ -107,7 +107,7 @@ class _Watch(threading.Thread):
         return isinstance(self.loss, RetryableError) and _was_asked_to_stop.is_set()
 
     def end(self, is_failure: bool) -> None:
-        """Look for the last time. After a failure wait first: it may show before the loss that caused it."""
+        """Look for a loss one last time. After a failure wait first: it may show before the loss that caused it."""
         self._look()
         if is_failure and self.loss is None:
             time.sleep(_LOOK_S)

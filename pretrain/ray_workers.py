@@ -162,7 +162,7 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
 
 
 def is_first_of_node() -> bool:
-    """Whether this worker is the first on its machine."""
+    """Return whether this worker is the first on its machine."""
     import ray.train
 
     return bool(ray.train.get_context().get_local_rank() == 0)

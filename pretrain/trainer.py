@@ -136,7 +136,7 @@ class Trainer(ABC):
         stop: StopRequest,
         on_phase: OnPhase = lambda step, phase, micro_batch: None,
     ) -> None:
-        """`engine` and `state` are fresh, or restored from the checkpoint that is resumed."""
+        """Create a trainer; `engine` and `state` are new, or restored from the checkpoint that is resumed."""
         self.config, self.engine, self.state = config, engine, state
         self.checkpoints, self.recorder = checkpoints, recorder
         self._stop, self._on_phase = stop, on_phase

@@ -91,7 +91,7 @@ def _bound_in(body: Node) -> Iterator[Node]:
                 yield from _targets(target)
         if node.type == "as_pattern_target":
             yield from _targets(node)
-        # A named expression in a comprehension binds outside of it; it is too rare to analyse.
+        # A named expression in a comprehension binds outside of it; this is not analysed.
         stack += [child for child in node.children if child.type not in _NEW_SCOPES]
 
 

@@ -39,7 +39,7 @@ def blocks(parsed: Parsed) -> list[Node]:
 
 
 def in_class(node: Node) -> bool:
-    """Return whether a Python statement runs in the body of a class, where names are attributes."""
+    """Return whether a Python statement runs in the body of a class, whose names are attributes."""
     parent = node.parent
     while parent is not None and parent.type not in ("function_definition", "class_definition"):
         parent = parent.parent

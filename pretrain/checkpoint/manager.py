@@ -52,7 +52,7 @@ class CheckpointManager:
         )
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint has become due since the last one, up to `step`."""
+        """Return whether a checkpoint has become due since the last one, up to `step`."""
         return step // self._every_steps > self._saved_step // self._every_steps
 
     def save(self, step: int, snapshot: Callable[[], Snapshot], reason: str) -> None:

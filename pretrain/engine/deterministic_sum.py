@@ -42,7 +42,7 @@ class _Subtree:
     sum_X: Tensor
 
     def is_left_of(self, other: "_Subtree") -> bool:
-        """Whether the two are the children of one node."""
+        """Return whether this subtree and `other` are the left and right child of one node."""
         is_left_child = self.first % (2 * self.size) == 0
         return is_left_child and self.size == other.size and self.first + self.size == other.first
 
@@ -51,7 +51,7 @@ class DeterministicSum:
     """Sums the gradients of a worker's micro-batches as they come, and those of all workers at last."""
 
     def __init__(self, parameters: Sequence[Tensor], num_micro_batches: int) -> None:
-        """`num_micro_batches`, of all workers together, must be a power of two."""
+        """Prepare an empty sum; `num_micro_batches`, of all workers together, must be a power of two."""
         self._parameters = parameters
         self._num_micro_batches = num_micro_batches
         unit = _CHUNK_UNIT_ELEMENTS * num_micro_batches

@@ -30,7 +30,7 @@ class UnigramModel:
         return cls(np.log2(counts / counts.sum()))
 
     def bits(self, stream: IntArray) -> float:
-        """Bits of every token of the stream but its first."""
+        """Return the total bits of the stream's tokens, without its first."""
         return float(-self.log2_probability_V[stream[1:]].sum())
 
 
@@ -71,7 +71,7 @@ class BigramModel:
         )
 
     def probability(self, previous: IntArray, token: IntArray) -> NDArray[np.float64]:
-        """p(token | previous), elementwise."""
+        """Return p(token | previous), elementwise."""
         key = previous * self.vocab_size + token
         place = np.minimum(np.searchsorted(self.pair_keys, key), len(self.pair_keys) - 1)
         count = np.where(self.pair_keys[place] == key, self.pair_counts[place], 0)
@@ -82,12 +82,12 @@ class BigramModel:
         return kept + left_over * self.continuation_V[token]
 
     def bits(self, stream: IntArray) -> float:
-        """Bits of every token of the stream but its first."""
+        """Return the total bits of the stream's tokens, without its first."""
         return float(-np.log2(self.probability(stream[:-1], stream[1:])).sum())
 
 
 def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
-    """The table of all streams' pairs."""
+    """Return the table of all streams' pairs."""
     tables: list[PairTable] = []
     for stream in streams:
         table = np.unique(stream[:-1] * vocab_size + stream[1:], return_counts=True)
@@ -100,7 +100,7 @@ def _pair_counts(streams: Iterable[IntArray], vocab_size: int) -> PairTable:
 
 
 def merge_pairs(one: PairTable, other: PairTable) -> PairTable:
-    """The pairs of both tables, their counts added up."""
+    """Return the pairs of both tables, with their counts added."""
     keys = np.concatenate([one[0], other[0]])
     in_order = np.argsort(keys, kind="stable")  # stable sort is fast on two sorted halves
     keys, counts = keys[in_order], np.concatenate([one[1], other[1]])[in_order]

@@ -51,7 +51,7 @@ class Rewinds:
         return cursor
 
     def is_void(self, step: int, rewinds_seen: int) -> bool:
-        """Whether a rewind after the first `rewinds_seen` ones went back behind a checkpoint of `step`."""
+        """Return whether a rewind after the first `rewinds_seen` ones went back to before a checkpoint of `step`."""
         return any(step > rewind.to_step for rewind in self.rewinds[rewinds_seen:])
 
     def with_one_more(self, rewind: Rewind) -> "Rewinds":

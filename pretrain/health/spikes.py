@@ -58,7 +58,7 @@ class SpikeDetector:
         return spike
 
     def covers(self, step: int) -> bool:
-        """Whether a spike that the current high losses become would include `step`."""
+        """Return whether a spike would include `step` if the current high losses became one."""
         return bool(self.high) and self.high[0][0] <= step
 
     def _accept(self, loss: float) -> None:

@@ -27,7 +27,7 @@ class StopRequest:
         self._was_signalled = False
 
     def is_made(self) -> bool:
-        """Whether a stop was requested, by a signal or by the file, which one worker checks for all."""
+        """Return whether a stop was requested, by a signal or by the file, which one worker checks for all."""
         return self._was_signalled or (self._looks_for_file and self._file.exists())
 
     def signalled(self, _signal: int, _frame: FrameType | None) -> None:

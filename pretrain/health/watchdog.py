@@ -138,7 +138,7 @@ class Watchdog:
         )
 
     def _is_silent(self, progress: Progress) -> bool:
-        """Whether the worker is frozen: otherwise its own watchdog would have written since."""
+        """Return whether the worker is frozen: otherwise its own watchdog would have written since."""
         return time.time() - progress.written_s > 3 * self._interval_s
 
     def _read_progress(self, rank: int) -> Progress | None:

@@ -140,7 +140,7 @@ def take_tokenizer(source: Path, vocab_size: int, expected_sha256: str | None, f
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a `tokenizer.json` is byte-level BPE with permcode's special tokens at their ids."""
+    """Return whether a `tokenizer.json` is byte-level BPE with permcode's special tokens at their ids."""
     if not path.is_file():
         return False
     try:

@@ -53,7 +53,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 
 def _is_in(folder: Path, name: object) -> bool:
-    """Whether `name` in an index, which is not trusted, is a file in its folder."""
+    """Return whether `name` in an index, which is not trusted, is a file in its folder."""
     try:
         return isinstance(name, str) and (folder / name).parent == folder and (folder / name).is_file()
     except OSError:  # the name is too long
@@ -210,7 +210,7 @@ def _without_tied_head(
 
 
 def tells_documents_apart(theirs: Mapping[str, Tensor]) -> bool:
-    """Whether an XLNet has segment encodings: without them these tensors are zeros."""
+    """Return whether an XLNet has segment encodings: without them these tensors are zeros."""
     return any(
         tensor.any().item() for name, tensor in theirs.items() if name.endswith(("r_s_bias", "seg_embed"))
     )

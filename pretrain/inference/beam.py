@@ -54,8 +54,10 @@ class _Beam:
                 self.surest_log_probability = end
 
     def cannot_improve(self, best_score: float, num_tokens: int) -> bool:
-        """Whether no active hypothesis of `num_tokens` tokens can become one of the W best; with `ended_first`, whether
-        the best active one is not better than the best that ended."""
+        """Return whether no active hypothesis of `num_tokens` tokens can become one of the W best.
+
+        With `ended_first`, return whether the best active one is not better than the best that ended.
+        """
         if len(self.finished) < self.width:
             return False
         if self.width == 1:  # greedy

@@ -35,7 +35,7 @@ class FusedLayers:
         return FusedLayers(layers) if all(map(_is_known, layers)) and try_load_operators() else None
 
     def takes(self, rows_BQD: Tensor, layout: PassLayout) -> bool:
-        """Whether `advance` can be used for these rows."""
+        """Return whether `advance` can be used for these rows."""
         lanes, rows = rows_BQD.shape[:2]
         few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
         return few and layout.first_column is not None

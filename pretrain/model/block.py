@@ -18,7 +18,7 @@ class Norm(nn.LayerNorm):
     """LayerNorm computed in float32 at least, whatever its weights are kept in."""
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Normalised rows in the type of `rows`."""
+        """Return the normalised rows in the type of `rows`."""
         weight, bias = self.weight.to(rows.dtype), self.bias.to(rows.dtype)
         return functional.layer_norm(rows, self.normalized_shape, weight, bias, self.eps)
 

@@ -42,7 +42,7 @@ class ObjectiveConfig(Config):
         return max(1, round(self.target_share * segment_tokens))
 
     def hides_lengths(self, segment_tokens: int) -> bool:
-        """Whether some holes have an unknown length; a single prediction cannot be a token and the hole's end."""
+        """Return whether some holes have an unknown length, which needs two predictions: a token and the hole's end."""
         return self.infill > 0 and self.known_length_share < 1 and self.num_targets(segment_tokens) > 1
 
     def extent(self, segment_tokens: int) -> int:

@@ -31,7 +31,7 @@ _SECOND_FACTOR = _signed(0x94D049BB133111EB)
 
 
 def _shifted_right(words: Tensor, num_bits: int) -> Tensor:
-    """Shift right and fill with zeros; torch's shift fills with the sign."""
+    """Return the words shifted right and filled with zeros; torch's shift fills with the sign."""
     return (words >> num_bits) & ((1 << (64 - num_bits)) - 1)
 
 

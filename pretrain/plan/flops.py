@@ -42,7 +42,7 @@ class Flops:
         return self.forward - self.output_layer
 
     def training(self, activation_checkpointing: bool = False) -> int:
-        """Forward and backward pass; with checkpointing the layers' forward pass is done twice.
+        """Return the FLOPs of a forward and backward pass; checkpointing computes the layers' forward pass twice.
 
         The backward pass of a product is two products; with a constant it is one.
         """

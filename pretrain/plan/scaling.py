@@ -78,7 +78,7 @@ def scaled_step(
     network: Network,
     element_bytes: int = 2,
 ) -> ScaledStep:
-    """`compute_s` is what one GPU computes for its own lanes, at whatever share of its peak."""
+    """Compute one step on `num_gpus`; `compute_s` is the time that one GPU computes for its own lanes."""
     exchanged = exchange(zero_stage, num_micro_batches)
     ring_bytes = num_parameters * element_bytes * (num_gpus - 1) / num_gpus
     ring_s = ring_bytes / network.bytes_per_s + _BUCKETS * (num_gpus - 1) * network.hop_s

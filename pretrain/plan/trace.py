@@ -119,5 +119,5 @@ def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
 
 
 def _drop_gradient(parameter: Tensor) -> None:
-    """Gradients are counted with the weights, not here."""
+    """Remove the parameter's gradient, because gradients are counted with the weights, not here."""
     parameter.grad = None

@@ -13,7 +13,7 @@ _STEP = 16
 
 
 def add_norm_fusable(rows: Tensor, update: Tensor) -> bool:
-    """Whether `add_norm` can be used: float32 rows on a CPU with a compiler, not while compiling."""
+    """Return whether `add_norm` can be used: float32 rows on a CPU with a compiler, not while compiling."""
     if torch.compiler.is_compiling() or rows.device.type != "cpu" or rows.shape[-1] % _STEP:
         return False
     known = rows.dtype == torch.float32 and update.dtype in (torch.float32, torch.bfloat16)
@@ -23,7 +23,7 @@ def add_norm_fusable(rows: Tensor, update: Tensor) -> bool:
 def add_norm(
     rows: Tensor, update: Tensor, weight_D: Tensor, bias_D: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """LayerNorm(rows + update) [..., D], computed in float32: as float32 and in the type of the update.
+    """Return LayerNorm(rows + update) [..., D], computed in float32: as float32 and in the type of the update.
 
     Gradients of weight and bias are added up in float32, in an order that the number of threads does not change.
     """

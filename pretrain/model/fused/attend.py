@@ -33,7 +33,7 @@ _packed: WeakKeyDictionary[AttentionMask, PackedMask] = WeakKeyDictionary()
 
 
 def fusable(queries: Queries, distances: Distances, dropout: float) -> bool:
-    """Whether `attend_fused` can be used for these: float32 or bfloat16 on a CPU with a compiler.
+    """Return whether `attend_fused` can be used for these: float32 or bfloat16 on a CPU with a compiler.
 
     False with dropout, with values of distances and while torch compiles.
     """
@@ -60,11 +60,11 @@ def _multiplies(dtype: torch.dtype) -> bool:
 def attend_fused(
     queries: Queries, key_NBKH: Tensor, value_NBKH: Tensor, distances: Distances, mask: AttentionMask
 ) -> Tensor:
-    """`attend` without dropout, [N, B, Q, H]; scores are float32 and weights in the type of the queries.
+    """Compute `attend` without dropout, [N, B, Q, H]; scores are float32 and weights in the type of the queries.
 
-    A row's result depends on nothing but its inputs: not on the other rows and lanes, not on the number of threads.
+    A row's result depends only on its inputs: not on the other rows and lanes, not on the number of threads.
 
-    Where the processor has no products of bfloat16, such inputs are made float32 and the result is rounded.
+    If the processor has no products of bfloat16, such inputs are converted to float32 and the result is rounded.
     """
     dtype, wide = queries.query_NBQH.dtype, torch.float32
     if not _multiplies(dtype):

@@ -10,25 +10,25 @@ from pretrain.model.fused.operators import try_load_operators
 
 
 def cross_entropy_fusable(logits_XV: Tensor) -> bool:
-    """Whether `fused_cross_entropy` can be used: float32 or bfloat16 on a CPU with a compiler, not while compiling."""
+    """Return whether `fused_cross_entropy` can be used: float32 or bfloat16 on a CPU with a compiler, not compiling."""
     if torch.compiler.is_compiling() or logits_XV.device.type != "cpu":
         return False
     return logits_XV.dtype in (torch.float32, torch.bfloat16) and try_load_operators()
 
 
 def fused_cross_entropy(logits_XV: Tensor, wanted_X: Tensor) -> Tensor:
-    """Mean of -log softmax(logits)[wanted] in nats, float32; computed in float32 whatever the logits are.
+    """Return the mean of -log softmax(logits)[wanted] in nats, float32; computed in float32 for all logit types.
 
-    RuntimeError for a wanted token outside the vocabulary.
+    Raises RuntimeError for a wanted token outside the vocabulary.
     """
     loss: Tensor = _CrossEntropy.apply(logits_XV.contiguous(), wanted_X.contiguous())  # type: ignore[no-untyped-call]
     return loss
 
 
 def fused_token_nats(logits_XV: Tensor, wanted_X: Tensor) -> Tensor:
-    """-log softmax(logits)[wanted] of every row in nats, float32 [X], without gradients.
+    """Return -log softmax(logits)[wanted] of every row in nats, float32 [X], without gradients.
 
-    RuntimeError for a wanted token outside the vocabulary.
+    Raises RuntimeError for a wanted token outside the vocabulary.
     """
     nats_X: Tensor = torch.ops.permcode_attention.token_nats(
         logits_XV.detach().contiguous(), wanted_X.contiguous()

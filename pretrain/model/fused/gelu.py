@@ -13,15 +13,17 @@ _STEP = 16
 
 
 def bias_gelu_fusable(dtype: torch.dtype, bias_F: Tensor) -> bool:
-    """Whether `bias_gelu` can be used for x of this type: float32 or bfloat16 on a CPU with a compiler, not while
-    compiling."""
+    """Return whether `bias_gelu` can be used for x of this type.
+
+    It needs float32 or bfloat16 on a CPU with a compiler, and cannot be used while compiling.
+    """
     if torch.compiler.is_compiling() or bias_F.device.type != "cpu" or len(bias_F) % _STEP:
         return False
     return dtype in (torch.float32, torch.bfloat16) and try_load_operators()
 
 
 def bias_gelu(x: Tensor, bias_F: Tensor) -> Tensor:
-    """gelu(x + bias) [..., F] in the type of x, computed in float32.
+    """Return gelu(x + bias) [..., F] in the type of x, computed in float32.
 
     The gradient of the bias is added up in float32, in an order that the number of threads does not change.
     """
