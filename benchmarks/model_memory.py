@@ -102,7 +102,7 @@ def build(name: str, size: Size, num_targets: int) -> Contender:
         if isinstance(contender, Ours):
             contender.model.activation_checkpointing = True
         else:
-            contender.model.activation_checkpointing_enable()
+            contender.model.gradient_checkpointing_enable()
     return contender
 
 

@@ -60,10 +60,9 @@ class Base:
         """Return the base model's description, or the same with other positions."""
         if positions is None:
             return self.description
-        # Absolute positions cannot have a memory, and a system that reads each text at once does not need one.
-        values = self.description.config.model_dump() | {
-            "positions": positions.model_dump(), "memory_tokens": 0
-        }  # fmt: skip
+        values = self.description.config.model_dump() | {"positions": positions.model_dump()}
+        if positions.kind.startswith("absolute"):
+            values["memory_tokens"] = 0
         return replace(self.description, config=ModelConfig.model_validate(values))
 
 

@@ -87,6 +87,15 @@ def test_a_prediction_sees_what_is_before_it_in_its_text_and_nothing_else(
     assert not torch.allclose(before[17], later[17]), "memory carries it into the next segment"
 
 
+def test_other_relative_positions_have_the_base_models_memory(corpus: PreparedCorpus) -> None:
+    base = toy_base(corpus.tokenizer, segment_tokens=8)
+    settings = LeftToRightConfig.model_validate({"start": "scratch", "positions": {"kind": "rotary"}})
+    made = settings.build(base, PredictingData([code(_TEXT)], [], []), 0)
+    made.learner.module.eval()
+    one, other = (scores(made, [first, *range(9, 20)]) for first in (5, 6))
+    assert not torch.equal(one[8:], other[8:]), "the second segment does not depend on the first"
+
+
 def test_ranks_are_places_among_sorted_scores_whatever_stands_beside(corpus: PreparedCorpus) -> None:
     texts = [_TEXT, "x = 1\n" * 9, "", "def f(a):\n    return a + 1\n"]
     made = predictor(corpus, [_TEXT])
