@@ -79,7 +79,9 @@ class Official:
         return found
 
 
-def judged(official: Official, kind: str, references: Any, predictions: Any, folder: Path) -> dict[str, Any]:
+def evaluate_officially(
+    official: Official, kind: str, references: Any, predictions: Any, folder: Path
+) -> dict[str, Any]:
     """Return the figures that the evaluator of this kind of set prints, by name."""
     gold, given = folder / "references", folder / "predictions"
     if kind.startswith("codebleu_"):
@@ -226,7 +228,9 @@ def main() -> None:
     kept = json.loads(PAIRS.read_text(encoding="utf-8"))
     for kind, one in kept["sets"].items():
         with tempfile.TemporaryDirectory() as folder:
-            one["printed"] = judged(official, kind, one["references"], one["predictions"], Path(folder))
+            one["printed"] = evaluate_officially(
+                official, kind, one["references"], one["predictions"], Path(folder)
+            )
         print(kind, one["printed"])
     if arguments.translation is not None and arguments.refinement is not None:
         kept["naive_copies"] = naive_copies(official, arguments.translation, arguments.refinement)

@@ -39,7 +39,7 @@ _BLANKS = re.compile(r"\s*")
 
 
 def detect_array(pieces: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
-    """Return whether a file is one JSON array, judged by its beginning, and an iterator of all its pieces.
+    """Return whether a file is one JSON array, to judge by its beginning, and an iterator of all its pieces.
 
     A list on a line of its own, or a broken line, is no such array. Usually consumes one piece; the iterator repeats
     the pieces that were consumed.

@@ -36,7 +36,7 @@ from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest, stop_requests
 from pretrain.inference.folders import checked_model
-from pretrain.journal.events import Judging
+from pretrain.journal.events import TestEvaluation
 from pretrain.ray_workers import joined
 
 _PREDICTIONS_KEY = "predictions_sha256"
@@ -128,7 +128,7 @@ class EvaluationProgress:
         """Write the start to the journal. `what` names what is evaluated: "the test split"."""
         self._what, self._num_items, self._journal, self._stop = what, num_items, journal, stop
         self._written_s = time.monotonic()
-        self._write(f"judging {what}")
+        self._write(f"evaluating {what}")
 
     def __call__(self, num_done: int) -> None:
         """Write the progress if the last entry is old enough. Raises `StopRequested` if a stop was requested."""
@@ -136,11 +136,11 @@ class EvaluationProgress:
             raise StopRequested
         if time.monotonic() - self._written_s >= WRITE_EVERY_S:
             self._written_s = time.monotonic()
-            self._write(f"judging {self._what}, {num_done:,} of {self._num_items:,} items")
+            self._write(f"evaluating {self._what}, {num_done:,} of {self._num_items:,} items")
 
     def _write(self, text: str) -> None:
         if self._journal is not None:
-            self._journal.event(text, name=Judging.name, num_items=self._num_items)
+            self._journal.event(text, name=TestEvaluation.name, num_items=self._num_items)
 
 
 def run_jobs(settings: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ _VERSION = 2
 """The version of the counts: 2 counts n-grams that many texts share."""
 _WORK_NAME = ".overlap"
 _SUFFIX = "_unseen"
-_REWRITTEN = "its texts stand nowhere as they are published: names or literals in them were replaced"
+_REWRITTEN = "its texts differ from the published ones: names or literals in them were replaced"
 _MOST_REWRITTEN = 0.9
 """The share from which the whole set counts as rewritten: some texts are so short that nothing in them was replaced."""
 _UNREADABLE = "the pretraining corpus cannot be read"
@@ -110,7 +110,7 @@ def overlap_of(
     shutil.rmtree(folder / _WORK_NAME, ignore_errors=True)
     if any(counts["verbatim"] for counts in facts["texts"].values()):
         reporter.warn(
-            f"{config.task.kind}: of the test split stand verbatim in what the base was pretrained on: "
+            f"{config.task.kind}: texts of the test split that occur verbatim in the pretraining corpus: "
             f"{overlap_text(facts)}; prep.decontamination.sets keeps a set out (docs/data_prep.md)"
         )
     return replace(found, facts=facts)

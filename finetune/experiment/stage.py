@@ -15,7 +15,7 @@ from finetune.experiment.files import RESULT_NAME
 from finetune.experiment.results import summary_of
 from finetune.experiment.reuse import job_identity, sort_jobs
 from finetune.training.config import rate_name
-from pretrain.journal.events import Judging, Start, event_of
+from pretrain.journal.events import Start, TestEvaluation, event_of
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
@@ -115,7 +115,7 @@ def _show(name: str, bar: Bar, num_steps: int, reporter: Reporter, record: Journ
         match event_of(record):
             case Start() as start:
                 bar.update(start.step)
-            case Judging():
+            case TestEvaluation():
                 bar.update(num_steps, record.text)
             case _ if record.level == "warning":
                 reporter.warn(f"{name}: {record.text}")

@@ -44,8 +44,8 @@ def survey_before_pretraining(
     context.check([Job(name, config.seed, Path()) for name in config.systems])
 
 
-def _num_items(judged: Pool | Sequence[Any]) -> int:
-    return len(judged.queries) if isinstance(judged, Pool) else len(judged)
+def _num_items(items: Pool | Sequence[Any]) -> int:
+    return len(items.queries) if isinstance(items, Pool) else len(items)
 
 
 def _number(value: float) -> str:

@@ -217,7 +217,9 @@ def _outcome(watch: _Watch, ended_by: Status | None, secret: str, limits: Limits
         report |= json.loads(line)
     stderr = watch.received["stderr"].decode(errors="replace")
     if "error" in report or watch.started_at is None:
-        reason = report.get("error") or stderr.strip().rpartition("\n")[2] or "the jail did not stand in time"
+        reason = (
+            report.get("error") or stderr.strip().rpartition("\n")[2] or "the sandbox was not ready in time"
+        )
         raise UserError(
             f"programs cannot be contained on this machine ({reason}): run where Linux namespaces may be made, as root "
             "with CAP_SYS_ADMIN or as a user where user namespaces are allowed"

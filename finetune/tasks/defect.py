@@ -118,14 +118,14 @@ class Defect:
         if source.prep is None:
             raise UserError("the defect task needs folder=DIR or a prepared corpus: give one of them")
         corpus, config, seed = open_prepared(source.prep), self.config, source.seed
-        judged = self._made(corpus, (SPLIT_TO_TEST_ON,), seed, config.max_test or _MOST_TEST, [])
+        tested = self._made(corpus, (SPLIT_TO_TEST_ON,), seed, config.max_test or _MOST_TEST, [])
         most_train = config.max_train or _MOST_TRAIN
-        learnt = self._made(corpus, config.train_splits, seed, (most_train + 1) // 2, judged.pairs)
+        learnt = self._made(corpus, config.train_splits, seed, (most_train + 1) // 2, tested.pairs)
         left, chosen = held_out(learnt.pairs, seed)
         train = [form for pair in left for form in both_forms(pair)]
-        test = one_form_each(judged.pairs)
+        test = one_form_each(tested.pairs)
         train, valid = learnt_and_chosen_by(train, one_form_each(chosen), test)
-        facts = {f"test_made_{kind}": float(count) for kind, count in sorted(judged.num_by_kind.items())}
+        facts = {f"test_made_{kind}": float(count) for kind, count in sorted(tested.num_by_kind.items())}
         facts |= label_shares(train, self.labels, "train") | label_shares(test, self.labels, "test")
         return LabellingData(train, valid, test, facts, self.num_texts, len(self.labels))
 

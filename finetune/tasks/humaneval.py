@@ -117,7 +117,7 @@ class HumanEval:
         if not any(key in known for key in keys):
             return [codexglue_bleu(references(items), written)]
         if not all(key in known for key in keys):
-            raise UserError("humaneval: items of HumanEval and of a corpus cannot be judged together")
+            raise UserError("humaneval: items of HumanEval and of a corpus cannot be evaluated together")
         samples: dict[str, list[str]] = {}
         for key, text in zip(keys, written, strict=True):
             samples.setdefault(key, []).append(until_stop(text))

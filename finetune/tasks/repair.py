@@ -95,7 +95,7 @@ class Repair:
     def _made(
         self, config: BugsConfig, read: WritingData, source: Source
     ) -> tuple[list[Pair], dict[str, float]]:
-        judged = [*read.valid, *read.test]
+        held_out = [*read.valid, *read.test]
         idioms = idioms_of(pair.source for pair in read.valid) if config.abstract else None
         made = generated_bugs(
             self._functions(config, source),
@@ -105,7 +105,7 @@ class Repair:
             each=config.per_function,
             idioms=idioms,
             # Validation and test items must not be in train, in either form.
-            without=chain.from_iterable((pair.source, *pair.references) for pair in judged),
+            without=chain.from_iterable((pair.source, *pair.references) for pair in held_out),
         )
         facts = {f"made_{kind}": float(count) for kind, count in sorted(made.num_by_kind.items())}
         return made.pairs, facts

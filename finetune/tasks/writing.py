@@ -64,7 +64,7 @@ def references(items: Sequence[Pair]) -> list[Sequence[str]]:
     empty = [item.key for item in items if not any(text.strip() for text in item.references)]
     if empty:
         raise UserError(
-            f"{len(empty)} of {len(items)} items (first {empty[0]}) have an empty target, so nothing can be judged: "
+            f"{len(empty)} of {len(items)} items (first {empty[0]}) have an empty target, so nothing can be evaluated: "
             "its labels are withheld, or the target is another field; use a split that has them"
         )
     return [item.references for item in items]

@@ -88,7 +88,7 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     headline = found["metrics"][summary["headline"]]
     return Entry(
         task=config["task"]["kind"],
-        data=_data_text(config["task"], summary.get("judged", record.signature)),
+        data=_data_text(config["task"], summary.get("test_items", record.signature)),
         system=name,
         kind=config["systems"][name]["kind"],
         metric=summary["headline"],

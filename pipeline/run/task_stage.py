@@ -79,10 +79,10 @@ def _run(
         config, base.model, base.prep, context.folder, inputs, context.reporter, base.pretrained_on
     )
     first = next(iter(job_paths(config).values()))[2]
-    judged = fingerprint_test_items(
+    test_items = fingerprint_test_items(
         config.task.model_dump(mode="json"), context.folder / first / StageFiles.PREDICTIONS
     )
-    return {**summary, "judged": judged, **_numbers_of_jobs(config, context.folder)}
+    return {**summary, "test_items": test_items, **_numbers_of_jobs(config, context.folder)}
 
 
 def _numbers_of_jobs(config: ExperimentConfig, folder: Path) -> Mapping[str, dict[str, float]]:

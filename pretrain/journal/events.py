@@ -204,10 +204,10 @@ class Ended(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judging(Event):
+class TestEvaluation(Event):
     """A trained system answers the items of a test split."""
 
-    name = "judging"
+    name = "test_evaluation"
     num_items: int
 
 
@@ -216,7 +216,7 @@ _TYPES: dict[str, type[Event]] = {
     for one in (
         Attempt, Hang, Accepted, Damaged, Start, StartAfterRewind, Skipped, SuspectData, SpikeSeen, Rewound,
         Stragglers, CheckpointWritten, CheckpointFailed, CheckpointWaited, CheckpointKept, Diverged, Stopped, Ended,
-        Judging,
+        TestEvaluation,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-// What stands between the two products of a feed-forward network.
+// The activations between the two products of a feed-forward network.
 #pragma once
 
 #include "vectors.h"

@@ -17,7 +17,7 @@ struct Gradients {
   OptionalTensor content_bias_NH, distance_bias_NH, document_NBQ2, distance_NRH;
 };
 
-// What a block of rows adds to one head of one lane. Names: S padded keys, R padded distances, H head dim.
+// The gradients that a block of rows adds to one head of one lane. Names: S padded keys, R padded distances, H head dim.
 template <typename T>
 class LaneGradients {
  public:
@@ -100,7 +100,7 @@ class LaneGradients {
     }
   }
 
-  // What the block asked keys, in `rows_`.
+  // The block's queries for keys, in `rows_`.
   void content(float* bias_gradient_H) {
     const Matrix<const T> score_rows{score_rows_.data(), padded_};
     products_.multiply(num_rows_, width_, padded_, score_rows, keys_SH_.data(), width_, rows_.data(), width_);
@@ -109,7 +109,7 @@ class LaneGradients {
     add_product(asked(inputs_.content_bias_NH), pairs_.data(), padded_, key_gradient_HS_.data(), padded_);
   }
 
-  // What it asked distances, in `distance_rows_`.
+  // The block's queries for distances, in `distance_rows_`.
   void distances(const T* distances_RH, float* distance_gradient_HR, float* bias_gradient_H) {
     const std::vector<KeyRun>& runs = problem_.runs[b_];
     const int64_t* position = problem_.positions(b_, first_);
@@ -181,7 +181,7 @@ class LaneGradients {
   const int64_t width_, padded_;
   Buffer<T> values_HS_, keys_SH_;
   Buffer<float> key_gradient_HS_, value_gradient_HS_, scores_;
-  // What is packed as a second factor is used at once: one buffer, for all of them do not fit the second-level cache.
+  // A packed second factor is used at once, from one buffer: all of them together do not fit the second-level cache.
   Buffer<T> score_rows_, pairs_, scratch_, columns_, gathered_, shifted_rows_;
   Buffer<float> rows_, distance_rows_, shifted_;
   const int64_t* order_ = nullptr;

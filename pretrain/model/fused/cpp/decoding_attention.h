@@ -9,7 +9,7 @@
 
 namespace permcode {
 
-// What a layer adds to its queries, [N, H], and its key of "another document"; float32.
+// The biases of a layer's queries, [N, H], and its key of "another document"; float32.
 struct QueryBiases {
   OptionalTensor distance_NH, document_NH, other_document_NH;
 };
@@ -40,7 +40,7 @@ class HeadAttention {
         scores_(kMostRows * padded_), shifted_(kMostRows * shifted_stride_), biased_(kMostRows * width_),
         mixed_(kMostRows * width_), visible_(padded_ / kLanes), other_(padded_ / kLanes) {}
 
-  // What the rows from q on of lane b gather with these queries, [Q, H].
+  // The attention output of the rows from q on of lane b with these queries, [Q, H].
   void gather(int64_t n, int64_t b, int64_t q, int64_t num_rows, Matrix<const float> queries, Matrix<T> to) {
     in_groups(num_rows, [&](auto group, int64_t r) {
       constexpr int64_t kRows = decltype(group)::value;
@@ -105,7 +105,7 @@ class HeadAttention {
     softmax<float>(scores, padded_, see(b, q), of_documents, scores);
   }
 
-  RowSight see(int64_t b, int64_t q) {
+  RowVisibility see(int64_t b, int64_t q) {
     const T* hidden = keys_.hidden_BQK ? of_row<T>(*keys_.hidden_BQK, b, q) : nullptr;
     if (hidden)
       write_bits(visible_, [=](int64_t k) { return float(hidden[k]) == 0.0f; });
@@ -123,7 +123,7 @@ class HeadAttention {
            (tensor_BQK.size(1) == 1 ? 0 : q * tensor_BQK.stride(1));
   }
 
-  // A bit per key, 16 to a word, 0 behind the last key.
+  // A bit per key, 16 to a word, 0 after the last key.
   template <typename Test>
   void write_bits(std::vector<uint16_t>& words, const Test& test) const {
     std::fill(words.begin(), words.end(), 0);
@@ -135,7 +135,7 @@ class HeadAttention {
       words[k / kLanes] = uint16_t((1u << std::min(kLanes, keys_.num_keys - k)) - 1);
   }
 
-  // What the rows of a group take from the values, columns [0, H) of them.
+  // The weighted sums of the values for the rows of a group, columns [0, H) of them.
   template <int64_t kRows>
   void mix(Matrix<const float> values) {
     int64_t h = 0;

@@ -68,7 +68,7 @@ struct Pass {
     return projected;
   }
 
-  // What the network has between its two products, [X, F].
+  // The activations between the two products of the network, [X, F].
   Buffer<T> middle(const Buffer<T>& entered) const {
     if (layer.activation == "swiglu") return gated(entered);
     return layer.activation == "relu" ? activated(entered, relu) : activated(entered, gelu);
@@ -120,7 +120,7 @@ void write(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_c
       }
 }
 
-// What the last `num_passed` of `num_rows` rows of every lane gather, [B, P, N, H].
+// The attention output of the last `num_passed` of `num_rows` rows of every lane, [B, P, N, H].
 template <typename T>
 Buffer<T> gathered(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_passed,
                    const QueryBiases& biases, const DecodingKeys& keys) {

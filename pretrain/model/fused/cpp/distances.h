@@ -13,7 +13,7 @@ struct KeyRun {
   int64_t first, count, position;
 };
 
-// Whether no two keys stand at one position, as far as that can be told at a glance: runs follow each other.
+// Whether no two keys have one position, as far as the runs show that: they follow each other.
 inline bool in_order(const std::vector<KeyRun>& runs) {
   for (size_t i = 1; i < runs.size(); ++i)
     if (runs[i].position < runs[i - 1].position + runs[i - 1].count) return false;
@@ -77,7 +77,7 @@ struct DistanceRows {
     return high - *highest + runs.front().position >= 0 && high - *lowest + end.position + end.count <= count;
   }
 
-  // Tables are padded so that no window ends behind them.
+  // Tables are padded so that every window ends within them.
   int64_t padded() const { return (count + 2 * kWidthStep - 1) / kWidthStep * kWidthStep; }
 
   static constexpr int64_t kWidthStep = 32;

@@ -1,4 +1,4 @@
-// Dropout whose choices are a function of a seed and the number's place: nothing has to be kept for the backward pass,
+// Dropout whose choices are a function of a seed and the number's index: nothing has to be kept for the backward pass,
 // and no thread waits for another's draws.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>

@@ -37,7 +37,7 @@ struct Sums {
   }
 };
 
-// What is multiplied at once: 16 numbers, or 16 pairs of bfloat16.
+// The unit of a multiplication: 16 numbers, or 16 pairs of bfloat16.
 template <typename T>
 constexpr int64_t kStep = kLanes * kPair<T>;
 
@@ -61,7 +61,7 @@ Matrix<T> from_row(Matrix<T> matrix, int64_t first) {
   return {matrix.row(first), matrix.stride};
 }
 
-// Asks memory for what is read half a page later: by itself the processor begins anew at every page.
+// Prefetches what is read half a page later: the processor's own prefetching starts anew at every page.
 inline void read_ahead(const void* from) {
   constexpr int64_t kBytes = 2048;
   __builtin_prefetch(static_cast<const char*>(from) + kBytes);

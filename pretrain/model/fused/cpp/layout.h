@@ -1,4 +1,4 @@
-// How matrices lie in memory: heads of a tensor, and what at::native::cpublas::brgemm wants as its second factor.
+// The layout of matrices in memory: heads of a tensor, and what at::native::cpublas::brgemm wants as its second factor.
 //
 // brgemm multiplies A [m, k] by B [k, n]. In bfloat16 it wants B in pairs: [k / 2, n, 2], the two numbers of a
 // pair being neighbours in k. In float32 B is plain. "Rows" below are rows of B.

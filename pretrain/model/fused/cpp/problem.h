@@ -16,7 +16,7 @@ inline OptionalTensor with_plain_rows(const OptionalTensor& tensor) {
   return tensor ? OptionalTensor(with_plain_rows(*tensor)) : std::nullopt;
 }
 
-// What a row asks keys is query * scale + content bias, what it asks distances query * scale + distance bias.
+// The query for keys is query * scale + content bias, the query for distances query * scale + distance bias.
 struct Inputs {
   at::Tensor query_NBQH;
   double scale;
@@ -31,7 +31,7 @@ struct Inputs {
             permcode::with_plain_rows(distance_NRH)};
   }
 
-  // What the rows that `order` names ask in head n of lane b, one after the other.
+  // The queries in head n of lane b of the rows that `order` names, in that order.
   template <typename T>
   Matrix<const T> asked(const OptionalTensor& bias_NH, int64_t n, int64_t b, const int64_t* order, int64_t num_rows,
                         T* to) const {
@@ -71,7 +71,7 @@ struct Problem {
         runs.push_back(key_runs(key_positions.data_ptr<int64_t>() + b * keys, keys));
   }
 
-  // What follows reads and writes by these sizes: nothing may be of another.
+  // Everything below reads and writes by these sizes, so all tensors must have them.
   void check(const Inputs& inputs) const {
     TORCH_CHECK(type == at::kFloat || (type == at::kBFloat16 && width % 2 == 0), "float32, or bfloat16 in pairs");
     check_heads(inputs.query_NBQH, rows, width);

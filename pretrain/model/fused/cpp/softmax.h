@@ -8,21 +8,21 @@
 namespace permcode {
 
 // What a row sees: a bit per key, 16 to a word; `other` (of another document) may be null.
-struct RowSight {
+struct RowVisibility {
   const uint16_t* visible;
   const uint16_t* other;
 };
 
 // The weights of `padded` scores; zeros where nothing is seen. `scores` is used as scratch.
 template <typename T>
-void softmax(float* scores, int64_t padded, RowSight sight, const T* document_scores, T* weights) {
+void softmax(float* scores, int64_t padded, RowVisibility visibility, const T* document_scores, T* weights) {
   const Floats hidden = all(-std::numeric_limits<float>::infinity());
   Floats same{}, other{}, best = hidden;
-  if (sight.other) same = all(float(document_scores[0])), other = all(float(document_scores[1]));
+  if (visibility.other) same = all(float(document_scores[0])), other = all(float(document_scores[1]));
   for (int64_t i = 0; i < padded; i += kLanes) {
     Floats score = load(scores + i);
-    if (sight.other) score += where(sight.other[i / kLanes], other, same);
-    score = where(sight.visible[i / kLanes], score, hidden);
+    if (visibility.other) score += where(visibility.other[i / kLanes], other, same);
+    score = where(visibility.visible[i / kLanes], score, hidden);
     best = larger(score, best);
     store(score, scores + i);
   }

@@ -142,7 +142,7 @@ inline Words pick(Words a, Words b, Words i) {
 #endif
 }
 
-// The first `count` numbers of 32 bits from `from`, zeros behind them.
+// The first `count` numbers of 32 bits from `from`, zeros after them.
 inline Words load_words(const void* from, int64_t count) {
   Words read{};
   if (count >= kLanes)

@@ -48,9 +48,13 @@ def test_an_evaluation_that_is_stopped_leaves_nothing_and_is_done_again(
     (tmp_path / PretrainFiles.STOP).unlink()
     assert run_job(job, context, stop) is True
     assert read_json(job.result)["metrics"]["bleu"]["num_items"] == 40
-    texts = [record.text for record in read_journal(job.folder / "journal.jsonl") if record.name == "judging"]
-    assert texts[:2] == ["judging the test split"] * 2, "once for each time"
-    assert texts[-1] == "judging the test split, 40 of 40 items"
+    texts = [
+        record.text
+        for record in read_journal(job.folder / "journal.jsonl")
+        if record.name == "test_evaluation"
+    ]
+    assert texts[:2] == ["evaluating the test split"] * 2, "once for each time"
+    assert texts[-1] == "evaluating the test split, 40 of 40 items"
 
 
 def test_items_seen_in_pretraining_are_also_left_out_of_the_headline(

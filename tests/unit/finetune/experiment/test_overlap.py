@@ -83,7 +83,7 @@ def test_texts_are_counted_by_role_and_items_by_any_of_theirs(
     assert not (tmp_path / ".overlap").exists()
     (warning,) = reporter.warnings
     assert warning == (
-        "translation: of the test split stand verbatim in what the base was pretrained on: 1 of 3 sources (1 too "
+        "translation: texts of the test split that occur verbatim in the pretraining corpus: 1 of 3 sources (1 too "
         "short to tell), 1 of 4 targets; prep.decontamination.sets keeps a set out (docs/data_prep.md)"
     )
 

@@ -100,7 +100,7 @@ def test_humaneval_runs_what_is_written_and_learns_from_a_corpus(source: Source)
     for pair in data.train:
         compile(pair.source + pair.references[0], pair.key, "exec")
     assert task.evaluate_headline(data.valid, [pair.references[0] for pair in data.valid]).name == "bleu"
-    with pytest.raises(UserError, match="cannot be judged together"):
+    with pytest.raises(UserError, match="cannot be evaluated together"):
         task.evaluate([data.test[0], data.valid[0]], ["", ""])
 
 

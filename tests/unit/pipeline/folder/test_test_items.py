@@ -75,7 +75,7 @@ def test_the_leaderboard_shows_which_rows_can_be_compared(tmp_path: Path) -> Non
         folder.mkdir(parents=True)
         summary = {
             "headline": "bleu",
-            "judged": fingerprint,
+            "test_items": fingerprint,
             "systems": {"own": {"metrics": {"bleu": metric}, "num_parameters": 0}},
         }
         config = {"task": _TASK, "systems": {"own": {"kind": "copy"}}}

@@ -1,4 +1,4 @@
-// Who sees whom, a bit per pair: made once for all layers and heads.
+// Which keys each row sees, a bit per pair: computed once for all layers and heads.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
