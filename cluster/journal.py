@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from cluster.errors import UserError
 from cluster.storage import write_bytes
@@ -110,7 +110,9 @@ class Journal:
         with self._lock:
             if not self._waiting and os.fstat(self._descriptor).st_size != self._end_bytes:
                 self._check = self._end_torn_line()
-            line, self._check = _checked_line(text, self._check)
+            # The check covers the lines before this one, too.
+            self._check = zlib.crc32(text, self._check)
+            line = text[:-1] + b',"check":"%08x"}\n' % self._check
             self._waiting = _write_what_fits(self._descriptor, self._waiting + line)
             self._end_bytes = os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
@@ -148,7 +150,8 @@ class JournalTail:
         try:
             with self._path.open("rb") as file:
                 # A freed inode may come back with the new file, so the inode alone tells nothing.
-                if file.read(len(self._head)) != self._head or _size_bytes(file) < self._offset_bytes:
+                is_same = file.read(len(self._head)) == self._head
+                if not is_same or os.fstat(file.fileno()).st_size < self._offset_bytes:
                     self._offset_bytes = 0
                     self._head = b""
                     self._checker = _Checker(self._path)
@@ -234,10 +237,6 @@ def metric_name(text: str) -> str:
     return re.sub(r"[^\w. -]", "_", spelt, flags=re.ASCII)
 
 
-def _size_bytes(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
 def _write_what_fits(descriptor: int, data: bytes) -> bytes:
     """Write `data`; return the rest that does not fit on a full disk, where a short write precedes the error."""
     try:
@@ -247,12 +246,6 @@ def _write_what_fits(descriptor: int, data: bytes) -> bytes:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
     return data
-
-
-def _checked_line(text: bytes, before: int) -> tuple[bytes, int]:
-    """Return a JSON object as the line after the one with the check `before`, and the line's own check."""
-    check = zlib.crc32(text, before)
-    return text[:-1] + b',"check":"%08x"}\n' % check, check
 
 
 def _stored_check(line: bytes) -> int:

@@ -206,7 +206,10 @@ def _connect(address: str) -> None:
     import ray
 
     try:
-        _probe(address)
+        # Where nothing listens at HOST:PORT, Ray itself would try for more than five minutes.
+        host, colon, port = address.rpartition(":")
+        if colon and port.isdigit() and "://" not in address:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         ray.shutdown()
@@ -262,10 +265,3 @@ def _log_to_file(path: Path) -> None:
 
 def _log_lines(data: Mapping[str, Any], ignore_prefix: bool) -> None:
     logging.getLogger("ray").warning("%s", "\n".join(data["lines"]))
-
-
-def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at HOST:PORT: Ray itself would try for more than five minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit() and "://" not in address:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()
