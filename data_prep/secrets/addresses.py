@@ -61,7 +61,9 @@ def email_at(text: Text, at: int, _end: int) -> Span | None:
     if local is None:
         return None
     start, end = at - len(local[0]), domain.end()
-    if _is_example(local[0].lower(), domain[1].lower()) or _is_remote(data, start, local[0], end):
+    if local[0].lower() in _DUMMY_LOCALS or is_example_domain(domain[1].lower()):
+        return None
+    if _is_remote(data, start, local[0], end):
         return None
     if text.is_python_code(start):
         return None
@@ -71,10 +73,6 @@ def email_at(text: Text, at: int, _end: int) -> Span | None:
 def is_example_domain(domain: bytes) -> bool:
     """Return whether a lower-case domain is reserved for examples or common in examples."""
     return _EXAMPLE_DOMAIN.search(domain) is not None
-
-
-def _is_example(local: bytes, domain: bytes) -> bool:
-    return local in _DUMMY_LOCALS or is_example_domain(domain)
 
 
 def _is_remote(data: bytes, start: int, local: bytes, end: int) -> bool:

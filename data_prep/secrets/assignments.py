@@ -85,18 +85,14 @@ def assigned_at(text: Text, start: int, end: int) -> Span | None:
     if found is None:
         return _compared(text, start, end)
     first, last = found
-    name = _full_name(text, start, operator)
+    before = _NAME.search(text.folded[max(0, start - _NAME_BYTES) : start])
+    name = (before[0] if before else b"") + text.folded[start : operator.end("suffix")]
     value = text.data[first:last]
     if not _is_secret(name, value):
         return None
     if operator["operator"].strip() in _COMPARISONS and value.isalpha() and value.islower():
         return None
     return Span(first, last, "password")
-
-
-def _full_name(text: Text, start: int, operator: re.Match[bytes]) -> bytes:
-    before = _NAME.search(text.folded[max(0, start - _NAME_BYTES) : start])
-    return (before[0] if before else b"") + text.folded[start : operator.end("suffix")]
 
 
 def _value(text: Text, start: int, operator: re.Match[bytes]) -> tuple[int, int] | None:

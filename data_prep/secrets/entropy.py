@@ -45,13 +45,9 @@ def high_entropy_spans(text: Text) -> Iterator[Span]:
             yield Span(at + 1, end, "high_entropy")
         at = runs.find(_QUOTED, end)
     if text.syntax.bare_values:
-        yield from _bare_spans(text)
-
-
-def _bare_spans(text: Text) -> Iterator[Span]:
-    for match in _BARE.finditer(text.data):
-        if _is_key(text, match.start(1) - 1, match.end(1)):
-            yield Span(match.start(1), match.end(1), "high_entropy")
+        for match in _BARE.finditer(data):
+            if _is_key(text, match.start(1) - 1, match.end(1)):
+                yield Span(match.start(1), match.end(1), "high_entropy")
 
 
 def _run_end(runs: bytes, at: int) -> int:
@@ -68,12 +64,11 @@ def _is_key(text: Text, quote: int, end: int) -> bool:
         return not _is_checksum(text, quote, end)
     if not is_random_base64(value.rstrip(b"="), _MIN_BASE64_BITS):
         return False
-    return not (_SUBRESOURCE.match(value) or _UUID.search(value) or _looks_hashed(text, quote))
-
-
-def _looks_hashed(text: Text, quote: int) -> bool:
-    line = text.folded[max(0, quote - _CONTEXT_BYTES) : quote]
-    return _HASH_WORDS.search(line[line.rfind(b"\n") + 1 :]) is not None
+    if _SUBRESOURCE.match(value) or _UUID.search(value):
+        return False
+    # Words before the value, on its line, may say that it is a hash.
+    before = text.folded[max(0, quote - _CONTEXT_BYTES) : quote]
+    return _HASH_WORDS.search(before[before.rfind(b"\n") + 1 :]) is None
 
 
 def _is_checksum(text: Text, quote: int, end: int) -> bool:

@@ -27,15 +27,13 @@ def private_key_spans(text: Text, begins: list[int]) -> Iterator[Span]:
         if begin is None or begin.end() <= at:
             continue
         end = text.data.find(b"END", begin.end(), min(limit, at + _MAX_KEY_BYTES))
-        yield from _material(text.data, begin.end(), end if end >= 0 else min(limit, at + 4096))
-
-
-def _material(data: bytes, start: int, end: int) -> Iterator[Span]:
-    for match in _MATERIAL.finditer(data, start, end):
-        if match.start() > start and data[match.start() - 1 : match.start() + 1] in (b"\\n", b"\\r"):
-            yield Span(match.start() + 1, match.end(), "private_key")
-        else:
-            yield Span(match.start(), match.end(), "private_key")
+        end = end if end >= 0 else min(limit, at + 4096)
+        for match in _MATERIAL.finditer(text.data, begin.end(), end):
+            start = match.start()
+            # The letter of an escape is not part of the key.
+            if start > begin.end() and text.data[start - 1 : start + 1] in (b"\\n", b"\\r"):
+                start += 1
+            yield Span(start, match.end(), "private_key")
 
 
 def putty_at(text: Text, at: int, _end: int) -> Span | None:
