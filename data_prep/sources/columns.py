@@ -1,6 +1,6 @@
 """Columns of records: the published ones of known datasets, and checks that those named by the user exist."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from cluster.errors import UserError
@@ -116,7 +116,10 @@ def refuse_missing_columns(records: Iterable[Mapping[str, Any]], columns: Column
     num_records = 0
     for record in records:
         num_records += 1
-        holders = (record, *_listed(record, columns.files))
+        listed = column_value(record, columns.files)
+        # The files that a record lists have their own columns.
+        files = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+        holders = (record, *files)
         missing = {name for name in missing if not any(_has(holder, name) for holder in holders)}
         if not missing:
             return
@@ -127,13 +130,6 @@ def refuse_missing_columns(records: Iterable[Mapping[str, Any]], columns: Column
             f"{where}: no column {' and '.join(sorted(missing))} among {_format_names(seen)} in its first "
             f"{span}: check `columns`, or make the file a separate source without them"
         )
-
-
-def _listed(record: Mapping[str, Any], files: str | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the files that a record lists; they have their own columns."""
-    listed = column_value(record, files)
-    if isinstance(listed, list):
-        yield from (item for item in listed if isinstance(item, dict))
 
 
 def _has(record: Mapping[str, Any], column: str) -> bool:

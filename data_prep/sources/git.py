@@ -188,7 +188,9 @@ def plan_git(config: GitConfig, source: str) -> list[WorkUnit]:
                     f"({error}): name a git repository and a revision that it has"
                 )
             )
-            git_folder, entries = folder, [_unreadable(config.revision, error)]
+            # One entry for all files of the repository.
+            rejection = Rejection("readable", None, f"revision {config.revision}: {error}")
+            git_folder, entries = folder, [GitEntry(".", "", 0, rejection)]
         else:
             listed = _entries(listing)
             neighbours = Neighbours(entry.path for entry in listed)
@@ -229,11 +231,6 @@ class GitReader:
                         rejection = Rejection("readable", None, f"git cannot read object {entry.object_id}")
                 rejection = rejection or limits.size_rejection(entry.num_bytes)
                 yield RawFile(self.repository, entry.path, "", entry.num_bytes, data, rejection)
-
-
-def _unreadable(revision: str, error: GitError) -> GitEntry:
-    """Return an entry for all files of a repository that cannot be read at the revision."""
-    return GitEntry(".", "", 0, Rejection("readable", None, f"revision {revision}: {error}"))
 
 
 def _is_read(entry: GitEntry, limits: ReadLimits) -> bool:

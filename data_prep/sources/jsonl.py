@@ -299,7 +299,7 @@ class JsonlRange:
             return is_array, self._until_end(split_lines(pieces, 0, max_bytes))
         number = count(1)
         first, lines = peek(
-            (line for line in self._lines(file, max_bytes) if not _is_blank(line)),
+            (line for line in self._lines(file, max_bytes) if line.data is None or line.data.strip()),
             lambda line: not _is_object(line) or next(number) == 2,
         )
         is_jsonl = len(first) == 2 and all(map(_is_object, first))
@@ -349,10 +349,6 @@ class JsonlStream:
 def _array_row(label: str, records: RecordReader) -> RawFile:
     """Return the row for a file that is one array."""
     return records.rejection_row(f"{label}#end", _ARRAY)
-
-
-def _is_blank(line: Line) -> bool:
-    return line.data is not None and (not line.data or line.data.isspace())
 
 
 def _is_object(line: Line) -> bool:

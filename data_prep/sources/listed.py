@@ -86,7 +86,8 @@ class ListedReader:
     def read(self, limits: ReadLimits) -> Iterator[RawFile]:
         for file in self.files:
             data, rejection, num_bytes = None, file.rejection, file.num_bytes or 0
-            if _is_opened(file, limits):
+            is_refused = file.rejection is not None and not _is_for_licence(file)
+            if not is_refused and (file.num_bytes is None or limits.wants(file.path, file.num_bytes)):
                 try:
                     data = _read(file.place, limits.max_bytes_of(file.path) + 1)
                     num_bytes = len(data)
@@ -98,12 +99,6 @@ class ListedReader:
             yield RawFile(
                 file.repository, file.path, file.location, num_bytes, data, rejection, licence=file.licence
             )
-
-
-def _is_opened(file: ListedFile, limits: ReadLimits) -> bool:
-    if file.rejection is not None and not _is_for_licence(file):
-        return False
-    return file.num_bytes is None or limits.wants(file.path, file.num_bytes)
 
 
 def _is_for_licence(file: ListedFile) -> bool:

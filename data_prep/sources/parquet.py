@@ -107,7 +107,10 @@ class ParquetPart:
             row, num_bytes = group.first_row, 0
             try:
                 group.refuse_bomb(limits, group.unpacked_bytes)
-                for number, batch in enumerate(self._batches(group)):
+                batches = group_batches(
+                    self.file, group.number, self.columns, group.batch_rows, group.unpacked_bytes
+                )
+                for number, batch in enumerate(batches):
                     sizes = row_bytes(batch)
                     num_bytes += int(sizes.sum())
                     group.refuse_bomb(limits, num_bytes)
@@ -120,9 +123,6 @@ class ParquetPart:
                 rejection = _damage(error)
                 detail = f"row group {group.number}: {rejection.detail}"
                 yield self.records.rejection_row(place, Rejection(rejection.rule, float(row), detail))
-
-    def _batches(self, group: RowGroup) -> Iterator[Any]:
-        return group_batches(self.file, group.number, self.columns, group.batch_rows, group.unpacked_bytes)
 
     def _files(
         self, batch: Any, sizes: NDArray[np.int64], first_row: int, limits: ReadLimits

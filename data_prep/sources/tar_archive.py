@@ -86,7 +86,9 @@ def tar_members(stream: ByteStream) -> Iterator[TarMember]:
         data_bytes = 0 if kind in _WITHOUT_DATA else size
         end = stream.offset + _padded(data_bytes)
         yield member
-        _skip(stream, end - stream.offset)
+        offset, rest_bytes = stream.offset, end - stream.offset
+        if rest_bytes and stream.skip(rest_bytes) < rest_bytes:
+            raise StreamEnd("truncated", "the tar ends inside a member", offset)
         extended, start = _Extended(), stream.offset
 
 
@@ -120,14 +122,12 @@ def _checked_size(header: bytes, offset: int) -> int:
         checksum, size = -1, -1
     # The checksum is of the header with blanks in the checksum's place.
     total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    if size < 0 or (checksum != total and checksum != _signed_sum(header, total)):
+    if checksum != total:
+        # Some old programs summed signed bytes.
+        total -= 256 * sum(byte > 127 for byte in header[:148] + header[156:])
+    if size < 0 or checksum != total:
         raise StreamEnd("truncated", "this is no tar header", offset)
     return size
-
-
-def _signed_sum(header: bytes, total: int) -> int:
-    """Return the checksum of some old programs, which summed signed bytes."""
-    return total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 def _number(field: bytes) -> int:
@@ -147,12 +147,6 @@ def _read_body(stream: ByteStream, size: int, offset: int) -> bytes:
     if len(body) < _padded(size):
         raise StreamEnd("truncated", "the tar ends inside a header", offset)
     return body[:size]
-
-
-def _skip(stream: ByteStream, num_bytes: int) -> None:
-    offset = stream.offset
-    if num_bytes and stream.skip(num_bytes) < num_bytes:
-        raise StreamEnd("truncated", "the tar ends inside a member", offset)
 
 
 def _skip_sparse_map(stream: ByteStream, header: bytes) -> None:

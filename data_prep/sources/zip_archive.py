@@ -154,7 +154,7 @@ def read_member(file: BinaryIO, member: ZipMember) -> tuple[bytes | None, Reject
     file.seek(name_bytes + extra_bytes, io.SEEK_CUR)
     try:
         data = _unpack(file, member)
-    except (zlib.error, ValueError, EOFError, ArithmeticError, _lzma_error(), _zstd_error()) as error:
+    except _damage_errors() as error:
         return None, Rejection("truncated", float(member.offset), first_line(error))
     except OSError as error:
         if error.errno is not None:
@@ -205,16 +205,12 @@ def _decoder(method: int) -> Any:
     return zstandard.ZstdDecompressor(max_window_size=128 << 20).decompressobj()
 
 
-def _lzma_error() -> type[Exception]:
+def _damage_errors() -> tuple[type[Exception], ...]:
     import lzma
 
-    return lzma.LZMAError
-
-
-def _zstd_error() -> type[Exception]:
     import zstandard
 
-    return zstandard.ZstdError
+    return (zlib.error, ValueError, EOFError, ArithmeticError, lzma.LZMAError, zstandard.ZstdError)
 
 
 _DESCRIPTOR_FLAG = 8
