@@ -146,17 +146,14 @@ class _Revision:
         for shard in shards:
             if shard.name not in self.forgetting.shards:
                 yield shard
-            elif (rewritten := self._rewrite(shard, entries)) is not None:
-                yield rewritten
-
-    def _rewrite(self, shard: Shard, entries: Sequence[BlockEntry]) -> Shard | None:
-        name = f"{_REVISION_SUFFIX.sub('', shard.name)}{_REVISION_MARK}{self._number}"
-        tar = self._folder / "shards" / f"{name}.tar"
-        blocks, tar_sha256 = write_tar(tar, self._samples(shard, entries))
-        if not blocks:
-            tar.unlink()
-            return None
-        return write_index(self._folder, name, shard.source, blocks, tar_sha256)
+                continue
+            name = f"{_REVISION_SUFFIX.sub('', shard.name)}{_REVISION_MARK}{self._number}"
+            tar = self._folder / "shards" / f"{name}.tar"
+            blocks, tar_sha256 = write_tar(tar, self._samples(shard, entries))
+            if blocks:
+                yield write_index(self._folder, name, shard.source, blocks, tar_sha256)
+            else:
+                tar.unlink()
 
     def _samples(self, shard: Shard, entries: Sequence[BlockEntry]) -> Iterator[Sample]:
         """Yield the remaining content of the tar's blocks, which keep their keys."""

@@ -56,7 +56,7 @@ def evaluation_texts(set_name: str, config: EvaluationSetConfig) -> Iterator[Eva
 
 def as_searched(text: str) -> bytes:
     """Return the text of an item as it is looked for in a corpus: without the placeholders of published forms."""
-    return _PLACEHOLDER.sub(_kept_literal, text).encode(errors="replace")
+    return _PLACEHOLDER.sub(r" \1 ", text).encode(errors="replace")
 
 
 def _matching_files(set_name: str, pattern: str) -> list[Path]:
@@ -175,7 +175,3 @@ def _as_text(value: Any) -> str | None:
     if isinstance(value, list) and all(isinstance(token, str) for token in value):
         return " ".join(value)
     return None
-
-
-def _kept_literal(match: re.Match[str]) -> str:
-    return f" {match[1] or ''} "

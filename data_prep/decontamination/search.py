@@ -170,7 +170,7 @@ def _tasks(
     runs: list[tuple[PreparedCorpus, list[BlockEntry]]] = []
     for number in drawn.tolist():
         corpus, entry = blocks[number]
-        if not runs or runs[-1][0] is not corpus or _num_bytes(runs[-1][1]) >= TASK_BYTES:
+        if not runs or runs[-1][0] is not corpus or sum(e.num_text_bytes for e in runs[-1][1]) >= TASK_BYTES:
             runs.append((corpus, []))
         runs[-1][1].append(entry)
     tasks = []
@@ -180,7 +180,3 @@ def _tasks(
         tasks.append(FileTask(f"search {entries[0].shard}", output, (corpus.location, entries, paths)))
     searched, total = int(sizes_bytes[drawn].sum()), int(sizes_bytes.sum())
     return tasks, searched, searched / total if total else 1.0
-
-
-def _num_bytes(entries: Sequence[BlockEntry]) -> int:
-    return sum(entry.num_text_bytes for entry in entries)

@@ -80,15 +80,13 @@ def syntax_root(file: TextFile) -> Node | None:
     Also None for files with more than 1,000 brackets open at once, for which the parser's error recovery takes minutes.
     """
     parser = _parser(file.language)
-    if parser is None or _num_open_brackets(file) > _MAX_OPEN_BRACKETS:
+    if parser is None:
+        return None
+    # Brackets in strings and comments count as well.
+    octets = np.frombuffer(file.data, np.uint8)
+    if np.cumsum(_BRACKETS[octets], dtype=np.int64).max(initial=0) > _MAX_OPEN_BRACKETS:
         return None
     return parser.parse(file.data).root_node
-
-
-def _num_open_brackets(file: TextFile) -> int:
-    """Return the largest number of open brackets anywhere in the file, in strings or in code."""
-    data = np.frombuffer(file.data, np.uint8)
-    return int(np.cumsum(_BRACKETS[data], dtype=np.int64).max(initial=0))
 
 
 def num_captured_bytes(root: Node, query: Query) -> int:

@@ -129,13 +129,10 @@ class RemoteFiles:
         except (FileNotFoundError, UserError):
             raise
         except Exception as error:
-            raise _unreadable(url, error) from error
-
-
-def _unreadable(url: str, error: Exception) -> UserError:
-    return UserError(
-        f"{url} cannot be read ({type(error).__name__}: {first_line(error)}): check the address and your permissions"
-    )
+            raise UserError(
+                f"{url} cannot be read ({type(error).__name__}: {first_line(error)}): "
+                "check the address and your permissions"
+            ) from error
 
 
 def files_at(location: str | Path) -> PreparedFiles:
@@ -220,7 +217,10 @@ class PreparedCorpus:
         """SHA-256 of the manifest's file, which has the checksums of all other files in the folder."""
         self.manifest: Manifest = _parse_manifest(manifest, self._files)
         self._shards = {shard.name: shard for shards in self.manifest.splits.values() for shard in shards}
-        indexes = _read_indexes(self._files, list(self._shards.values()))
+        # A server is asked for several indexes at once.
+        with ThreadPoolExecutor(self._files.num_readers) as pool:
+            read = pool.map(lambda shard: _read_index(self._files, shard), self._shards.values())
+            indexes = dict(zip(self._shards, read, strict=True))
         self._blocks = {
             split: [entry for shard in shards for entry in indexes[shard.name]]
             for split, shards in self.manifest.splits.items()
@@ -327,13 +327,6 @@ def _read_manifest_bytes(files: PreparedFiles) -> bytes:
 
 def _parse_manifest(data: bytes, files: PreparedFiles) -> Manifest:
     return parse_manifest(data, f"{files.location}/{MANIFEST_NAME}", files.advice)
-
-
-def _read_indexes(files: PreparedFiles, shards: list[Shard]) -> dict[str, list[BlockEntry]]:
-    """Return the blocks of each shard; a server is asked for several indexes at once."""
-    with ThreadPoolExecutor(files.num_readers) as pool:
-        indexes = pool.map(lambda shard: _read_index(files, shard), shards)
-        return {shard.name: index for shard, index in zip(shards, indexes, strict=True)}
 
 
 def _read_index(files: PreparedFiles, shard: Shard) -> list[BlockEntry]:

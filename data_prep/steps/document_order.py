@@ -27,14 +27,16 @@ def order_documents(
         return rows
     sources, repositories = corpus.strings("source"), corpus.strings("repository")
     runs = list(_runs(rows, sources, repositories))
-    runs.sort(key=lambda run: (sources[run[0]], _hash(seed, repositories[run[0]]), repositories[run[0]]))
+    runs.sort(
+        key=lambda run: (
+            sources[run[0]],
+            keyed_hash(seed, "order", repositories[run[0]]),
+            repositories[run[0]],
+        )
+    )
     if config.within_repository == "path":
         return np.concatenate(runs)
     return np.concatenate([run for batch in _batches(runs) for run in _by_dependency(corpus, batch)])
-
-
-def _hash(seed: int, repository: str) -> str:
-    return keyed_hash(seed, "order", repository)
 
 
 def _runs(

@@ -23,6 +23,7 @@ def ledger_table(
 ) -> Any:
     """Return one row per row of the corpus, in its order, with the columns of `LEDGER_SCHEMA` (large strings)."""
     split, block, num_tokens = _placement(len(corpus), plan, written)
+    ids = corpus.strings("id")
     columns = {
         "licence": pa.array(licences, pa.large_string()),
         "decision": pa.array(
@@ -32,7 +33,9 @@ def ledger_table(
         "value": pa.array(decisions.value, pa.float64(), mask=np.isnan(decisions.value)),
         "detail": pa.array(decisions.detail, pa.large_string()),
         "duplicate_of": _names(corpus, decisions.duplicate_of),
-        "cluster": _take(corpus.strings("id"), decisions.cluster),
+        "cluster": pa.array(
+            [ids[row] if row >= 0 else None for row in decisions.cluster.tolist()], pa.large_string()
+        ),
         "split": pa.array(split, pa.large_string()),
         "block": pa.array(block, pa.large_string()),
         "num_tokens": pa.array(num_tokens, pa.int64(), mask=num_tokens < 0),
@@ -66,7 +69,3 @@ def _names(corpus: Corpus, rows: NDArray[np.int64]) -> Any:
         [f"{sources[row]}:{repositories[row]}:{paths[row]}" if row >= 0 else None for row in rows.tolist()],
         pa.large_string(),
     )
-
-
-def _take(values: NDArray[np.object_], rows: NDArray[np.int64]) -> Any:
-    return pa.array([values[row] if row >= 0 else None for row in rows.tolist()], pa.large_string())

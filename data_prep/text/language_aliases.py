@@ -63,9 +63,8 @@ def _names() -> dict[str, str]:
         *BY_FILE_NAME.values(),
         *BY_INTERPRETER.values(),
     }
-    return {spelling: name for name in sorted(languages) for spelling in _spellings(name)}
-
-
-def _spellings(name: str) -> tuple[str, str]:
-    folded = name.casefold()
-    return folded, folded.replace("-", " ")
+    return {
+        spelling: name
+        for name in sorted(languages)
+        for spelling in (name.casefold(), name.casefold().replace("-", " "))
+    }

@@ -19,12 +19,9 @@ def open_tokenizer(data: bytes, digest: str) -> OpenedTokenizer:
     if digest not in _OPENED:
         while len(_OPENED) >= _MAX_OPENED:
             del _OPENED[next(iter(_OPENED))]
-        _OPENED[digest] = _open(data.decode())
+        content = data.decode()
+        parsed = json.loads(content)
+        if not isinstance(parsed, dict):
+            raise ValueError("not a JSON object")
+        _OPENED[digest] = open_sentencepiece(parsed) if KIND_KEY in parsed else open_bpe(content)
     return _OPENED[digest]
-
-
-def _open(content: str) -> OpenedTokenizer:
-    parsed = json.loads(content)
-    if not isinstance(parsed, dict):
-        raise ValueError("not a JSON object")
-    return open_sentencepiece(parsed) if KIND_KEY in parsed else open_bpe(content)

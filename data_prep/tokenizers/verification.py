@@ -69,14 +69,11 @@ def battery() -> tuple[bytes, ...]:
     texts += [
         one * rng.choice((3, 63, 64, 65, 400)) for one in (*_WHITESPACE, *_SIGNS, *_NUMBERS, "a", "é", "漢")
     ]
-    texts += [_every_kind_of_character(rng), *(_code(rng) for _ in range(8))]
-    return tuple(text.encode() for text in texts)
-
-
-def _every_kind_of_character(rng: random.Random) -> str:
-    # One character in a hundred, without surrogates, each next to others of its range.
+    # Every kind of character: one in a hundred, without surrogates, each next to others of its range.
     points = [*range(0x80, 0xD7F0, 37), *range(0xE000, 0x20000, 61)]
-    return "".join(f"a{chr(p)}b {chr(p)}{chr(p + rng.randint(0, 3))}1" for p in points)
+    texts.append("".join(f"a{chr(p)}b {chr(p)}{chr(p + rng.randint(0, 3))}1" for p in points))
+    texts += [_code(rng) for _ in range(8)]
+    return tuple(text.encode() for text in texts)
 
 
 def _code(rng: random.Random) -> str:
