@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.errors import UserError, first_line
-from cluster.storage import make_private_folder
+from cluster.storage import make_private_folder, sha256_bytes
 
 Backend = Literal["nccl", "gloo"]
 _SHARED_MEMORY = Path("/dev/shm")
@@ -140,14 +140,17 @@ def is_extension_built() -> bool:
 
 
 def extensions_folder() -> Path:
-    """Return the folder of compiled extensions, one per user and per versions of Python, torch and DeepSpeed.
+    """Return the folder of compiled extensions, one per user, virtual environment and versions of torch and DeepSpeed.
 
     It is in the user's cache, or else in a private temporary folder, and its parents are created. UserError when
     neither can be used.
     """
     torch_version, deepspeed_version = (importlib.metadata.version(name) for name in ("torch", "deepspeed"))
     python_version = f"{sys.version_info.major}{sys.version_info.minor}"
-    name = f"py{python_version}-torch{torch_version}-deepspeed{deepspeed_version}"
+    # The compiler's options contain the environment's paths. In a common folder every environment would compile
+    # DeepSpeed's extension again whenever another one has been used.
+    environment = sha256_bytes(sys.prefix.encode())[:8]
+    name = f"py{python_version}-torch{torch_version}-deepspeed{deepspeed_version}-{environment}"
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "permcode" / "torch_extensions" / name

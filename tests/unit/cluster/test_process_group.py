@@ -112,6 +112,16 @@ def test_more_workers_than_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         choose_backend(3)
 
 
+def test_environments_do_not_share_compiled_extensions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one = extensions_folder()
+    assert extensions_folder() == one
+    monkeypatch.setattr(sys, "prefix", "/another/checkout/.venv")
+    assert extensions_folder() != one
+
+
 def test_extensions_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def unknown_user(uid: int) -> None:
         raise KeyError(uid)
