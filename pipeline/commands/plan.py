@@ -223,7 +223,8 @@ def plan(
         from pipeline.folder.recipe import load_run_config
 
         for name, value in (("--tokens", tokens), ("--mfu", mfu), ("--price", price)):
-            _check_positive(name, value)
+            if value is not None and not 0 < value < math.inf:
+                raise UserError(f"{name} {value:g} must be a number above 0")
         if mfu > 1:
             raise UserError(f"--mfu {mfu:g} is more than the whole peak: give a share such as 0.4")
         chosen = find_gpu(gpu) if gpu else None
@@ -242,11 +243,6 @@ def plan(
             Reporter().line(line)
         if misfit is not None:
             raise UserError(misfit)
-
-
-def _check_positive(option: str, value: float | None) -> None:
-    if value is not None and not 0 < value < math.inf:
-        raise UserError(f"{option} {value:g} must be a number above 0")
 
 
 def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:

@@ -11,6 +11,7 @@ import typer
 from pipeline.commands.exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 
 _KEPT = "\n\t"
+_UNSAFE_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str) -> str:
@@ -18,12 +19,11 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        f"<U+{ord(char):04X}>" if char not in _KEPT and _is_unsafe(char) else char for char in text
+        f"<U+{ord(char):04X}>"
+        if char not in _KEPT and unicodedata.category(char) in _UNSAFE_CATEGORIES
+        else char
+        for char in text
     )
-
-
-def _is_unsafe(char: str) -> bool:
-    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 class TextOutput:

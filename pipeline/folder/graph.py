@@ -25,14 +25,6 @@ class StageContext:
     signature: str = ""
 
 
-def _no_signature() -> str:
-    return ""
-
-
-def _nothing_to_check(_folder: Path) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Stage:
     """One node. Its output is a function of `config`, `version`, `signature()` and the stages it reads.
@@ -48,13 +40,13 @@ class Stage:
     config: Mapping[str, Any]
     run: Callable[[StageContext], dict[str, Any]]
     inputs: tuple[str, ...] = ()
-    signature: Callable[[], str] = _no_signature
+    signature: Callable[[], str] = lambda: ""
     version: int = 1
     needs_ray: bool = True
     journals: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
     headlines: tuple[str, ...] = ()
-    check_inputs: Callable[[Path], Sequence[str]] = _nothing_to_check
+    check_inputs: Callable[[Path], Sequence[str]] = lambda folder: ()
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def working_folder(
 
     `keep_work` is called with the config that the folder had before this one is written.
     """
-    first_missing = _first_missing(out)
+    # The topmost folder that has to be created.
+    first_missing = next((folder for folder in [*reversed(out.parents), out] if not folder.exists()), None)
     check_owner(out, config, accepted)
     had_lock = (out / RunFiles.LOCK).exists()
     with ExitStack() as stack:
@@ -242,12 +243,6 @@ def _only(keys: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
 def _with_effect(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in config.items() if key not in KEYS_WITHOUT_EFFECT_ON_OUTPUTS}
     return without_added_keys(found)
-
-
-def _first_missing(out: Path) -> Path | None:
-    """Return the topmost folder that has to be created for `out`; None if `out` exists."""
-    missing = [folder for folder in [out, *out.parents] if not folder.exists()]
-    return missing[-1] if missing else None
 
 
 @contextmanager

@@ -132,6 +132,9 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     steps = figures.steps
     step = replay.position
     num_steps = start.num_steps
+    recent_tokens_per_s = [
+        record.metrics["tokens_per_s"] for record in made[-_RECENT_STEPS:] if "tokens_per_s" in record.metrics
+    ]
     warnings = [TimedWarning(record.time_s, record.text) for record in records if record.level == "warning"]
     return StatusFacts(
         folder=str(folder),
@@ -147,7 +150,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         num_steps=num_steps,
         tokens=None if figures.tokens_per_step is None else step * figures.tokens_per_step,
         furthest_tokens=figures.tokens,
-        tokens_per_s=_median(made, "tokens_per_s"),
+        tokens_per_s=statistics.median(recent_tokens_per_s) if recent_tokens_per_s else None,
         step_tokens_per_s=figures.step_tokens_per_s,
         overall_tokens_per_s=figures.overall_tokens_per_s,
         left_s=_left_s(made, step, num_steps) if is_live else None,
@@ -211,11 +214,6 @@ def _final_validation(folder: Path) -> dict[str, Any] | None:
         return None
     found = read_document(path)["validation"]
     return {key: value for key, value in found.items() if key not in ("by_condition", "table")}
-
-
-def _median(made: Sequence[JournalRecord], metric: str) -> float | None:
-    values = [record.metrics[metric] for record in made[-_RECENT_STEPS:] if metric in record.metrics]
-    return statistics.median(values) if values else None
 
 
 def _left_s(made: Sequence[JournalRecord], step: int, num_steps: int | None) -> float | None:

@@ -124,20 +124,18 @@ def _log(candidate: Candidate) -> Any:
     import mlflow
     import pandas
 
+    columns = candidate.columns
+    example = {name: _EXAMPLE[name] for name in (*columns.needed, *columns.optional)}
     return mlflow.pyfunc.log_model(
         name="model",
         python_model=str(code_folder("finetune") / "experiment" / "serving.py"),
         artifacts={"system": str(candidate.folder)},
         code_paths=[str(code_folder(package)) for package in _PACKAGES],
         signature=_signature(candidate),
-        input_example=pandas.DataFrame([_row(candidate.columns)]),
+        input_example=pandas.DataFrame([example]),
         pip_requirements=requirements(),
         registered_model_name=candidate.registered_name,
     )
-
-
-def _row(columns: Columns) -> dict[str, str]:
-    return {name: _EXAMPLE[name] for name in (*columns.needed, *columns.optional)}
 
 
 def _signature(candidate: Candidate) -> Any:

@@ -19,7 +19,7 @@ from pipeline.report.summary import facts, tasks
 from pipeline.report.validation import ValidationTable, order_curves
 from pretrain.figures import speed_of_steps
 from pretrain.files import PretrainFiles
-from pretrain.goodput import Goodput, goodput
+from pretrain.goodput import goodput
 
 _TEMPLATE_NAME = "report.html.j2"
 _NUM_LANGUAGES = 12
@@ -39,12 +39,14 @@ def write_report(config: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
 def render_report(config: Mapping[str, Any], records: Mapping[str, StageRecord], journal: Path) -> str:
     """Render the report as HTML; `journal` is the journal of pretraining."""
     prep = records["prep"].summary
+    languages = prep["languages"]
+    largest = sorted(languages, key=lambda name: (-languages[name]["num_bytes"], name))[:_NUM_LANGUAGES]
     return render_page(
         _TEMPLATE_NAME,
         facts=facts(records),
         sections=_sections(records, journal),
         splits=prep["splits"],
-        languages=_largest(prep["languages"]),
+        languages={name: languages[name] for name in largest},
         validation=ValidationTable.of(records["pretrain"].summary["validation"]["table"]),
         tables={name: SystemTable.of(record.summary) for name, record in tasks(records).items()},
         resumes=records["pretrain"].summary["resumed_from"],
@@ -64,7 +66,8 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
 
     prep = records["prep"].summary
     pretrain = records["pretrain"].summary
-    curves = training_curves(read_journal(journal))
+    lines = read_journal(journal)
+    curves = training_curves(lines)
     validation = pretrain["validation"]
     training = [
         charts.bits_per_byte(curves, validation["unigram_bits_per_byte"], validation["bigram_bits_per_byte"]),
@@ -76,7 +79,8 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
     compared = [headline_chart(name, record.summary) for name, record in tasks(records).items()]
     times = [
         charts.stage_times({name: record.wall_s for name, record in records.items()}),
-        charts.goodput(_goodput(journal)),
+        # The time of a finished run ends with its journal.
+        charts.goodput(goodput(lines, None, lines[-1].time_s if lines else 0.0)),
     ]
     sections = [
         ("Data", corpus_charts(prep)),
@@ -85,18 +89,6 @@ def _sections(records: Mapping[str, StageRecord], journal: Path) -> list[tuple[s
         ("Time", times),
     ]
     return [(title, shown) for title, shown in sections if shown]
-
-
-def _goodput(journal: Path) -> Goodput:
-    """Return the goodput of a finished run, whose time ends with its journal."""
-    records = read_journal(journal)
-    return goodput(records, None, records[-1].time_s if records else 0.0)
-
-
-def _largest(languages: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
-    """Return the languages with most text."""
-    names = sorted(languages, key=lambda name: (-languages[name]["num_bytes"], name))
-    return {name: languages[name] for name in names[:_NUM_LANGUAGES]}
 
 
 def _read_finished(folder: Path) -> StageRecord:

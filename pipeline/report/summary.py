@@ -194,10 +194,7 @@ def _task(name: str, summary: Mapping[str, Any]) -> list[Fact]:
     label = f"{name}: {summary['headline'].replace('_', ' ')}"
     found = [Fact(label, f"{values[shown]:.4g}", f"{what}{headline['num_items']:,} items; {others}")]
     if {"pretrained", "scratch"} <= set(values):
-        found.append(_gain(name, values["pretrained"] - values["scratch"]))
+        gain = values["pretrained"] - values["scratch"]
+        detail = "difference to the same training without the pretrained weights"
+        found.append(Fact(f"pretraining helps {name}?", f"{gain:+.4g}", detail, gain > 0))
     return found
-
-
-def _gain(name: str, gain: float) -> Fact:
-    detail = "difference to the same training without the pretrained weights"
-    return Fact(f"pretraining helps {name}?", f"{gain:+.4g}", detail, gain > 0)

@@ -91,18 +91,14 @@ def _without_places(config: ExperimentRunConfig) -> ExperimentConfig:
 def _signature(config: ExperimentRunConfig) -> str:
     """Return the fingerprint of the data files and the base model."""
     base = find_model_folder(config.model)
+    file_list = base.folder / COMMIT_NAME
     prep = prep_folder(config)
     return fingerprint(
         {
             "files": data_hashes(config),
             "model": sha256_file(base.description),
             "tokenizer": sha256_file(base.tokenizer),
-            "weights": _weights_identity(base.folder),
+            "weights": sha256_file(file_list if file_list.is_file() else base.folder / "config.json"),
             "prep": sha256_file(prep / MANIFEST_NAME) if prep and config.task.build().reads_corpus else "",
         }
     )
-
-
-def _weights_identity(folder: Path) -> str:
-    file_list = folder / COMMIT_NAME
-    return sha256_file(file_list if file_list.is_file() else folder / "config.json")

@@ -182,17 +182,14 @@ def _run_step(
 def _mlflow(config: PlaceConfig, out: Path, reporter: Reporter) -> Iterator[MlflowLogger]:
     """Log to MLflow during the block; the MLflow run ends with the status of the block."""
     dumped = config.model_dump(mode="json")
-    mlflow_logger = open_mlflow(dumped["tracking"], _without_tracking(dumped), out, reporter)
+    tracking = dumped.pop("tracking")
+    mlflow_logger = open_mlflow(tracking, dumped, out, reporter)
     try:
         yield mlflow_logger
     except BaseException as error:
         mlflow_logger.close(status_of(error))
         raise
     mlflow_logger.close("FINISHED")
-
-
-def _without_tracking(dumped: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in dumped.items() if key != "tracking"}
 
 
 @contextmanager
