@@ -155,8 +155,9 @@ def without_free(settings: dict[str, Any]) -> dict[str, Any]:
 def differences(saved: RunIdentity, now: RunIdentity) -> list[Change]:
     """Return every setting that differs, sorted by key."""
     old, new = saved.settings(), now.settings()
-    keys = sorted(old.keys() | new.keys())
-    return [Change(key, old.get(key), new.get(key)) for key in keys if _is_other(old.get(key), new.get(key))]
+    pairs = [Change(key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())]
+    # 1, 1.0 and True are different settings.
+    return [one for one in pairs if type(one.saved) is not type(one.now) or one.saved != one.now]
 
 
 def check_resumable(saved: RunIdentity, now: RunIdentity, accepted: frozenset[str]) -> list[Change]:
@@ -231,10 +232,6 @@ def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", inner
-
-
-def _is_other(old: Any, new: Any) -> bool:
-    return type(old) is not type(new) or bool(old != new)
 
 
 def _short(value: Any) -> str:

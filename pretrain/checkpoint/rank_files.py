@@ -65,18 +65,14 @@ class RankFiles:
             memory = self.folder / memory_name(snapshot.first_lane)
             yield memory, write_memory(memory, snapshot.memory)
         if static is not None:
-            for name, data in _small_files(snapshot, static).items():
+            state = snapshot.state | {
+                "format": FORMAT,
+                "step": snapshot.step,
+                "cursor": snapshot.cursor,
+                "adam_steps": snapshot.pieces.adam_steps,
+            }
+            for name, data in {STATE_NAME: document_bytes(state), **static.files}.items():
                 yield self.folder / name, write_hashed(self.folder / name, [data])
-
-
-def _small_files(snapshot: Snapshot, static: StaticFiles) -> dict[str, bytes]:
-    state = snapshot.state | {
-        "format": FORMAT,
-        "step": snapshot.step,
-        "cursor": snapshot.cursor,
-        "adam_steps": snapshot.pieces.adam_steps,
-    }
-    return {STATE_NAME: document_bytes(state), **static.files}
 
 
 def gather_parts(

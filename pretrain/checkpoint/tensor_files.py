@@ -36,7 +36,9 @@ def write_hashed(path: Path, parts: Iterable[bytes | memoryview]) -> FileEntry:
     with path.open("wb", buffering=0) as file:
         fault_point("checkpoint.tensors_opened")
         for number, part in enumerate(parts):
-            for chunk in _chunks(memoryview(part)):
+            data = memoryview(part)
+            for start in range(0, len(data), _CHUNK_BYTES):
+                chunk = data[start : start + _CHUNK_BYTES]
                 _write_whole(file.fileno(), chunk)
                 digest.update(chunk)
                 size_bytes += len(chunk)
@@ -46,10 +48,6 @@ def write_hashed(path: Path, parts: Iterable[bytes | memoryview]) -> FileEntry:
         os.fsync(file.fileno())
     fault_point("checkpoint.tensors_synced")
     return FileEntry(size_bytes, digest.hexdigest())
-
-
-def _chunks(data: memoryview) -> Iterable[memoryview]:
-    return (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
 
 
 def _write_whole(descriptor: int, data: memoryview) -> None:
