@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -78,14 +77,10 @@ def export_to_hf(source: Path, out: Path, on_damaged: OnDamaged | None = None) -
             write_tokenizer(files.tokenizer, folder)
         elif (files.folder / FOREIGN_FOLDER).is_dir():
             shutil.copytree(files.folder / FOREIGN_FOLDER, folder, dirs_exist_ok=True)
-            config |= _foreign_token_ids(folder / "config.json")
+            foreign = read_json(folder / "config.json", "restore it")
+            config |= {key: foreign[key] for key in _TOKEN_IDS if key in foreign}
         write_json(folder / "config.json", config)
     return files
-
-
-def _foreign_token_ids(config: Path) -> dict[str, Any]:
-    content = read_json(config, "restore it")
-    return {key: content[key] for key in _TOKEN_IDS if key in content}
 
 
 @dataclass(frozen=True)

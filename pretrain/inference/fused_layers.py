@@ -79,7 +79,8 @@ def _compiled(layer: "DecodingLayer") -> Any:
         "feed_forward_norm_2D": torch.stack([norms[1].weight_D, norms[1].bias_D]),
     }
     for name, linear in _linears(layer).items():
-        tensors |= {f"{name}.{part}": tensor for part, tensor in _parts(linear).items()}
+        parts = {"weight_OI": linear.weight_OI, "packed": linear.packed, "bias_O": linear.bias_O}
+        tensors |= {f"{name}.{part}": tensor for part, tensor in parts.items() if tensor is not None}
     if isinstance(layer.positions, TransformerXLLayer):
         tensors["distance_NH"] = layer.from_content_to_distance_NH.float()
     if layer.other_document_NH is not None:
@@ -101,8 +102,3 @@ def _linears(layer: "DecodingLayer") -> dict[str, FrozenLinear]:
     network = layer.feed_forward
     found = {"projection": layer.projection, "output": layer.output, "up": network.up, "down": network.down}
     return found if network.gate is None else found | {"gate": network.gate}
-
-
-def _parts(linear: FrozenLinear) -> dict[str, Tensor]:
-    parts = {"weight_OI": linear.weight_OI, "packed": linear.packed, "bias_O": linear.bias_O}
-    return {name: part for name, part in parts.items() if part is not None}

@@ -72,19 +72,16 @@ class Holes:
         if len(texts) == 1:
             texts[0].read(self.session)
         else:
-            self._read(decoder, texts, shifts)
+            lane = 0
+            for text, shift in zip(texts, shifts, strict=True):
+                lanes = len(text.hole.place_tokens)
+                alone = DecodingSession(decoder, lanes, text.columns_to_read)
+                text.read(alone)
+                self.session.copy_from(alone, lane, shift)
+                lane += lanes
         if lanes_each > 1:
             self.session.repeat_lanes(lanes_each)
         self._column = self.first_column
-
-    def _read(self, decoder: Decoder, texts: Sequence["_Text"], shifts: Sequence[int]) -> None:
-        lane = 0
-        for text, shift in zip(texts, shifts, strict=True):
-            lanes = len(text.hole.place_tokens)
-            alone = DecodingSession(decoder, lanes, text.columns_to_read)
-            text.read(alone)
-            self.session.copy_from(alone, lane, shift)
-            lane += lanes
 
     def first(self) -> Tensor:
         """Return the logits [B, V] of the holes' first tokens."""

@@ -132,7 +132,11 @@ class DecodingLayer:
                 distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
             )
         if layout.other_document_BQK is not None:
-            score_NBQK = score_NBQK + self._other_document_scores(query_BQNH) * layout.other_document_BQK
+            # How much more a key of another document scores than one of the row's own.
+            assert self.other_document_NH is not None
+            document_BQNH = query_BQNH + self.from_content_to_document_NH
+            more_NBQ = torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)
+            score_NBQK = score_NBQK + more_NBQ[..., None] * layout.other_document_BQK
         if layout.hidden_BQK is not None:
             score_NBQK = score_NBQK + layout.hidden_BQK.to(score_NBQK.dtype)
         weight_NBQK = functional.softmax(score_NBQK, dim=-1)
@@ -142,12 +146,6 @@ class DecodingLayer:
         if cache.distances.values_RH is not None:
             mixed_NBQH = mixed_NBQH + layout.distance_values(weight_NBQK, cache.distances.values_RH)
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
-
-    def _other_document_scores(self, query_BQNH: Tensor) -> Tensor:
-        """Return how much more a key of another document scores than one of the row's own, [N, B, Q, 1]."""
-        assert self.other_document_NH is not None
-        document_BQNH = query_BQNH + self.from_content_to_document_NH
-        return torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)[..., None]
 
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block

@@ -361,13 +361,10 @@ class DecodingSession:
             num_predicted = rows_BQD.shape[1] - layout.num_content
             rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, layout, num_predicted)
         else:
-            rows_BPD = self._advance_layers(rows_BQD, layout)
+            for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
+                rows_BQD = layer.advance(rows_BQD, cache, layout)
+            rows_BPD = self.layers[-1].advance(rows_BQD, self.caches[-1], layout, only_predicted=True)
         return self._logits(rows_BPD) if rows_BPD.shape[1] else rows_BPD
-
-    def _advance_layers(self, rows_BQD: Tensor, layout: PassLayout) -> Tensor:
-        for layer, cache in zip(self.layers[:-1], self.caches[:-1], strict=True):
-            rows_BQD = layer.advance(rows_BQD, cache, layout)
-        return self.layers[-1].advance(rows_BQD, self.caches[-1], layout, only_predicted=True)
 
     def _input_rows(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """Return the model's `content_rows` and `query_rows`, without a copy of the whole embedding table."""
