@@ -45,15 +45,10 @@ def run_pretrain(
     write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
     if not (folder / PretrainFiles.RESULT).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
-            _fit(run, reporter)
+            _workers(run).run(work, {"run": run}, reporter)
+            if not (run.folder / PretrainFiles.RESULT).exists():
+                raise KeyboardInterrupt  # a stop was requested
     return summary_of(folder)
-
-
-def _fit(run: Run, reporter: Reporter) -> None:
-    """Train with Ray's workers. Raises UserError, RetryableError, or KeyboardInterrupt when a stop was requested."""
-    _workers(run).run(work, {"run": run}, reporter)
-    if not (run.folder / PretrainFiles.RESULT).exists():
-        raise KeyboardInterrupt
 
 
 def _workers(run: Run) -> Workers:
@@ -94,18 +89,13 @@ def summary_of(folder: Path) -> dict[str, Any]:
     """Return the figures of a finished pretraining, and the steps from which it resumed."""
     result: dict[str, Any] = read_document(folder / PretrainFiles.RESULT, _RESULT_ADVICE)
     records = read_journal(folder / JOURNAL_NAME)
+    starts = [event for record in records if isinstance(event := event_of(record), Start)]
     validation = result["validation"]
     unigram = validation["unigram_bits_per_byte"]
     return result | {
         "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
-        "resumed_from": _resumed_from(records),
+        "resumed_from": [start.step for start in starts if start.commit is not None],
         # The time of a finished run ends with its journal.
         **figures_of(records, None, records[-1].time_s if records else 0.0).summary(),
     }
-
-
-def _resumed_from(records: list[JournalRecord]) -> list[int]:
-    """Return the steps from which the run resumed after an interruption."""
-    starts = [event for record in records if isinstance(event := event_of(record), Start)]
-    return [start.step for start in starts if start.commit is not None]

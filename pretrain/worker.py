@@ -11,7 +11,6 @@ from cluster.fault_points import fault_point
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from cluster.system_metrics import sample_system
-from pretrain.config import PretrainConfig
 from pretrain.files import PretrainFiles
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
@@ -40,7 +39,9 @@ def train(run: Run, device: torch.device) -> None:
     Returns early, with a checkpoint of the last step, when a stop was requested. Raises UserError as
     `Pretrainer` does.
     """
-    _set_threads(run.config)
+    # The rounding of sums depends on the number of threads.
+    if threads := run.config.threads_per_worker or (1 if run.config.deterministic else None):
+        torch.set_num_threads(threads)
     with _opened(run, device) as context:
         is_first_start, outcome = True, Outcome.REWOUND
         while outcome is Outcome.REWOUND:
@@ -55,13 +56,6 @@ def train(run: Run, device: torch.device) -> None:
             finally:
                 trainer.close()
             is_first_start = False
-
-
-def _set_threads(config: PretrainConfig) -> None:
-    """Set the number of threads, on which the rounding of sums depends."""
-    threads = config.threads_per_worker or (1 if config.deterministic else None)
-    if threads is not None:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -109,7 +109,11 @@ def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: Stat
     fragments, adam = local_fragments(engine, parameters), base_optimizer(engine)
     here = {fragment.name: fragment for fragment in fragments}
     for master in _distinct_masters(fragments).values():
-        adam.state[master] = _fresh_state(adam, master, source.adam_steps)
+        # Adam's state as torch makes it at the first step.
+        device = master.device if adam.defaults["fused"] else torch.device("cpu")
+        step = torch.tensor(float(source.adam_steps), dtype=torch.float32, device=device)
+        zeros = {kind: torch.zeros_like(master, requires_grad=False) for kind in MOMENTS}
+        adam.state[master] = {"step": step, **zeros}
     with torch.no_grad():
         for name, parameter in parameters.items():
             if name in here:
@@ -144,13 +148,6 @@ def base_optimizer(engine: Any) -> torch.optim.Optimizer:
     """Return torch's optimizer below DeepSpeed's wrapper."""
     base: torch.optim.Optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     return base
-
-
-def _fresh_state(adam: torch.optim.Optimizer, master: Tensor, steps: int) -> dict[str, Tensor]:
-    """Make Adam's state as torch does at the first step."""
-    device = master.device if adam.defaults["fused"] else torch.device("cpu")
-    step = torch.tensor(float(steps), dtype=torch.float32, device=device)
-    return {"step": step, **{kind: torch.zeros_like(master, requires_grad=False) for kind in MOMENTS}}
 
 
 def _distinct_masters(fragments: Iterable[Fragment]) -> dict[int, Tensor]:

@@ -95,17 +95,14 @@ class Evaluator:
     def _sample(self, text: ValidationText, order_tokens: int) -> _Sample:
         """Make a sample. Collective, because a worker knows the languages of its own lanes only."""
         documents = DocumentFinder(text)
-        languages = union_over_workers(self._own_languages(documents, text))
-        scorer = Scorer(text, documents, self._orders, self._device, self._tick)
-        return _Sample(scorer, text.segments_of(order_tokens), languages)
-
-    def _own_languages(self, documents: DocumentFinder, text: ValidationText) -> set[str]:
-        found: set[str] = set()
+        own_languages: set[str] = set()
         for lanes, counts in passes(text.lanes, lanes_per_pass=1):
             if counts:
-                found.update(name for lane in lanes for name in documents.lane(lane).languages)
+                own_languages.update(name for lane in lanes for name in documents.lane(lane).languages)
             self._tick()
-        return found
+        languages = union_over_workers(own_languages)
+        scorer = Scorer(text, documents, self._orders, self._device, self._tick)
+        return _Sample(scorer, text.segments_of(order_tokens), languages)
 
     def _evaluate(self, model: TwoStreamTransformer, sample: _Sample) -> Evaluation:
         scored = conditions(self._config.by_order, has_memory=model.config.memory_tokens > 0)

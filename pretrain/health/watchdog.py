@@ -110,7 +110,10 @@ class Watchdog:
     def _end_hanging_worker(self) -> None:
         try:
             with suppress(OSError):
-                self._write_stacks()
+                stacks = self._folder / "hang" / f"rank-{self._rank:05d}.txt"
+                stacks.parent.mkdir(exist_ok=True)
+                with stacks.open("w") as file:
+                    faulthandler.dump_traceback(file)
             with suppress(OSError, UserError):
                 if not (self._folder / PretrainFiles.HANG).exists():
                     write_document(self._folder / PretrainFiles.HANG, {"text": self._verdict()})
@@ -118,11 +121,6 @@ class Watchdog:
             time.sleep(2 * self._interval_s)
         finally:
             os._exit(EXIT_HANGING)
-
-    def _write_stacks(self) -> None:
-        (self._folder / "hang").mkdir(exist_ok=True)
-        with (self._folder / "hang" / f"rank-{self._rank:05d}.txt").open("w") as file:
-            faulthandler.dump_traceback(file)
 
     def _verdict(self) -> str:
         """Return which worker hangs: a silent one, or else the one that is furthest behind."""

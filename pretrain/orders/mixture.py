@@ -70,9 +70,9 @@ class OrderMixture:
             return left_to_right_orders(self._segment_tokens, self.num_targets, draws)
         if kind == "infill":
             return self._infill.orders(draws)
-        return self._spans.orders(self._begins_unit(tokens_BL), draws)
-
-    def _begins_unit(self, tokens_BL: Tensor) -> Tensor:
-        if self._counts_words:
-            return self._words.begins_word(tokens_BL)
-        return torch.ones_like(tokens_BL, dtype=torch.bool)
+        begins_unit_BL = (
+            self._words.begins_word(tokens_BL)
+            if self._counts_words
+            else torch.ones_like(tokens_BL, dtype=torch.bool)
+        )
+        return self._spans.orders(begins_unit_BL, draws)

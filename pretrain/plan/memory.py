@@ -153,25 +153,21 @@ def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: in
     Only changes that the config takes count: a deterministic run, say, does not take every micro batch.
     """
     for values in _changes(config):
-        changed = _changed(config, values)
-        if changed is not None and (needed := needed_bytes(changed, vocab_size)) <= available_bytes:
+        try:
+            changed = PretrainConfig.model_validate({**config.model_dump(), **values})
+        except ValidationError:
+            continue
+        if (needed := needed_bytes(changed, vocab_size)) <= available_bytes:
             return Change(values, needed)
     return None
-
-
-def _changed(config: PretrainConfig, values: dict[str, Any]) -> PretrainConfig | None:
-    """Return the changed config; None if the values are invalid."""
-    try:
-        return PretrainConfig.model_validate({**config.model_dump(), **values})
-    except ValidationError:
-        return None
 
 
 def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:
     stage: dict[str, Any] = {"zero_stage": 2} if config.zero_stage < 2 and config.num_workers > 1 else {}
     if stage:
         yield stage
-    smaller = _smaller_micro_batches(config)
+    per_gpu = config.lanes // config.num_workers
+    smaller = [lanes for lanes in range(config.micro_batch_lanes - 1, 0, -1) if per_gpu % lanes == 0]
     for lanes in smaller:
         if lanes * _FAIR_SHARE >= config.micro_batch_lanes:
             yield {**stage, "micro_batch_lanes": lanes}
@@ -180,8 +176,3 @@ def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:
         yield {**stage, **again}
     for lanes in smaller:
         yield {**stage, **again, "micro_batch_lanes": lanes}
-
-
-def _smaller_micro_batches(config: PretrainConfig) -> list[int]:
-    per_gpu = config.lanes // config.num_workers
-    return [lanes for lanes in range(config.micro_batch_lanes - 1, 0, -1) if per_gpu % lanes == 0]

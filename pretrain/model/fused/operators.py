@@ -38,7 +38,9 @@ def load_operators() -> str | None:
         if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             torch.ops.permcode_attention.multiply_in_float32()
     except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error:
-        return _reason(error)
+        # The compiler's first error is below its command line.
+        complaints = (line.strip() for line in str(error).splitlines() if " error: " in line)
+        return next(complaints, first_line(error))
     return None
 
 
@@ -76,12 +78,6 @@ def _load(library: Path) -> None:
                 _build(library)
                 return  # the builder has loaded it
     torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
-
-
-def _reason(error: Exception) -> str:
-    """Return the compiler's first error, which is below its command line; else the first line."""
-    complaints = [line.strip() for line in str(error).splitlines() if " error: " in line]
-    return complaints[0] if complaints else first_line(error)
 
 
 def _build(library: Path) -> None:
