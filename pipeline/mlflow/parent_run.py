@@ -76,19 +76,16 @@ class ParentInMlflow:
                     stage.sync(tracking, self._run_id)
             except Exception as error:  # every store fails in its own way
                 errors.append(error)
-        if outcome is not None:
-            self._end(tracking, outcome)
-        if errors:
-            raise errors[0]
-        if outcome is not None:
-            self._note_end({stage.step.stage.name: stage.step.key for stage in stages}, outcome)
-
-    def _end(self, tracking: "Tracking", outcome: "RunStatus") -> None:
         if outcome == "FINISHED":
             for name in (RunFiles.CONFIG, RunFiles.REPORT):
                 if (self._out / name).is_file():
                     tracking.log_artifact(self._run_id, self._out / name, None)
-        tracking.finish(self._run_id, outcome)
+        if outcome is not None:
+            tracking.finish(self._run_id, outcome)
+        if errors:
+            raise errors[0]
+        if outcome is not None:
+            self._note_end({stage.step.stage.name: stage.step.key for stage in stages}, outcome)
 
     def _note_end(self, keys: dict[str, str], outcome: "RunStatus") -> None:
         note = read_note(self._out, self.store)
