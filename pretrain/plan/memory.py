@@ -58,7 +58,10 @@ def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuM
     if config.offload_optimizer and zero_stage:
         updated = 0
     kept = 0 if config.offload_parameters else share
-    weights = min(parameters, kept + _gathered(config.model, vocab_size)) if zero_stage == 3 else parameters
+    # Stage 3 gathers the embedding, the output and one layer at a time.
+    without_layers = count_parameters(config.model.model_copy(update={"num_layers": 0}), vocab_size).total
+    gathered = without_layers + (parameters - without_layers) // config.model.num_layers
+    weights = min(parameters, kept + gathered) if zero_stage == 3 else parameters
     # Stage 1 reduces when all gradients are complete, and then holds its share of the sums besides them.
     gradients = {0: parameters, 1: parameters + share}.get(zero_stage, share)
     under_way = _BUFFER_ELEMENTS if zero_stage else min(_BUFFER_ELEMENTS, parameters)
@@ -111,13 +114,6 @@ def _traced(
 
 def _element_bytes(config: PretrainConfig) -> int:
     return 2 if config.precision == "bf16" else _FP32_BYTES
-
-
-def _gathered(model: ModelConfig, vocab_size: int) -> int:
-    """Return the parameters of the embedding, the output and one layer."""
-    whole = count_parameters(model, vocab_size).total
-    without_a_layer = count_parameters(model.model_copy(update={"num_layers": 0}), vocab_size).total
-    return without_a_layer + (whole - without_a_layer) // model.num_layers
 
 
 def _segment_memory(config: PretrainConfig) -> int:
