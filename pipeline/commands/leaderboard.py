@@ -1,11 +1,11 @@
 """`permcode leaderboard`: a table of all finished experiments by task, also as an HTML page."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -86,9 +86,13 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
     summary, config = record.summary, record.config
     found = summary["systems"][name]
     headline = found["metrics"][summary["headline"]]
+    task, items_fingerprint = config["task"], summary.get("test_items", record.signature)
+    direction = f"{task['source']} to {task['target']}" if "{side}" in str(task.get("test")) else ""
+    data = Path(task["folder"]).name if task.get("folder") else "corpus"
     return Entry(
-        task=config["task"]["kind"],
-        data=_data_text(config["task"], summary.get("test_items", record.signature)),
+        task=task["kind"],
+        # Rows with the same text can be compared.
+        data=f"{direction} {data} {items_fingerprint[:_SHOWN_CHARS]}".strip(),
         system=name,
         kind=config["systems"][name]["kind"],
         metric=summary["headline"],
@@ -98,13 +102,6 @@ def _entry(record: StageRecord, name: str, folder: Path) -> Entry:
         num_items=headline["num_items"],
         folder=folder.parent,
     )
-
-
-def _data_text(task: Mapping[str, Any], items_fingerprint: str) -> str:
-    """Return direction, name and the beginning of the fingerprint; rows with the same text can be compared."""
-    direction = f"{task['source']} to {task['target']}" if "{side}" in str(task.get("test")) else ""
-    name = Path(task["folder"]).name if task.get("folder") else "corpus"
-    return f"{direction} {name} {items_fingerprint[:_SHOWN_CHARS]}".strip()
 
 
 def show_leaderboard(folders: Sequence[Path], html: Path | None, reporter: Reporter) -> None:
