@@ -57,7 +57,7 @@ def work(folder: Path, num_rounds: int) -> None:
     from pretrain.engine.training_engine import TrainingEngine
     from pretrain.journal.events import CheckpointWritten, Event
     from pretrain.model.transformer import TwoStreamTransformer
-    from pretrain.orders.mixture import OrderMixture
+    from pretrain.orders.sampling import OrderMixture
     from pretrain.orders.words import WordPieces
     from pretrain.weights import ModelDescription
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.loader_timing import time_batches
 from benchmarks.prep_timing import use_one_core
 from data_prep.finished.prepared import open_prepared
-from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
+from pretrain.data.prefetch import LaneFeed
 
 
 def batch_sizes(folder: Path, lanes: int, segment_tokens: int, cursor: int) -> Iterator[int]:

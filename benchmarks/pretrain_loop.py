@@ -31,7 +31,7 @@ from pretrain.engine.optimizer import adamw, set_learning_rate
 from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.run import Run
 from pretrain.schedule import learning_rate

@@ -19,7 +19,7 @@ from pretrain.model.memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders.config import ObjectiveConfig
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 
 SHARES = (1 / 6, 0.5, 0.75, 1.0)

@@ -23,7 +23,7 @@ from data_prep.corpus.work import MB, Work
 from data_prep.decontamination.choice import choose_sets, record_choice, sets_in_summary
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters
-from data_prep.dedup.duplicates import drop_exact, drop_near, preference
+from data_prep.dedup.drop_duplicates import drop_exact, drop_near, preference
 from data_prep.finished.forget_requests import ForgetRequest, ForgetRequests, read_requests
 from data_prep.finished.manifest import FORMAT_VERSION, MANIFEST_NAME, SIGNATURE_NAME
 from data_prep.finished.summary import funnel_lines

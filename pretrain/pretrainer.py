@@ -24,8 +24,8 @@ from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.verify import last_valid_before
 from pretrain.data.batch import Batch, ordered_batch
 from pretrain.data.corpora import WeightedCorpus, open_corpora
-from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
+from pretrain.data.prefetch import LaneFeed
 from pretrain.engine.training_engine import TrainingEngine
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.figures import VALIDATION_BYTES_FACT
@@ -48,7 +48,7 @@ from pretrain.journal.replay import replayed
 from pretrain.model.memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
 from pretrain.resume import ResumePoint, prepare_resume
@@ -274,7 +274,7 @@ class Pretrainer(Trainer):
             state=remembered,
         )
 
-    def inspect(self, result: StepResult) -> bool:
+    def after_step(self, result: StepResult) -> bool:
         """Compare the workers' times when that is due; check for a loss spike, and rewind if the config says so."""
         self._compare_own_times(result)
         spikes = self._context.run.config.health.spikes

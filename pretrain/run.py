@@ -1,4 +1,4 @@
-"""A pretraining run as its workers get it, and the names of files in its folder."""
+"""A pretraining run as its workers get it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -186,7 +186,7 @@ class Trainer(ABC):
         """Update the subclass's state for the next step; called after `state` has advanced."""
         return
 
-    def inspect(self, result: StepResult) -> bool:
+    def after_step(self, result: StepResult) -> bool:
         """Check a recorded step; return whether the training went back to an older checkpoint. Collective."""
         return False
 
@@ -202,7 +202,7 @@ class Trainer(ABC):
         while not self.is_finished:
             result = self.train_step()
             self._record(result)
-            if self.inspect(result):
+            if self.after_step(result):
                 return Outcome.REWOUND
             self._handle_skipped(result)
             if self.state.skipped:

@@ -15,7 +15,7 @@ from data_prep.dedup import pairs
 from data_prep.dedup.candidates import find_candidates
 from data_prep.dedup.catalogue import DedupPart, build_catalogue
 from data_prep.dedup.config import NearDuplicatesConfig
-from data_prep.dedup.verification import verify_candidates
+from data_prep.dedup.similarity import verify_candidates
 
 _EDGES_PER_TASK = 4_000_000
 _EDGE_BYTES = 8

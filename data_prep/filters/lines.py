@@ -1,8 +1,8 @@
-"""Rules on the size of a file and the length of its lines: dumps of data, generated tables, minified code."""
+"""Rules on the size of a file and the length of its lines: dumps of data and generated tables."""
 
 from data_prep.documents import Rejection
 from data_prep.filters.config import FiltersConfig
-from data_prep.text.file import WHITESPACE, TextFile
+from data_prep.text.file import TextFile
 
 # Prose and markup, where a paragraph or a complete page may be one line. StarCoder2 exempts the first nine; the limit
 # of the others was removed in The Stack's manual inspection. Their mean has no limit.
@@ -90,24 +90,3 @@ def mean_line_length(file: TextFile, config: FiltersConfig) -> Rejection | None:
     num_line_ends = file.num_lines - (not file.data.endswith(b"\n"))
     mean = (file.num_chars - num_line_ends) / file.num_lines
     return Rejection("mean_line_length", mean) if mean > config.max_mean_line_chars else None
-
-
-_ENDINGS = (".min.js", ".min.mjs", ".min.cjs", ".min.css", "-min.js", "-min.css", ".bundle.js", ".bundle.css")
-_LANGUAGES = frozenset({"JavaScript", "CSS", "TypeScript"})
-# Hand-written code is 15 to 40 % white space; minified code that is wrapped at some column is under 3 %.
-_MIN_WHITESPACE_SHARE = 0.06
-# Short files may be one dense table or licence line.
-_MIN_CHARS = 1000
-
-
-def minified(file: TextFile, _: FiltersConfig) -> Rejection | None:
-    """Reject files minified by their name (no value), and JavaScript, TypeScript and CSS with little white space.
-
-    For the latter the value is the share of white space.
-    """
-    if file.name.endswith(_ENDINGS):
-        return Rejection("minified", None, "name")
-    if file.language not in _LANGUAGES or file.num_chars < _MIN_CHARS:
-        return None
-    share = file.count(WHITESPACE) / file.num_chars
-    return Rejection("minified", share, "white space") if share < _MIN_WHITESPACE_SHARE else None

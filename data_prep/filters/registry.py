@@ -10,8 +10,9 @@ from data_prep.filters.characters import alphanumeric_share, control_characters,
 from data_prep.filters.config import FiltersConfig
 from data_prep.filters.generated import generated
 from data_prep.filters.languages import comment_share, language, parse_errors, parses
-from data_prep.filters.lines import data_size, file_size, line_count, line_length, mean_line_length, minified
+from data_prep.filters.lines import data_size, file_size, line_count, line_length, mean_line_length
 from data_prep.filters.markup import html_text, plain_text, xml_in_disguise
+from data_prep.filters.minified import minified
 from data_prep.text.file import TextFile
 
 # A rule is a pure function of a file; its rejections have its name.

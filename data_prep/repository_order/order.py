@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data_prep.repository_order.needs import needs_of_files
+from data_prep.repository_order.dependencies import needs_of_files
 
 
 def dependencies_first(needs: Sequence[Sequence[int]]) -> list[int]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import ahocorasick_rs
 
-from data_prep.secrets.addresses import basic_at, bearer_at, email_at, ipv4_at, ipv6_at, url_password_at
 from data_prep.secrets.assignments import ANCHORS, assigned_at
 from data_prep.secrets.config import KINDS, Kind, placeholder
+from data_prep.secrets.emails_and_ips import basic_at, bearer_at, email_at, ipv4_at, ipv6_at, url_password_at
 from data_prep.secrets.entropy import high_entropy_spans
 from data_prep.secrets.private_keys import private_key_spans, putty_at
 from data_prep.secrets.text import Span, Syntax, Text, syntax_of

@@ -40,7 +40,7 @@ def main() -> NoReturn:
     control = settings["control_file"]
     # The program must not inherit it: its writes would be read as reports of the jail.
     os.set_inheritable(control, False)
-    runner = Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
+    runner = Path(__file__).with_name("program_main.py").read_text(encoding="utf-8")
     try:
         kernel.die_with_parent()
         # If the machine runs out of memory, the kernel kills the program first.

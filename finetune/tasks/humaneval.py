@@ -20,11 +20,11 @@ from finetune.metrics.bleu import codexglue_bleu
 from finetune.metrics.measured import Measured
 from finetune.modalities.base import ModalityName, Source
 from finetune.modalities.writing import Pair, WritingData
-from finetune.sandbox.humaneval import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.sandbox.limits import Limits
 from finetune.sandbox.run import run_python
 from finetune.tasks.base import TaskConfigBase
 from finetune.tasks.derived import derived_splits
+from finetune.tasks.humaneval_problems import humaneval_problems, measure_pass_at_k, until_stop
 from finetune.tasks.writing import references
 
 _MAX_PER_DOCUMENT = 20

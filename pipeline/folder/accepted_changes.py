@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cluster.errors import UserError
 from cluster.storage import fsync_folder
-from pipeline.folder.graph import Stage, Step, stage_folders
+from pipeline.folder.graph import PlannedStage, Stage, stage_folders
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.sections import PlaceConfig
 from pretrain.checkpoint.compatibility import Rule, rule_of
@@ -86,7 +86,7 @@ def rename_stage_folder(
     fsync_folder(out)
 
 
-def refuse_to_restart_training(steps: Sequence[Step]) -> None:
+def refuse_to_restart_training(steps: Sequence[PlannedStage]) -> None:
     """Raise UserError where pretraining would start from step 0 beside an unfinished one.
 
     The cause is a corpus, or a version of permcode, that changed between two commands.

@@ -50,7 +50,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStage:
     """A stage in a plan: its key and folder, what is to be done, and the reason."""
 
     stage: Stage
@@ -67,21 +67,21 @@ class Step:
         return self.action in ("run", "resume")
 
 
-def plan(stages: Sequence[Stage], out: Path) -> list[Step]:
+def plan(stages: Sequence[Stage], out: Path) -> list[PlannedStage]:
     """Decide for every stage, in order, whether it has to run in `out`; changes nothing there.
 
     `stages` are sorted so that each comes after those it reads. The files of finished stages are verified; a damaged
     stage has the action "damaged", and its reason says how to fix it. Raises UserError for an input that cannot be
     read.
     """
-    steps: dict[str, Step] = {}
+    steps: dict[str, PlannedStage] = {}
     for stage in stages:
         signature = stage.signature()
         inputs = {name: steps[name].key for name in stage.inputs}
         key = _key(stage, inputs, signature)
         folder = stage_folder(out, stage.name, key)
         action, reason, record = _decide(stage, folder, inputs, signature)
-        steps[stage.name] = Step(stage, key, inputs, signature, folder, action, reason, record)
+        steps[stage.name] = PlannedStage(stage, key, inputs, signature, folder, action, reason, record)
     return list(steps.values())
 
 
@@ -103,7 +103,7 @@ def stage_folder(out: Path, name: str, key: str) -> Path:
     return out / f"{name}-{key[:_KEY_CHARS]}"
 
 
-def refuse_damage(steps: Sequence[Step]) -> None:
+def refuse_damage(steps: Sequence[PlannedStage]) -> None:
     """Raise UserError for the first finished step whose output is damaged."""
     for step in steps:
         if step.action == "damaged":

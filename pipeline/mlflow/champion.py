@@ -10,7 +10,7 @@ from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import first_rows
 from finetune.experiment.loaded import columns_of
-from pipeline.folder.graph import Step
+from pipeline.folder.graph import PlannedStage
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.sections import PlaceConfig
 from pipeline.folder.task_folder import best_system, fingerprint_test_items
@@ -26,7 +26,7 @@ def register_best(
     place: PlaceConfig,
     prep: Path | None,
     out: Path,
-    step: Step,
+    step: PlannedStage,
     reporter: Reporter,
 ) -> None:
     """Log a task's data and samples, and register the system with the best validation result, once.
@@ -82,7 +82,7 @@ def _is_registered(note: Path, store: str, key: str, registers: bool) -> bool:
     return noted.get("store") == store and noted.get("key", key) == key and (has_models or not registers)
 
 
-def _log_data(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: Step) -> str:
+def _log_data(tracking: Tracking, config: ExperimentConfig, prep: Path | None, step: PlannedStage) -> str:
     """Log the fingerprints of the task's data and samples of predictions to the task's run; return the run's id."""
     run_id = tracking.find_run(step.key)
     if run_id is None:

@@ -18,9 +18,9 @@ from cluster.journal import JournalRecord, read_journal
 from cluster.reporter import Reporter
 from cluster.sqlite_store import connect, is_damage, set_aside, sqlite_file
 from cluster.storage import exclusive_lock, sha256_file
-from pipeline.folder.graph import Step
+from pipeline.folder.graph import PlannedStage
 from pipeline.folder.layout import RunFiles, StageFiles
-from pipeline.mlflow.feed import SettledPoints, metric_key
+from pipeline.mlflow.journal_metrics import SettledPoints, metric_key
 from pipeline.mlflow.note import MlflowNote, read_note, write_note
 from pipeline.mlflow.stage_runs import known_runs
 from pipeline.mlflow.store import own_file
@@ -32,7 +32,7 @@ _ROLLBACK_JOURNAL = 1
 """In write-ahead mode the change counter does not count every transaction."""
 
 
-def check_store(out: Path, store: str, steps: Sequence[Step], reporter: Reporter) -> None:
+def check_store(out: Path, store: str, steps: Sequence[PlannedStage], reporter: Reporter) -> None:
     """Recreate an SQLite store that lost data of the run, if it is the run's own; called before a command's work.
 
     For a store elsewhere a warning is printed; a server is not checked. Raises UserError for a file that cannot be
@@ -82,7 +82,7 @@ def seal_store(out: Path, store: str) -> None:
         return
 
 
-def _find_trouble(path: Path, note: MlflowNote, steps: Sequence[Step], is_own: bool) -> str | None:
+def _find_trouble(path: Path, note: MlflowNote, steps: Sequence[PlannedStage], is_own: bool) -> str | None:
     """Return what is wrong with the store, as the end of a sentence; None if nothing is."""
     if not path.is_file() or path.stat().st_size == 0:
         return "is gone" if note.runs and not path.is_file() else "is empty" if note.runs else None
@@ -118,7 +118,7 @@ def _header(path: Path) -> bytes:
         return file.read(100).ljust(100, b"\0")
 
 
-def _lost(database: sqlite3.Connection, note: MlflowNote, steps: Sequence[Step]) -> str | None:
+def _lost(database: sqlite3.Connection, note: MlflowNote, steps: Sequence[PlannedStage]) -> str | None:
     """Return what the store lost. A run that was deleted in MLflow's user interface is still there and not checked."""
     parent = note.known_run
     if parent is None:
@@ -139,7 +139,9 @@ def _lost(database: sqlite3.Connection, note: MlflowNote, steps: Sequence[Step])
     return next((lost for step in steps for lost in _lost_of(database, note, parent, step)), None)
 
 
-def _lost_of(database: sqlite3.Connection, note: MlflowNote, parent: str, step: Step) -> Iterator[str]:
+def _lost_of(
+    database: sqlite3.Connection, note: MlflowNote, parent: str, step: PlannedStage
+) -> Iterator[str]:
     name, ids = step.stage.name, known_runs(step.folder, parent)
     has_all = note.stages.get(name) == step.key
     if has_all and not ids:
@@ -157,7 +159,7 @@ def _lost_of(database: sqlite3.Connection, note: MlflowNote, parent: str, step: 
             yield from _lost_metrics(database, run_id, step.folder / step.stage.journals[arm], has_all)
 
 
-def _lost_params(database: sqlite3.Connection, run_id: str, step: Step) -> Iterator[str]:
+def _lost_params(database: sqlite3.Connection, run_id: str, step: PlannedStage) -> Iterator[str]:
     """Yield the wrong parameters. One that was changed during the run keeps its first value there and has a tag."""
     stored = dict(database.execute("select key, value from params where run_uuid = ?", (run_id,)))
     tags = {key for (key,) in database.execute("select key from tags where run_uuid = ?", (run_id,))}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import UserError, first_line
 from cluster.reporter import Reporter
 from cluster.sqlite_store import BrokenStoreError, sqlite_file
-from pipeline.folder.graph import Step
+from pipeline.folder.graph import PlannedStage
 from pipeline.folder.stage_record import StageRecord
 from pipeline.mlflow.check import remake_store
 from pipeline.mlflow.note import read_note
@@ -32,7 +32,7 @@ _CLOSE_TIMEOUT_S = 5.0
 """How long the end of a command waits for a store that fails."""
 
 
-def is_logged(out: Path, steps: Sequence[Step], store: str) -> bool:
+def is_logged(out: Path, steps: Sequence[PlannedStage], store: str) -> bool:
     """Return whether everything about these finished steps was logged, according to the folder's note."""
     known = read_note(out, store).stages
     return all(known.get(step.stage.name) == step.key for step in steps)
@@ -55,7 +55,7 @@ class MlflowLogger:
         self._thread.start()
 
     @contextmanager
-    def stage(self, step: Step) -> Iterator[None]:
+    def stage(self, step: PlannedStage) -> Iterator[None]:
         """Log the step's journals during and after the block; an error in the block ends its MLflow runs."""
         stage = self._add(step)
         try:
@@ -64,7 +64,7 @@ class MlflowLogger:
             stage.outcome = status_of(error)
             raise
 
-    def submit(self, step: Step, record: StageRecord) -> None:
+    def submit(self, step: PlannedStage, record: StageRecord) -> None:
         """Queue all of a finished step for MLflow: journals, numbers, artifacts."""
         known = [stage for stage in self._stages if stage.step is step]
         stage = known[0] if known else self._add(step)
@@ -85,7 +85,7 @@ class MlflowLogger:
                 f"not everything could be logged to MLflow ({first_line(self._problem)}); the same command tries again"
             )
 
-    def _add(self, step: Step) -> StageInMlflow:
+    def _add(self, step: PlannedStage) -> StageInMlflow:
         stage = StageInMlflow(step)
         self._stages.append(stage)
         self._has_news.set()

@@ -8,12 +8,12 @@ from cluster.errors import UserError
 from cluster.storage import read_document, write_document
 from cluster.system_metrics import SYSTEM_PATTERN
 from pipeline.folder.differences import flatten
-from pipeline.folder.graph import Step
+from pipeline.folder.graph import PlannedStage
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.stage_record import StageRecord, output_files
 
 if TYPE_CHECKING:
-    from pipeline.mlflow.feed import JournalFeed
+    from pipeline.mlflow.journal_metrics import JournalFeed
     from pipeline.mlflow.tracking import RunStatus, Tracking
 
 
@@ -23,7 +23,7 @@ class StageInMlflow:
     The process that runs the stage only sets `outcome` and `record`; only `sync` accesses the store.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: PlannedStage) -> None:
         self.step = step
         self.record: StageRecord | None = None
         """The record of a finished stage; set before `outcome`."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cluster.errors import UserError, first_line
 from cluster.journal import metric_name
 from cluster.sqlite_store import make_ready, sqlite_file
-from pipeline.mlflow.feed import JournalFeed, stored_steps
+from pipeline.mlflow.journal_metrics import JournalFeed, stored_steps
 
 KEY_TAG = "permcode.key"
 _PARENT_TAG = "mlflow.parentRunId"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.reporter import count_text, duration_text
-from pipeline.report.curves import Curve, smooth
+from pipeline.report.curve_data import Curve, smooth
 from pipeline.report.svg import draw
 from pretrain.figures import VALIDATION_IN_TRAINING, Figure
 from pretrain.goodput import LABELS, Goodput

@@ -12,7 +12,7 @@ from pipeline.folder.layout import RunFiles
 from pipeline.folder.run_folder import config_text
 from pipeline.folder.stage_record import StageRecord, read_record
 from pipeline.report.charts import Chart
-from pipeline.report.curves import training_curves
+from pipeline.report.curve_data import training_curves
 from pipeline.report.experiment_table import SystemTable
 from pipeline.report.page import render_page
 from pipeline.report.summary import facts, tasks

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.report.charts import BLUE, CURVE_INCHES, GREEN, HALF_INCHES, ORANGE, Chart, token_axis
-from pipeline.report.curves import Curve
+from pipeline.report.curve_data import Curve
 from pipeline.report.svg import draw
 
 _ORDERS = {"left_to_right": "left to right", "any_order": "any order", "infill": "infill"}

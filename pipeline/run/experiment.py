@@ -79,7 +79,7 @@ def experiment_stages(config: ExperimentRunConfig) -> list[Stage]:
 
 def survey_lines(config: ExperimentRunConfig) -> list[str]:
     """Return lines that describe the task's items and systems. Raises UserError for unusable data or settings."""
-    from finetune.experiment.survey import survey
+    from finetune.experiment.preflight import survey
 
     return survey(_without_places(config), config.model.absolute(), prep_folder(config))
 

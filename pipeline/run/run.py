@@ -14,7 +14,15 @@ from cluster.storage import write_bytes
 from cluster.watch import interrupt_on_sigterm
 from pipeline.folder.accepted_changes import parse_config, refuse_to_restart_training, rename_stage_folder
 from pipeline.folder.config import RunConfig
-from pipeline.folder.graph import Stage, StageContext, Step, ancestors, plan, refuse_damage, stage_folders
+from pipeline.folder.graph import (
+    PlannedStage,
+    Stage,
+    StageContext,
+    ancestors,
+    plan,
+    refuse_damage,
+    stage_folders,
+)
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.run_folder import (
     check_owner,
@@ -62,7 +70,7 @@ def run_pipeline(
     seal_store(out, store_uri(out, config.tracking.store))
 
 
-def _register(config: RunConfig, out: Path, steps: Sequence[Step]) -> None:
+def _register(config: RunConfig, out: Path, steps: Sequence[PlannedStage]) -> None:
     """Register the best system of every task among the finished `steps`."""
     from pipeline.mlflow.champion import register_best
 
@@ -85,7 +93,7 @@ def run_stages(
     accepted: frozenset[str] = frozenset(),
     keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
     summarise: Callable[[Mapping[str, StageRecord], Path, str], list[str]] = summary_lines,
-) -> list[Step]:
+) -> list[PlannedStage]:
     """Run any stages like `run_pipeline`; return their plan, whose stages are all finished now.
 
     `config` is the config of `out`. `keep_work` is passed on to `working_folder`. `summarise` returns the lines printed
@@ -132,7 +140,7 @@ def check_report_is_possible(config: RunConfig, out: Path) -> None:
         )
 
 
-def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Reporter) -> None:
+def _execute(steps: Sequence[PlannedStage], config: PlaceConfig, out: Path, reporter: Reporter) -> None:
     with ExitStack() as stack:
         mlflow_logger = stack.enter_context(_mlflow(config, out, reporter))
         has_ray = False
@@ -151,7 +159,7 @@ def _execute(steps: Sequence[Step], config: PlaceConfig, out: Path, reporter: Re
 
 
 def _run_step(
-    step: Step, folders: Mapping[str, Path], mlflow_logger: MlflowLogger, reporter: Reporter
+    step: PlannedStage, folders: Mapping[str, Path], mlflow_logger: MlflowLogger, reporter: Reporter
 ) -> None:
     stage = step.stage
     reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
@@ -204,19 +212,19 @@ def _disk_full_is_user_error(folder: Path) -> Iterator[None]:
         raise
 
 
-def _say_skipped(step: Step, reporter: Reporter) -> None:
+def _say_skipped(step: PlannedStage, reporter: Reporter) -> None:
     took = duration_text(_record(step).wall_s)
     reporter.line(f"{step.stage.name}: skipped ({step.reason}; it took {took})")
 
 
-def _record(step: Step) -> StageRecord:
+def _record(step: PlannedStage) -> StageRecord:
     record = step.record or read_record(step.folder)
     if record is None:
         raise RuntimeError(f"stage {step.stage.name} has no record in {step.folder}")
     return record
 
 
-def _publish_report(steps: Sequence[Step], out: Path) -> None:
+def _publish_report(steps: Sequence[PlannedStage], out: Path) -> None:
     """Copy the report to the top of the run's folder."""
     for step in steps:
         if step.stage.name == "report":

@@ -99,7 +99,7 @@ def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext
 def _check_tasks(config: RunConfig, prep: Path) -> None:
     """Raise UserError for a task that could not run after the pretraining: bad data, or systems that do not fit."""
     from data_prep.tokenizer import CodeTokenizer
-    from finetune.experiment.survey import survey_before_pretraining
+    from finetune.experiment.preflight import survey_before_pretraining
     from pretrain.weights import ModelDescription
 
     tokenizer = CodeTokenizer.load(prep / TOKENIZER_NAME)

@@ -14,7 +14,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from pretrain.data.lanes import LaneBatch, LaneReader
 from pretrain.model.layout import TokenLayout
 from pretrain.objective import left_to_right
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 
 _END_HOLE_ID = SPECIAL_TOKENS.index("<end_hole>")
 

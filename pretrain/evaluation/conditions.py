@@ -19,8 +19,8 @@ from torch import Tensor
 from pretrain.data.batch import Batch
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import DrawTable
-from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.order import Orders
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 
 OrderName = Literal["left_to_right", "any_order", "infill"]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pretrain.inference.linear import FrozenFeedForward, FrozenLinear
 from pretrain.inference.pass_layout import PassLayout
-from pretrain.model.attend import Distances
+from pretrain.model.attention_scores import Distances
 from pretrain.model.block import Block
 from pretrain.model.precision import at_least_float32
 

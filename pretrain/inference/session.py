@@ -18,7 +18,7 @@ from pretrain.inference.fused_layers import FusedLayers
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
 from pretrain.inference.pass_layout import PassLayout
-from pretrain.model.attend import Distances
+from pretrain.model.attention_scores import Distances
 from pretrain.model.block import Block
 from pretrain.model.layout import DistanceSpan
 from pretrain.model.precision import at_least_float32

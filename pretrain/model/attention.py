@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.model.attend import Distances, Queries, attend
+from pretrain.model.attention_scores import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
 from pretrain.model.fused.attend import attend_fused, fusable
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout

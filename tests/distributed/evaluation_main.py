@@ -17,7 +17,7 @@ from pretrain.engine.training_engine import TrainingEngine
 from pretrain.evaluation.evaluator import Evaluator
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 
 STEPS, VALIDATION_LANES = 3, 3

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain import pretrainer
-from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneBatch, LaneReader
+from pretrain.data.prefetch import LaneFeed
 from pretrain.evaluation import scoring
 from pretrain.model.block import Block
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pretrain.orders.config import ObjectiveConfig
-from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.order import Orders
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 
 VOCABULARY, LANES, STEPS = 1000, 16, 20

@@ -1,4 +1,4 @@
-"""`pretrain.model.attend.attend` for CPUs, in C++: the scores of a block of rows never leave the cache.
+"""`pretrain.model.attention_scores.attend` for CPUs, in C++: the scores of a block of rows never leave the cache.
 
 Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances, W words of 16 keys, S keys padded.
 """
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from pretrain.model.attend import Distances, Queries
+from pretrain.model.attention_scores import Distances, Queries
 from pretrain.model.fused.operators import try_load_operators
 from pretrain.model.layout import UNFILLED_GROUP, AttentionMask
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.folder.graph import Stage, StageContext, Step, plan
+from pipeline.folder.graph import PlannedStage, Stage, StageContext, plan
 from pipeline.folder.stage_record import StageRecord, hash_outputs, write_record
 
 
@@ -41,14 +41,14 @@ class ToyGraph:
         return {"num_bytes": 100}
 
 
-def finish_step(step: Step) -> None:
+def finish_step(step: PlannedStage) -> None:
     step.folder.mkdir(parents=True, exist_ok=True)
     context = StageContext(step.folder, {}, None)  # type: ignore[arg-type]
     summary = step.stage.run(context)
     write_record(step.folder, record_of(step, summary))
 
 
-def record_of(step: Step, summary: dict[str, Any]) -> StageRecord:
+def record_of(step: PlannedStage, summary: dict[str, Any]) -> StageRecord:
     """What a step leaves that took a second."""
     return StageRecord(
         stage=step.stage.name,

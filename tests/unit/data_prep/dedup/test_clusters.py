@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.corpus.text_store import ReadFile, write_part
-from data_prep.dedup import candidates, verification
+from data_prep.dedup import candidates
 from data_prep.dedup import clusters as components
+from data_prep.dedup import similarity as verification
 from data_prep.dedup.candidates import bucket_pairs
 from data_prep.dedup.catalogue import DedupPart
 from data_prep.dedup.clusters import near_duplicate_clusters

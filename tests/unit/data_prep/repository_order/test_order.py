@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.repository_order.needs import needs_of_files
+from data_prep.repository_order.dependencies import needs_of_files
 from data_prep.repository_order.order import RepositoryFile, dependency_order
 
 

@@ -9,7 +9,7 @@ import pytest
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.survey import survey
+from finetune.experiment.preflight import survey
 
 _TRAINING = {"steps": 20, "warmup_steps": 2, "batch_tokens": 64}
 

@@ -14,10 +14,10 @@ from data_prep.finished.prepared import PreparedCorpus
 from finetune.functions import documented_bodies
 from finetune.modalities.base import Source
 from finetune.modalities.writing import Pair
-from finetune.sandbox.humaneval import humaneval_problems
 from finetune.syntax import prose_lines
 from finetune.tasks.generation import Generation, GenerationConfig
 from finetune.tasks.humaneval import HumanEval, HumanEvalConfig
+from finetune.tasks.humaneval_problems import humaneval_problems
 from finetune.tasks.infilling import Infilling, InfillingConfig
 from finetune.tasks.line_completion import LineCompletion, LineCompletionConfig, cut_lines
 from finetune.tasks.summarisation import Summarisation, SummarisationConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import UserError
-from pipeline.folder.graph import Step, ancestors, plan, refuse_damage
+from pipeline.folder.graph import PlannedStage, ancestors, plan, refuse_damage
 from pipeline.folder.layout import StageFiles
 from pipeline.folder.recipe import load_run_config
 from pipeline.run import stages
@@ -20,7 +20,7 @@ def graph() -> ToyGraph:
     return ToyGraph()
 
 
-def steps(graph: ToyGraph, out: Path) -> dict[str, Step]:
+def steps(graph: ToyGraph, out: Path) -> dict[str, PlannedStage]:
     return {step.stage.name: step for step in plan(graph.stages(), out)}
 
 

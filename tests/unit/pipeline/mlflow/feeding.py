@@ -4,7 +4,7 @@ import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from pipeline.mlflow import feed as mlflow_feed
+from pipeline.mlflow import journal_metrics as mlflow_feed
 from pipeline.mlflow.tracking import Tracking
 
 

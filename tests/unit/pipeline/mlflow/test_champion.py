@@ -9,7 +9,7 @@ from cluster.reporter import Reporter
 from cluster.storage import write_json
 from data_prep.finished.manifest import MANIFEST_NAME
 from finetune.experiment.config import ExperimentConfig
-from pipeline.folder.graph import Stage, Step
+from pipeline.folder.graph import PlannedStage, Stage
 from pipeline.folder.sections import PlaceConfig
 from pipeline.mlflow.champion import register_best
 from pipeline.mlflow.tracking import Tracking
@@ -33,7 +33,7 @@ def test_data_and_answers_are_logged_where_nothing_was_trained(tmp_path: Path) -
     tracking = Tracking(store, tmp_path / "mlartifacts", place.tracking.experiment)
     run_id = tracking.parent_run("text_search", "the-key", {})
     stage = Stage("text_search", {}, lambda context: {})
-    step = Step(stage, "the-key", {}, "", folder, "skip", "finished")
+    step = PlannedStage(stage, "the-key", {}, "", folder, "skip", "finished")
     for _ in range(2):
         register_best(config, place, prep, tmp_path, step, Reporter())
     run = tracking._client.get_run(run_id)

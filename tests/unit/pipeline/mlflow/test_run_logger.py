@@ -10,7 +10,7 @@ import pytest
 
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
-from pipeline.folder.graph import Stage, Step, plan
+from pipeline.folder.graph import PlannedStage, Stage, plan
 from pipeline.folder.layout import RunFiles
 from pipeline.mlflow.parent_run import ParentInMlflow, end_dead_runs
 from pipeline.mlflow.run_logger import MlflowLogger, is_logged
@@ -33,7 +33,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 
-def toy_step(out: Path, name: str, patience_steps: int | None = None) -> Step:
+def toy_step(out: Path, name: str, patience_steps: int | None = None) -> PlannedStage:
     """A stage with a journal of three steps."""
     stage = Stage(name, {}, lambda _context: {}, needs_ray=False, journals={"": "journal.jsonl"})
     (step,) = plan([stage], out)

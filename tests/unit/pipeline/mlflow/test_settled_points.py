@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.journal import JournalRecord
-from pipeline.mlflow.feed import SettledPoints
+from pipeline.mlflow.journal_metrics import SettledPoints
 from pretrain.journal.replay import counting_steps
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.journal import JournalRecord, read_journal
-from pipeline.report.curves import smooth, training_curves
+from pipeline.report.curve_data import smooth, training_curves
 from tests.unit.pipeline.example_run import write_pretrain_journal
 
 

@@ -1,6 +1,6 @@
 """The table of validation figures, as the report shows it."""
 
-from pipeline.report.curves import Curve
+from pipeline.report.curve_data import Curve
 from pipeline.report.validation import ValidationTable, order_curves
 from tests.unit.pipeline.example_run import validation_table
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from data_prep.finished.prepared import open_prepared
 from pretrain.data.corpora import WeightedCorpus
-from pretrain.data.feed import LaneFeed
 from pretrain.data.lanes import LaneReader
+from pretrain.data.prefetch import LaneFeed
 from pretrain.randomness import keyed_generator
 from tests.unit.pretrain.data.plain_reader import PlainBlock, flat, plain_blocks, same_partition, steps
 from tests.unit.pretrain.data.written import write_tokens

@@ -10,7 +10,7 @@ from data_prep.finished.prepared import PreparedCorpus
 from pretrain.data.batch import Batch, left_to_right_batch, training_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.orders.config import ObjectiveConfig
-from pretrain.orders.mixture import OrderMixture
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from tests.example_corpus import stdlib_packages, write_corpus
 

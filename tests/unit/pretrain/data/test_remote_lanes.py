@@ -12,9 +12,9 @@ import pytest
 from cluster.errors import UserError
 from data_prep.finished.prepared import open_prepared
 from data_prep.sources import remote
-from pretrain.data import feed as feed_module
-from pretrain.data.feed import LaneFeed
+from pretrain.data import prefetch as feed_module
 from pretrain.data.lanes import LaneReader
+from pretrain.data.prefetch import LaneFeed
 from tests.unit.data_prep.sources.web_server import WebServer, web_server
 from tests.unit.pretrain.data.written import write_tokens
 

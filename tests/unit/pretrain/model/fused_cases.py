@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pretrain.model.attend import Distances, Queries
+from pretrain.model.attention_scores import Distances, Queries
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.layout import UNFILLED_GROUP, AttentionMask, DistanceSpan, TokenLayout, join
 from tests.rounding import OTHER_ROUNDINGS, assert_rounded

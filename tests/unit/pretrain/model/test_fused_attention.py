@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pretrain.model.attend import Distances, Queries, attend
+from pretrain.model.attention_scores import Distances, Queries, attend
 from pretrain.model.fused.attend import attend_fused, fusable
 from pretrain.model.fused.operators import load_operators
 from pretrain.model.layout import AttentionMask, DistanceSpan
@@ -253,7 +253,7 @@ def test_heads_may_lie_in_memory_in_any_way(dtype: torch.dtype) -> None:
 
 OTHER_PRODUCTS = """
 import torch
-from pretrain.model.attend import Distances, Queries
+from pretrain.model.attention_scores import Distances, Queries
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.fused.operators import load_operators
 from tests.unit.pretrain.model.fused_cases import Shape, make_problem, queries_of

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from pretrain.model.attend import Distances, Queries
+from pretrain.model.attention_scores import Distances, Queries
 from pretrain.model.fused import attend as fused_attend
 from pretrain.model.fused import operators
 from pretrain.model.fused.preflight import attention_check

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from pretrain.config import PretrainConfig
 from pretrain.orders.config import ObjectiveConfig
-from pretrain.orders.mixture import OrderMixture
 from pretrain.orders.order import Orders
+from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 
 CPU = torch.device("cpu")

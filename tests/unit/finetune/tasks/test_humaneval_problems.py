@@ -3,14 +3,14 @@
 import pytest
 
 from cluster.errors import UserError
-from finetune.sandbox.humaneval import (
+from finetune.sandbox.limits import Limits
+from finetune.sandbox.run import containment_problem, run_python
+from finetune.tasks.humaneval_problems import (
     checking_program,
     humaneval_problems,
     measure_pass_at_k,
     until_stop,
 )
-from finetune.sandbox.limits import Limits
-from finetune.sandbox.run import containment_problem, run_python
 
 contained = pytest.mark.skipif(containment_problem() is not None, reason=str(containment_problem()))
 _LIMITS = Limits(wall_s=60, cpu_s=30)

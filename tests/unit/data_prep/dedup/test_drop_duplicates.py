@@ -10,7 +10,7 @@ import pytest
 from data_prep.corpus.decisions import decisions_after_reading
 from data_prep.corpus.rows import Corpus, load_corpus
 from data_prep.corpus.text_store import ReadFile, read_columns, write_part
-from data_prep.dedup.duplicates import drop_exact, drop_near, preference
+from data_prep.dedup.drop_duplicates import drop_exact, drop_near, preference
 
 
 def file(path: str, sha256: str, stars: int | None = None, rule: str | None = None) -> ReadFile:

@@ -10,9 +10,9 @@ import pytest
 from cluster.errors import UserError
 from data_prep.finished.manifest import read_manifest, write_manifest
 from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepared
-from pretrain.data import feed as feed_module
-from pretrain.data.feed import LaneFeed
+from pretrain.data import prefetch as feed_module
 from pretrain.data.lanes import LaneReader
+from pretrain.data.prefetch import LaneFeed
 from tests.unit.pretrain.data.written import write_tokens
 
 LANES, SEGMENT = 4, 16
