@@ -147,16 +147,16 @@ def _lost_of(
     if has_all and not ids:
         # The stage's note is gone: its runs are found by key when it is logged again.
         return
-    for arm, run_id in ids.items():
+    for job, run_id in ids.items():
         stage = _lifecycle(database, run_id)
         if stage is None:
             yield f"has lost the run of {name}"
         if stage != "active":
             continue
-        if has_all and not arm:
+        if has_all and not job:
             yield from _lost_params(database, run_id, step)
-        if arm in step.stage.journals:
-            yield from _lost_metrics(database, run_id, step.folder / step.stage.journals[arm], has_all)
+        if job in step.stage.journals:
+            yield from _lost_metrics(database, run_id, step.folder / step.stage.journals[job], has_all)
 
 
 def _lost_params(database: sqlite3.Connection, run_id: str, step: PlannedStage) -> Iterator[str]:

@@ -57,25 +57,25 @@ class StageInMlflow:
         known = known_runs(self.step.folder, parent_id)
         stage_id = tracking.child_run(parent_id, stage.name, key, stage.config, known.get(""))
         ids = {"": stage_id}
-        for arm in filter(None, stage.journals):
-            params = {"task": stage.name, "arm": arm}
-            name = f"{stage.name}-{arm}"
-            ids[arm] = tracking.child_run(stage_id, name, f"{key}-{arm}", params, known.get(arm))
+        for job in filter(None, stage.journals):
+            params = {"task": stage.name, "job": job}
+            name = f"{stage.name}-{job}"
+            ids[job] = tracking.child_run(stage_id, name, f"{key}-{job}", params, known.get(job))
         if ids != known:
             write_document(note, {"parent": parent_id, "runs": ids})
         return ids
 
     def _open_feeds(self, tracking: "Tracking") -> None:
         """Open a feed for each journal, and for the system metrics of each node as soon as their file exists."""
-        journals = {self.step.folder / path: arm for arm, path in self.step.stage.journals.items()}
+        journals = {self.step.folder / path: job for job, path in self.step.stage.journals.items()}
         journals |= {path: "" for path in self.step.folder.glob(SYSTEM_PATTERN)}
-        for path, arm in journals.items():
+        for path, job in journals.items():
             if path not in self._feeds:
-                self._feeds[path] = tracking.feed(self._ids[arm], path)
+                self._feeds[path] = tracking.feed(self._ids[job], path)
 
     def _log_results(self, tracking: "Tracking", parent_id: str, record: StageRecord) -> None:
-        for arm, run_id in self._ids.items():
-            summary = record.summary.get(arm, {}) if arm else {**record.summary, "wall_s": record.wall_s}
+        for job, run_id in self._ids.items():
+            summary = record.summary.get(job, {}) if job else {**record.summary, "wall_s": record.wall_s}
             tracking.log_metrics(run_id, summary_numbers(summary), 0)
         known, stage = summary_numbers(record.summary), self.step.stage
         headlines = {f"{stage.name}.{key}": known[key] for key in stage.headlines if key in known}
