@@ -20,7 +20,7 @@ from benchmarks.model_contenders import Contender, HFXLNet, Ours, our_model
 from benchmarks.model_machine import STEADY_HEAP, describe_machine, keep, print_table, use_environment
 from benchmarks.model_sizes import SIZES, Batch, Size
 from pretrain.hf.weights import from_xlnet, to_xlnet
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 
 AGREEMENT = 1e-9
 

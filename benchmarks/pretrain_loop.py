@@ -28,7 +28,7 @@ from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.engine.optimizer import adamw, set_learning_rate
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders.sampling import OrderMixture

@@ -45,7 +45,7 @@ from pretrain.health.watchdog import Watchdog
 from pretrain.journal import events
 from pretrain.journal.recorder import Recorder
 from pretrain.journal.replay import replayed
-from pretrain.model.memory import SegmentMemory, concatenate
+from pretrain.model.segment_memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import prediction_loss
 from pretrain.orders.sampling import OrderMixture

@@ -16,7 +16,7 @@ from pretrain.config import CheckpointConfig, PretrainConfig
 from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece
 from pretrain.journal.events import Event
 from pretrain.model.config import ModelConfig
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.weights import ModelDescription
 
 IDENTITY = RunIdentity(PretrainConfig(num_steps=1000), seed=0, corpus="c" * 64, tokenizer="t" * 64)

@@ -1,4 +1,7 @@
-"""E-mail addresses, public IP addresses, passwords in URLs and in HTTP's Authorization header."""
+"""Finds e-mail addresses, public IP addresses, passwords in URLs and in HTTP's Authorization header.
+
+`redact.py` replaces what is found.
+"""
 
 import base64
 import binascii

@@ -31,7 +31,7 @@ from finetune.experiment.robustness import robustness_of
 from finetune.modalities.base import Answers, Evaluation, Source
 from finetune.systems.base import Base, System
 from finetune.systems.saved import count_parameters, module_of, save_system
-from finetune.training.best import load_best
+from finetune.training.best_weights import load_best
 from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest, stop_requests

@@ -13,7 +13,7 @@ from typing import Any
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME
 from cluster.storage import read_document, write_bytes, write_document
-from finetune.training.best import BEST_NAME, Best
+from finetune.training.best_weights import BEST_NAME, Best
 from finetune.training.config import rate_name
 from finetune.training.finetuner import Diverged, FitEnd
 from pretrain.agreement import agreed

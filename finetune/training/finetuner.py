@@ -14,7 +14,7 @@ from cluster.errors import UserError
 from cluster.journal import Journal
 from finetune.modalities.base import Learner
 from finetune.training.batches import Batches
-from finetune.training.best import Best, is_as_good, is_better, write_best
+from finetune.training.best_weights import Best, is_as_good, is_better, write_best
 from finetune.training.config import FitConfig
 from pretrain.agreement import agreed
 from pretrain.checkpoint.manager import CheckpointManager, newest_checkpoint

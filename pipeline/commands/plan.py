@@ -12,8 +12,8 @@ from cluster.reporter import Reporter
 from pipeline.commands.exit_codes import exit_codes
 from pretrain.config import PretrainConfig
 from pretrain.plan.flops import Flops, forward_flops
+from pretrain.plan.gpu_memory import GIB, ZERO_STAGES, gpu_memory, needed_bytes, smallest_change
 from pretrain.plan.hardware import GPUS, Gpu, bill, find_gpu
-from pretrain.plan.memory import GIB, ZERO_STAGES, gpu_memory, needed_bytes, smallest_change
 from pretrain.plan.parameters import count_parameters
 
 if TYPE_CHECKING:

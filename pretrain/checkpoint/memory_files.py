@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from cluster.errors import UserError, first_line
 from pretrain.checkpoint.listing import FileEntry
 from pretrain.checkpoint.tensor_files import write_tensors
-from pretrain.model.memory import SegmentMemory, concatenate
+from pretrain.model.segment_memory import SegmentMemory, concatenate
 
 _NAME = re.compile(r"memory-(\d+)\.safetensors")
 

@@ -14,7 +14,7 @@ from pretrain.checkpoint.listing import STATE_NAME, read_listing
 from pretrain.checkpoint.memory_files import count_lanes, read_memory
 from pretrain.checkpoint.tensor_files import StoredTensors
 from pretrain.engine.pieces import MOMENTS
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 
 
 class CheckpointTensors:

@@ -7,7 +7,7 @@ from typing import Any
 from cluster.storage import document_bytes
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.engine.pieces import EnginePieces
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.weights import ModelDescription
 
 

@@ -13,7 +13,7 @@ from pretrain.engine.module_engine import ModuleEngine
 from pretrain.engine.optimizer import adamw
 from pretrain.model.block import Block
 from pretrain.model.layout import TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 
 

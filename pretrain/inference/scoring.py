@@ -20,7 +20,7 @@ from cluster.errors import UserError
 from pretrain.inference.finite import check_finite
 from pretrain.inference.text_batches import TextSegment, text_batches
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 

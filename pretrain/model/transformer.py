@@ -16,9 +16,9 @@ from pretrain.model.config import ModelConfig, TransformerXLPositions
 from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
-from pretrain.model.memory import SegmentMemory
 from pretrain.model.positions import input_positions, sinusoid_table
 from pretrain.model.precision import at_least_float32, product_dtype
+from pretrain.model.segment_memory import SegmentMemory
 
 
 @dataclass(frozen=True)

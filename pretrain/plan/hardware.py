@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cluster.errors import UserError
 from pretrain.config import PretrainConfig
 from pretrain.plan.flops import training_flops_per_step
-from pretrain.plan.memory import GIB
+from pretrain.plan.gpu_memory import GIB
 
 
 @dataclass(frozen=True)

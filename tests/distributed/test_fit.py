@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from cluster.journal import JournalRecord, read_journal
 from cluster.storage import sha256_file
 from finetune.training.batches import Batches
-from finetune.training.best import Best, read_best
+from finetune.training.best_weights import Best, read_best
 from finetune.training.config import FitConfig
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.reading import state_digest

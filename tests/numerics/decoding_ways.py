@@ -8,7 +8,7 @@ from torch import Tensor
 from pretrain.inference.completion import Continuation
 from pretrain.inference.session import Decoder
 from pretrain.model.layout import TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.small_models import VOCAB
 

@@ -18,7 +18,7 @@ from pretrain.hf.weights import to_xlnet
 from pretrain.hf.xlnet_config import xlnet_config_json
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 
 VOCAB = 23

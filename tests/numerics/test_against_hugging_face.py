@@ -17,7 +17,7 @@ from torch.nn import functional
 from pretrain.hf.weights import to_xlnet
 from pretrain.model.fused.attend import attend_fused
 from pretrain.model.fused.operators import load_operators
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.numerics.hugging_face_twins import (
     NO_LABEL,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.objective import left_to_right, prediction_loss
 from tests.numerics.two_stream_cases import (
     CHOICES,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
 
 LANES, LENGTH, VOCAB, MEMORY = 2, 7, 13, 4

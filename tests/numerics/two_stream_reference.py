@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 
 

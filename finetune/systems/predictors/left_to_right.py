@@ -28,7 +28,7 @@ from finetune.systems.scratch_networks import (
 )
 from pretrain.inference.finite import check_finite
 from pretrain.model.layout import UNFILLED_GROUP
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 

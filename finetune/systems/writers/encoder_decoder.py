@@ -21,7 +21,7 @@ from finetune.systems.writers.config import WriterConfig
 from finetune.systems.writers.from_source import MaskedDecoderNetwork, SourceWriter
 from pretrain.model.block import Norm
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import key_seed
 

@@ -32,7 +32,7 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_unknown_length, place_lengths
 from pretrain.inference.session import Decoder
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import keyed_generator
 

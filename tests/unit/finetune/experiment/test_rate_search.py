@@ -10,7 +10,7 @@ from finetune.experiment import rate_search
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.rate_search import Trained, search
 from finetune.experiment.results import rates_text
-from finetune.training.best import Best
+from finetune.training.best_weights import Best
 from finetune.training.config import FitConfig
 from finetune.training.finetuner import Diverged, FitEnd
 

@@ -7,7 +7,7 @@ import torch
 
 from cluster.errors import UserError
 from pretrain.checkpoint.memory_files import count_lanes, memory_name, read_memory, write_memory
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from tests.checkpoints import memory_of
 
 LANES = 8

@@ -12,7 +12,7 @@ from pretrain.checkpoint.snapshot import Snapshot
 from pretrain.checkpoint.writer import CheckpointWriter
 from pretrain.config import CheckpointConfig
 from pretrain.engine.pieces import EnginePieces
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from tests.checkpoints import STATIC, TOKEN, fail_on_warning, snapshot_of, write_checkpoint
 
 

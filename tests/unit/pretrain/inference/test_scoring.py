@@ -18,7 +18,7 @@ from pretrain.model.config import (
     TransformerXLPositions,
 )
 from pretrain.model.layout import TokenLayout
-from pretrain.model.memory import SegmentMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 
 FP64_TOLERANCE = 1e-10

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pretrain.config import PretrainConfig
-from pretrain.plan.memory import ZERO_STAGES, gpu_memory, needed_bytes, passes_bytes, smallest_change
+from pretrain.plan.gpu_memory import ZERO_STAGES, gpu_memory, needed_bytes, passes_bytes, smallest_change
 from pretrain.plan.parameters import count_parameters
 
 VOCAB_SIZE = 1000

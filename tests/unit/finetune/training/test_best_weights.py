@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cluster.errors import UserError
-from finetune.training.best import BEST_NAME, Best, load_best, read_best, write_best
+from finetune.training.best_weights import BEST_NAME, Best, load_best, read_best, write_best
 
 
 def _module() -> nn.Linear:
