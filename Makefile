@@ -24,8 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## all stages on the Python code of this machine: runs/demo
 	$(BIN)/permcode run --recipe demo --out runs/demo
 
-test: $(STAMP) ## the test suite but what is slow or needs a GPU (two files at a time)
-	$(BIN)/python -m pytest -m 'not gpu and not slow' -n 2 --dist loadfile --no-loadscope-reorder
+test: $(STAMP) ## the test suite but what is slow or needs a GPU (three files at a time)
+	$(BIN)/python -m pytest -m 'not gpu and not slow' -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## the slow tests that `make test` leaves out
 	$(BIN)/python -m pytest -m slow

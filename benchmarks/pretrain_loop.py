@@ -142,7 +142,7 @@ def main() -> None:
             # The first steps warm up.
             pairs_s += list(zip(both.loop_s, both.bare_s, strict=True))[_WARM_UP:]
             waits_s += [step.facts["data_s"] for step in steps[_WARM_UP:]]
-            checkpoints = [record for record in read_journal(run.journal) if record.name == "commit"]
+            checkpoints = [record for record in read_journal(run.journal) if record.name == "checkpoint"]
             stalls_s += [checkpoint.facts["stall_s"] for checkpoint in checkpoints[-1:]]
     loop_s = [one_s for one_s, _ in pairs_s]
     bare_median_s, loop_median_s = statistics.median(one_s for _, one_s in pairs_s), statistics.median(loop_s)

@@ -51,7 +51,7 @@ class JournalRecord:
     text: str = ""
     level: Level = "info"
     name: str = ""
-    """Of an event that programs look for, such as "start" or "commit"."""
+    """Of an event that programs look for, such as "start" or "checkpoint"."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What programs need to know of a step or a named event; JSON values."""
 

@@ -186,7 +186,7 @@ class Pretrainer(Trainer):
             attempt=origin.num_attempts,
             step=state.step,
             cursor=state.cursor,
-            commit=name,
+            checkpoint=name,
             world_size=dist.get_world_size(),
             zero_stage=config.zero_stage,
             precision=config.precision,

@@ -95,7 +95,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return result | {
         "beats_unigram_by": 1.0 - validation["model_bits_per_byte"] / unigram,
         "beats_bigram": validation["model_bits_per_byte"] < validation["bigram_bits_per_byte"],
-        "resumed_from": [start.step for start in starts if start.commit is not None],
+        "resumed_from": [start.step for start in starts if start.checkpoint is not None],
         # The time of a finished run ends with its journal.
         **figures_of(records, None, records[-1].time_s if records else 0.0).summary(),
     }

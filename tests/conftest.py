@@ -27,7 +27,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "agg")
 # Ray runs its workers at niceness 15: on a busy machine they would hardly run at all.
 os.environ.setdefault("RAY_worker_niceness", "0")
-# Models here are tiny: torch's threads would wait for each other, and `make test` runs two tests at a time.
+# Models here are tiny: torch's threads would wait for each other, and `make test` runs three tests at a time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tests' own Ray is the local one, whatever the caller's shell points at.
 os.environ.pop("RAY_ADDRESS", None)

@@ -172,11 +172,11 @@ def _computed(facts: StatusFacts, speed: Speed) -> str:
 
 
 def _checkpoint(facts: StatusFacts) -> str:
-    if facts.commit is None:
+    if facts.checkpoint is None:
         return "none yet"
     return (
-        f"step {facts.commit.step:,}, {duration_text(facts.commit.age_s)} old, "
-        f"{facts.commit.num_steps_since:,} steps since"
+        f"step {facts.checkpoint.step:,}, {duration_text(facts.checkpoint.age_s)} old, "
+        f"{facts.checkpoint.num_steps_since:,} steps since"
     )
 
 

@@ -99,7 +99,7 @@ class StatusFacts:
     best_validation: Validation | None
     final_validation: dict[str, Any] | None
     """The final validation of a finished run, as in result.json but without figures by condition and language."""
-    commit: NewestCheckpoint | None
+    checkpoint: NewestCheckpoint | None
     num_skipped_steps: int
     num_rewinds: int
     num_damaged: int
@@ -158,7 +158,7 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         validation=figures.validation,
         best_validation=figures.best_validation,
         final_validation=_final_validation(folder) if state == "finished" else None,
-        commit=_newest_checkpoint(replay, now_s),
+        checkpoint=_newest_checkpoint(replay, now_s),
         num_skipped_steps=len({event.cursor for _, event in events if isinstance(event, Skipped)}),
         num_rewinds=sum(isinstance(event, Rewound) for _, event in events),
         num_damaged=sum(isinstance(event, Damaged) for _, event in events),

@@ -92,7 +92,7 @@ def newest_checkpoint(folder: Path, recorder: Recorder, up_to_step: int | None =
     """
 
     def record(damaged: Damaged) -> None:
-        event = events.Damaged(commit=damaged.checkpoint, problem=damaged.problem)
+        event = events.Damaged(checkpoint=damaged.checkpoint, problem=damaged.problem)
         recorder.event(str(damaged), event, "warning")
 
     return newest_valid(folder, record, up_to_step)

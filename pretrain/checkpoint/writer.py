@@ -107,8 +107,8 @@ class CheckpointWriter:
         """Start writing a checkpoint and return the seconds waited for the previous one.
 
         Every rank calls it for the same step with the same `token`, which no other attempt of this run has; rank 0
-        gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "commit". `copy_s`, how long
-        the step loop waited for the copy, is counted in the event's stall.
+        gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "checkpoint". `copy_s`, the time
+        that the step loop waited for the copy, is counted in the event's stall.
         """
         fault_point("checkpoint.begun")
         began_s = time.monotonic()
@@ -122,7 +122,7 @@ class CheckpointWriter:
         temporary = temporary_folder(self._checkpoints, snapshot.step, token)
         final = self._checkpoints / step_name(snapshot.step)
         save = _Save(snapshot, static, reason, temporary, final, stall_s, time.monotonic())
-        self._thread = threading.Thread(target=self._run, args=(save,), name="commit", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(save,), name="checkpoint", daemon=True)
         self._thread.start()
         return waited_s
 

@@ -89,6 +89,6 @@ def record_rewind(recorder: Recorder, rewind: Rewind) -> None:
     recorder.event(
         f"{rewind.cause}: going back to the state after step {rewind.to_step}, from there past data steps "
         f"{rewind.skipped_from_cursor} to {rewind.skipped_to_cursor - 1}",
-        Rewound(to_commit=step_name(rewind.to_step), **asdict(rewind)),
+        Rewound(to_checkpoint=step_name(rewind.to_step), **asdict(rewind)),
         "warning",
     )

@@ -52,19 +52,19 @@ class Damaged(Event):
     """A checkpoint was passed over."""
 
     name = "damaged"
-    commit: str
+    checkpoint: str
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Event):
-    """Steps begin after `step`, from the checkpoint `commit` or from nothing."""
+    """Steps begin after `step`, from the checkpoint `checkpoint` or from nothing."""
 
     name = "start"
     attempt: int = 0
     step: int = 0
     cursor: int = 0
-    commit: str | None = None
+    checkpoint: str | None = None
     world_size: int | None = None
     zero_stage: int | None = None
     precision: str | None = None
@@ -80,7 +80,7 @@ class Start(Event):
 class StartAfterRewind(Start):
     """Steps begin again after a rewind, in the same attempt."""
 
-    name = "again"
+    name = "start_after_rewind"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Rewound(Event):
     """The run went back to the state after `to_step`, and skips data steps [from, to) from there on."""
 
     name = "rewind"
-    to_commit: str = ""
+    to_checkpoint: str = ""
     from_step: int = 0
     to_step: int
     skipped_from_cursor: int = 0
@@ -139,7 +139,7 @@ class Stragglers(Event):
 class CheckpointWritten(Event):
     """A checkpoint is complete on disk."""
 
-    name = "commit"
+    name = "checkpoint"
     step: int
     cursor: int = 0
     stall_s: float = 0.0
@@ -153,7 +153,7 @@ class CheckpointWritten(Event):
 class CheckpointFailed(Event):
     """A checkpoint could not be written; training continues."""
 
-    name = "commit_failed"
+    name = "checkpoint_failed"
     step: int
     cursor: int
     problem: str
@@ -163,7 +163,7 @@ class CheckpointFailed(Event):
 class CheckpointWaited(Event):
     """A step waited long for the checkpoint before it."""
 
-    name = "commit_waited"
+    name = "checkpoint_waited"
     step: int
     waited_s: float
 
@@ -172,7 +172,7 @@ class CheckpointWaited(Event):
 class CheckpointKept(Event):
     """An old checkpoint could not be removed."""
 
-    name = "commit_kept"
+    name = "checkpoint_kept"
     step: int | None
     problem: str
 

@@ -52,7 +52,7 @@ def test_what_a_step_read_is_suspected_only_where_the_steps_around_it_are_finite
     assert [event.facts["step"] for event in suspected] == [8, 10]
     assert all(event.facts["documents"][0] in event.text for event in suspected)
     assert not any("document" in event.text for event in events(folder, "skipped"))
-    assert [event.facts["step"] for event in events(folder, "commit")] == [5, 9, 12]
+    assert [event.facts["step"] for event in events(folder, "checkpoint")] == [5, 9, 12]
 
 
 def test_a_stop_waits_for_a_finite_step(prep_folder: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_after_divergence_the_command_in_the_message_trains_on_to_the_end(
         assert f"loss was not finite in 5 steps in a row, {first} to {first + 4}, which did not" in message
         assert f"(loss {losses(folder)[first - 1]:.4g} in step {first - 1})" in message
         assert "document" not in message
-        assert max(event.facts["step"] for event in events(folder, "commit")) == first - 1
+        assert max(event.facts["step"] for event in events(folder, "checkpoint")) == first - 1
     assert len(messages) == 1
     key, rate, accepted_key = re.findall(r" pretrain\.(\S+)=(\S+) --accept (\S+)`", message)[0]
     schedule, name = key.split(".")
@@ -139,7 +139,7 @@ def test_sigterm_saves_the_last_step_and_the_run_resumes_with_the_same_bits(
     sent_s = time.time()
     workers.processes[1].send_signal(signal.SIGTERM)
     assert workers.exit_codes() == [0, 0]
-    (checkpoint,), (stop,) = events(folder, "commit"), events(folder, "stop")
+    (checkpoint,), (stop,) = events(folder, "checkpoint"), events(folder, "stop")
     assert checkpoint.facts["reason"] == "stop"
     assert checkpoint.facts["step"] == stop.facts["step"] < 100
     assert checkpoint.time_s - sent_s < 3.0

@@ -39,7 +39,7 @@ def test_sigterm_saves_and_another_number_of_workers_and_zero_stage_resumes(tmp_
     assert process.wait(timeout=60) == 130, (tmp_path / "log").read_text()
 
     journal = only(out, "pretrain-*") / "journal.jsonl"
-    (checkpoint,) = (record for record in read_journal(journal) if record.name == "commit")
+    (checkpoint,) = (record for record in read_journal(journal) if record.name == "checkpoint")
     assert checkpoint.facts["reason"] == "stop"
     assert checkpoint.time_s - sent_s < 3.0
     stopped_at = checkpoint.facts["step"]

@@ -45,7 +45,7 @@ class RunOnDisk:
         metrics |= measured
         self._write({"kind": "step", "step": self.step, "metrics": metrics, "facts": facts})
         if self.step % STEPS_PER_COMMIT == 0:
-            self.event("commit", step=self.step, reason="cadence", stall_s=0.0)
+            self.event("checkpoint", step=self.step, reason="cadence", stall_s=0.0)
 
     def killed(self, back_to: int) -> None:
         """The next attempt resumes from there."""

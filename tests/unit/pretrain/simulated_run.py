@@ -119,7 +119,7 @@ class SimulatedRun:
                 step, unmeasured = self._rewind(step), "lost_s"
             elif step % CHECKPOINT_EVERY == 0 and step < NUM_STEPS:
                 self.checkpoint, stall_s = step, self.draw.randrange(2)
-                self.event("commit", step=step, reason="cadence", stall_s=stall_s)
+                self.event("checkpoint", step=step, reason="cadence", stall_s=stall_s)
             if step == stop_after:
                 self._end("stop", step, evaluation_s=0)
                 return

@@ -68,7 +68,7 @@ class Training:
             self.cursor = self.rewinds.next_cursor(cursor)
             if self.step % self.every_steps == 0:
                 self.checkpoints[self.step] = self.cursor
-                self.event("commit", step=self.step, cursor=self.cursor)
+                self.event("checkpoint", step=self.step, cursor=self.cursor)
 
     def kill(self, forgets_newest: bool) -> None:
         """The newest checkpoint may turn out to be damaged."""

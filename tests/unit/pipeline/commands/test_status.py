@@ -38,8 +38,8 @@ def test_a_live_run(run: RunOnDisk) -> None:
     assert facts.tokens_per_s == 256.0
     assert facts.left_s == pytest.approx(28.0)
     assert facts.loss == pytest.approx(3.8)
-    assert facts.commit is not None
-    assert (facts.commit.step, facts.commit.num_steps_since, facts.commit.age_s) == (10, 2, 2.5)
+    assert facts.checkpoint is not None
+    assert (facts.checkpoint.step, facts.checkpoint.num_steps_since, facts.checkpoint.age_s) == (10, 2, 2.5)
     assert facts.validation == facts.best_validation
     assert facts.last_step_age_s == 0.5
     text = shown(run, 4.0)
@@ -112,7 +112,7 @@ def test_health_is_counted_once_however_often_steps_are_made_again(run: RunOnDis
     run.attempt(6)
     for _ in range(2):
         run.event("skipped", "warning", step=6, cursor=5)
-    run.event("damaged", "warning", commit="step-00000005")
+    run.event("damaged", "warning", checkpoint="step-00000005")
     run.event("rewind", "warning", to_step=5)
     run.event("stragglers", own_s=[1.0, 2.0], lagging=[1])
     facts = facts_after(run, 1)
@@ -129,8 +129,8 @@ def test_a_checkpoint_voided_by_a_rewind_is_not_the_last(run: RunOnDisk) -> None
     run.attempt(12)
     run.event("rewind", to_step=5)
     facts = facts_after(run, 1)
-    assert facts.commit is not None
-    assert facts.commit.step == 5
+    assert facts.checkpoint is not None
+    assert facts.checkpoint.step == 5
 
 
 def test_mfu_is_reported_where_the_peak_is_known(run: RunOnDisk) -> None:

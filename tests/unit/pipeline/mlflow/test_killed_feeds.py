@@ -36,7 +36,7 @@ class Training:
             if self.step % _COMMIT_EVERY == 0:
                 self.journal.step(self.step, {"validation": self.draw.random()})
                 self.checkpoint = self.step
-                self.journal.event("a commit", name="commit", step=self.step, reason="cadence")
+                self.journal.event("a commit", name="checkpoint", step=self.step, reason="cadence")
             elif (
                 self.rewinds and self.draw.random() < 0.05 and self.step - self.checkpoint >= _PATIENCE_STEPS
             ):

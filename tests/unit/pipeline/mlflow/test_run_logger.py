@@ -145,7 +145,7 @@ def test_steps_that_a_rewind_may_void_are_not_sent_before_a_later_checkpoint(out
     parent.sync([stage], None)
     assert metrics(out, "rewinding") == {}
     journal = Journal(stage.step.folder / "journal.jsonl")
-    journal.event("a commit", name="commit", step=2)
+    journal.event("a commit", name="checkpoint", step=2)
     parent.sync([stage], None)
     assert metrics(out, "rewinding") == {"loss": 2.0}
     parent.sync([], "KILLED")

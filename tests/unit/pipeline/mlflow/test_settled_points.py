@@ -48,7 +48,7 @@ def test_points_are_held_back_until_no_rewind_can_reach_them() -> None:
     points.take([event("start", step=0, rewind_patience_steps=2)])
     points.take([step(number, loss=1.0) for number in range(1, 5)])
     assert points.settled() == []
-    points.take([event("commit", step=4), step(5, loss=1.0)])
+    points.take([event("checkpoint", step=4), step(5, loss=1.0)])
     assert points.settled() == []
     points.take([step(6, loss=1.0)])
     assert [point.step for point in points.settled()] == [1, 2, 3, 4]
@@ -93,7 +93,7 @@ def test_under_accepted_changes_steps_are_other_ones() -> None:
 
 
 def test_a_kill_under_accepted_changes_is_like_any_other() -> None:
-    killed = [*CHANGED, step(3, loss=30.0), event("commit", step=3), step(4, loss=40.0)]
+    killed = [*CHANGED, step(3, loss=30.0), event("checkpoint", step=3), step(4, loss=40.0)]
     again = [event("attempt"), event("start", step=3), step(4, loss=99.0), step(5, loss=50.0)]
     assert losses([*killed, *again]) == {1: 1.0, 2: 2.0, 3: 30.0, 4: 40.0, 5: 50.0}
 
@@ -140,7 +140,7 @@ def test_the_returned_points_are_those_that_count_in_the_end(
             records.append(event("rewind", to_step=at))
         elif at % commit_every == 0:
             checkpoints.append(at)
-            records.append(event("commit", step=at))
+            records.append(event("checkpoint", step=at))
         if not rewinds and draw.random() < 0.1:
             at = checkpoints[-1]
             records.append(event("start", step=at, **starting))

@@ -94,7 +94,7 @@ def test_a_checkpoint_is_reported_once_it_is_complete(tmp_path: Path) -> None:
     assert writer.begin(snapshot_of(5), TOKEN, None, "stop", copy_s=2.5) < 30.0
     assert writer.wait(60)
     ((text, level, name, facts),) = events.all
-    assert (level, name) == ("info", "commit")
+    assert (level, name) == ("info", "checkpoint")
     assert text.startswith("checkpoint step-00000005: 0.0 MB written in ")
     files = [path for path in (tmp_path / "step-00000005").iterdir() if path.name != "COMMIT.json"]
     assert facts["bytes"] == sum(path.stat().st_size for path in files)
@@ -128,7 +128,7 @@ def test_a_second_checkpoint_waits_for_the_first_and_says_so(
     late.join()
     assert begin_one(second, 2, 1, 2) >= 0.0
     assert first.wait(60)
-    assert events.names == ["commit", "commit_waited", "commit"]
+    assert events.names == ["checkpoint", "checkpoint_waited", "checkpoint"]
     assert "waited" in events.all[1][0]
     assert events.all[2][3]["stall_s"] > 0.1
 
@@ -147,12 +147,12 @@ def test_a_full_disk_on_any_rank_costs_only_that_checkpoint(tmp_path: Path, rank
     begin_all(writers, 2)
     assert all(writer.wait(60) for writer in writers)
     text, level, event, facts = events.all[-1]
-    assert (level, event, facts["step"]) == ("warning", "commit_failed", 2)
+    assert (level, event, facts["step"]) == ("warning", "checkpoint_failed", 2)
     assert f"worker {rank}: [Errno 28] No space left on device" in text
     assert os.listdir(tmp_path) == ["step-00000001"]
     begin_all(writers, 3)
     assert all(writer.wait(60) for writer in writers)
-    assert events.names == ["commit", "commit_failed", "commit"]
+    assert events.names == ["checkpoint", "checkpoint_failed", "checkpoint"]
     assert newest_valid(tmp_path, nothing_damaged) == tmp_path / "step-00000003"
 
 
@@ -170,7 +170,7 @@ def test_a_disk_without_room_for_the_list_keeps_the_old_checkpoint(
     monkeypatch.setattr(os, "replace", no_room)
     begin_one(writer, 2, 0, 1)
     assert writer.wait(60)
-    assert events.names == ["commit", "commit_failed"]
+    assert events.names == ["checkpoint", "checkpoint_failed"]
     assert writer.newest_step == 1
     assert os.listdir(tmp_path) == ["step-00000001"]
 
@@ -184,7 +184,7 @@ def test_rank_0_gives_up_on_a_rank_that_does_not_come(tmp_path: Path) -> None:
     begin_one(first, 2, 0, 2)
     assert first.wait(60)
     text, level, name, _ = events.all[-1]
-    assert (level, name) == ("warning", "commit_failed")
+    assert (level, name) == ("warning", "checkpoint_failed")
     assert "worker 1 has not written its files within 0.2 s" in text
     begin_one(second, 2, 1, 2)  # too late, and nobody's harm
     assert second.wait(60)
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_is_replaced_and_does_not_count_as_kept(tmp_path: P
     (writer,) = writers_of(tmp_path, 1, events, keep=2, resumed_step=2)
     begin_one(writer, 4, 0, 1)
     assert writer.wait(60)
-    assert events.names == ["commit"]
+    assert events.names == ["checkpoint"]
     assert sorted(os.listdir(tmp_path)) == ["step-00000002", "step-00000004"]
     assert newest_valid(tmp_path, nothing_damaged) == tmp_path / "step-00000004"
 
@@ -230,7 +230,7 @@ def test_a_state_that_is_already_saved_is_left_as_it_is(tmp_path: Path) -> None:
     for _ in range(2):
         begin_one(writer, 1, 0, 1)
         assert writer.wait(60)
-    assert events.names == ["commit"]
+    assert events.names == ["checkpoint"]
     inode = (tmp_path / "step-00000001").stat().st_ino
     (resumed,) = writers_of(tmp_path, 1, events, resumed_step=1)
     begin_one(resumed, 1, 0, 1)
@@ -252,7 +252,7 @@ def test_a_checkpoint_whose_steps_are_not_recorded_is_not_made(tmp_path: Path) -
     writers = writers_of(tmp_path, 2, events, steps_are_recorded=lambda: False)
     begin_all(writers, 4)
     assert all(writer.wait() for writer in writers)
-    assert events.names == ["commit_failed"]
+    assert events.names == ["checkpoint_failed"]
     assert "cannot be recorded" in events.all[0][0]
     assert writers[0].newest_step is None
     assert not list(tmp_path.glob("step-*"))
