@@ -107,8 +107,8 @@ class CheckpointWriter:
         """Start writing a checkpoint and return the seconds waited for the previous one.
 
         Every rank calls it for the same step with the same `token`, which no other attempt of this run has; rank 0
-        gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "checkpoint". `copy_s`, the time
-        that the step loop waited for the copy, is counted in the event's stall.
+        gives the `static` files. `reason` ("cadence", "stop", "end") goes into the event "checkpoint". `copy_s`, the
+        time that the step loop waited for the copy, is counted in the event's stall.
         """
         fault_point("checkpoint.begun")
         began_s = time.monotonic()
