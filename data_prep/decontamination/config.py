@@ -52,6 +52,9 @@ class MatchRule:
     max_sharing_texts: int = 10
 
 
+MATCH_RULE = MatchRule()
+
+
 class DecontaminationConfig(Config):
     """The evaluation sets that are kept out of the corpus."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from cluster.storage import fingerprint, sha256_bytes
-from data_prep.decontamination.config import DecontaminationConfig, MatchRule
+from data_prep.decontamination.config import MATCH_RULE, DecontaminationConfig, MatchRule
 from data_prep.decontamination.items import evaluation_texts
 from data_prep.documents import Rejection
 from data_prep.text.shingles import Words, hash_words, mix, polynomials
@@ -171,16 +171,15 @@ class ContaminationIndex:
 def set_digest(name: str, config: DecontaminationConfig) -> str:
     """Return a digest of the texts of the set `name` that are looked for. UserError as for `build_index`."""
     only = config.model_copy(update={"sets": {name: config.sets[name]}})
-    names, texts = _usable_texts(only, MatchRule())
+    names, texts = _usable_texts(only, MATCH_RULE)
     return fingerprint([names, sha256_bytes(b"".join(words.tobytes() for words in texts))])
 
 
-def build_index(config: DecontaminationConfig, rule: MatchRule | None = None) -> bytes:
-    """Return the index as a file's content: the same bytes for the same sets and rule (None: the default).
+def build_index(config: DecontaminationConfig, rule: MatchRule = MATCH_RULE) -> bytes:
+    """Return the index as a file's content: the same bytes for the same sets and rule.
 
     UserError as for `evaluation_texts`, and for a set whose texts are all too short to be matched.
     """
-    rule = rule or MatchRule()
     names, texts = _usable_texts(config, rule)
     return index_of(names, texts, rule)
 

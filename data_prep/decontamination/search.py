@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cluster.ray_session import FileTask, run_file_tasks
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_bytes, write_bytes, write_document
-from data_prep.decontamination.config import MatchRule
+from data_prep.decontamination.config import MATCH_RULE
 from data_prep.decontamination.index import index_of, load_index
 from data_prep.decontamination.items import as_searched
 from data_prep.finished.prepared import BlockEntry, PreparedCorpus, open_prepared
@@ -60,9 +60,9 @@ class TextNgrams:
 
     def length(self, text: int) -> int:
         """Return the number of words per n-gram of a text."""
-        rule, offsets = MatchRule(), self._words.offsets
-        is_long = offsets[text + 1] - offsets[text] >= rule.ngram_words
-        return rule.ngram_words if is_long else rule.min_text_words
+        offsets = self._words.offsets
+        is_long = offsets[text + 1] - offsets[text] >= MATCH_RULE.ngram_words
+        return MATCH_RULE.ngram_words if is_long else MATCH_RULE.min_text_words
 
 
 def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path, reporter: Reporter) -> Found:
@@ -71,18 +71,17 @@ def search_corpora(texts: Sequence[str], locations: Sequence[str], folder: Path,
     Results of finished tasks are in `folder`, and a killed call resumes from them. UserError for a corpus that cannot
     be read.
     """
-    rule = MatchRule()
     words = [hash_words([as_searched(text)]).hashes for text in texts]
     places: dict[bytes, list[int]] = {}
     for number, hashes in enumerate(words):
-        if len(hashes) >= rule.min_text_words:
+        if len(hashes) >= MATCH_RULE.min_text_words:
             places.setdefault(hashes.tobytes(), []).append(number)
     share_T = np.full(len(texts), np.nan)
     firsts = [numbers[0] for numbers in places.values()]
     share_T[[number for numbers in places.values() for number in numbers]] = 0.0
     if not firsts:
         return Found(share_T, 1.0)
-    index = index_of([str(number) for number in range(len(firsts))], [words[n] for n in firsts], rule)
+    index = index_of([str(number) for number in range(len(firsts))], [words[n] for n in firsts], MATCH_RULE)
     index_path = folder / f"texts-{sha256_bytes(index)[:16]}.npz"
     write_bytes(index_path, index)
     words_path = folder / index_path.name.replace("texts", "words")

@@ -74,7 +74,7 @@ def read_rewinds(folder: Path) -> Rewinds:
         return Rewinds(tuple(Rewind(**entry) for entry in stored["rewinds"]))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f'{path} is damaged: write into it again what the journal\'s events "rewind" say, or use another --out'
+            f'{path} is damaged: restore it from the "rewind" events of the journal, or use another --out'
         ) from error
 
 

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
-from data_prep.decontamination.config import DecontaminationConfig, EvaluationSetConfig, MatchRule
+from data_prep.decontamination.config import (
+    MATCH_RULE,
+    DecontaminationConfig,
+    EvaluationSetConfig,
+    MatchRule,
+)
 from data_prep.decontamination.index import ContaminationIndex, build_index, load_index
 from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
@@ -21,7 +26,7 @@ def words(prefix: str, count: int) -> str:
     return " ".join(f"{prefix}{number}" for number in range(count))
 
 
-def index_of(folder: Path, items: list[str], rule: MatchRule | None = None) -> ContaminationIndex:
+def index_of(folder: Path, items: list[str], rule: MatchRule = MATCH_RULE) -> ContaminationIndex:
     folder.mkdir(exist_ok=True)
     (folder / "items.jsonl").write_text("\n".join(json.dumps({"code": item}) for item in items))
     sets = {"eval": EvaluationSetConfig(path=str(folder / "items.jsonl"))}
