@@ -1,5 +1,20 @@
 """The exceptions whose messages users see, and the one-line text of any other exception."""
 
+from typing import Literal
+
+FailureKind = Literal[
+    "lost process",
+    "lost worker",
+    "lost node",
+    "lost cluster",
+    "hang",
+    "storage",
+    "network",
+    "missing resources",
+    "out of memory",
+]
+"""What a RetryableError lost; docs/cluster.md has the table."""
+
 
 class UserError(Exception):
     """Something the user can fix: bad input, a damaged file, a missing resource.
@@ -16,9 +31,16 @@ class UnfinishedError(UserError):
 class RetryableError(Exception):
     """A failure that the user did not cause and that may not happen again when the same command is retried.
 
-    The message is one line, as in a UserError; the command line exits with code 75 (EX_TEMPFAIL), for schedulers that
-    retry.
+    The message is one line, as in a UserError; the command line prints it after `kind` and exits with code 75
+    (EX_TEMPFAIL), for schedulers that retry.
     """
+
+    def __init__(self, message: str, kind: FailureKind = "lost process") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type["RetryableError"], tuple[str, FailureKind]]:
+        return type(self), (str(self), self.kind)
 
 
 _AUTOFLUSH = "(raised as a result of Query-invoked autoflush"

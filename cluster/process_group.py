@@ -20,24 +20,6 @@ Backend = Literal["nccl", "gloo"]
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-def choose_backend(num_workers: int) -> Backend:
-    """Return the collectives' backend of a run: nccl if the cluster has a GPU per worker, else gloo.
-
-    For the driver, inside an open Ray session; workers get it through `configure_environment`. UserError when the
-    cluster has fewer CPUs than workers: the workers would wait for ever.
-    """
-    import ray
-
-    resources = ray.cluster_resources()
-    num_cpus = int(resources.get("CPU", 0))
-    if num_cpus < num_workers:
-        raise UserError(
-            f"{num_workers} training workers do not fit on the {num_cpus} CPUs Ray has: "
-            "raise ray.num_cpus (or add nodes to the cluster) or lower pretrain.num_workers"
-        )
-    return "nccl" if resources.get("GPU", 0) >= num_workers else "gloo"
-
-
 def local_backend() -> Backend:
     """Return the collectives' backend for processes of this machine only: nccl if it has GPUs, else gloo."""
     import torch

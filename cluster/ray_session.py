@@ -1,5 +1,6 @@
 """Ray sessions, and tasks in them that each write a file."""
 
+import errno
 import logging
 import os
 import socket
@@ -17,6 +18,8 @@ import cluster
 from cluster.config import Config
 from cluster.errors import RetryableError, UnfinishedError, UserError, first_line
 from cluster.local_ray import ENVIRONMENT, keep_logs, session_folder, start_local_ray, watch_session
+from cluster.nodes import shared_marker, watched_nodes
+from cluster.resources import available_text
 
 MIB = 1 << 20
 _MIN_CPUS = 2
@@ -26,6 +29,7 @@ _TASKS_PER_CPU = 2
 _MAX_ATTEMPTS = 10
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _RETRY_POLL_S = 0.25, 10.0, 0.1
 _PROBE_TIMEOUT_S = 10
+_SAY_EVERY_S = 30.0
 
 
 class RayConfig(Config):
@@ -105,26 +109,47 @@ def run_file_tasks(
     if not missing:
         return
     # Retried here and not by Ray, so that there are pauses and `on_retry` is called.
-    remote = ray.remote(num_cpus=num_cpus, max_retries=0)(function)
+    remote = ray.remote(num_cpus=num_cpus, max_retries=0)(_run_task)
     limit = max_in_flight or max(1, int(_TASKS_PER_CPU * ray.cluster_resources().get("CPU", 1) / num_cpus))
     running: dict[Any, FileTask] = {}
     queue = _RetryQueue(missing)
-    while running or not queue.is_empty():
-        while len(running) < limit and (following := queue.next_ready()) is not None:
-            running[remote.remote(*following.arguments, following.output)] = following
-        if not running:
-            time.sleep(_RETRY_POLL_S)
-            continue
-        done, _ = ray.wait(list(running), num_returns=1, timeout=None if not queue.has_pauses() else 1.0)
-        for reference in done:
-            task = running.pop(reference)
-            # Nothing is cancelled when this raises: ray.cancel(force=True) on a task that is just ending
-            # aborts the driver (Ray 2.60, task_manager.cc), and the session's end stops them all.
-            reason = _retry_reason(reference, task, queue.is_last_attempt(task))
-            if reason is None:
-                on_done(task)
-            else:
-                on_retry(f"{task.name}: {reason}; trying again in {queue.put_back(task):g} s")
+    done_s = said_s = time.monotonic()
+    with shared_marker(missing[0].output.parent) as marker, watched_nodes(on_retry):
+        while running or not queue.is_empty():
+            while len(running) < limit and (following := queue.next_ready()) is not None:
+                arguments = (function, marker, following.arguments, following.output)
+                running[remote.remote(*arguments)] = following
+            if not running:
+                time.sleep(_RETRY_POLL_S)
+                continue
+            done, _ = ray.wait(
+                list(running), num_returns=1, timeout=1.0 if queue.has_pauses() else _SAY_EVERY_S
+            )
+            for reference in done:
+                task = running.pop(reference)
+                done_s = said_s = time.monotonic()
+                # Nothing is cancelled when this raises: ray.cancel(force=True) on a task that is just ending
+                # aborts the driver (Ray 2.60, task_manager.cc), and the session's end stops them all.
+                reason = _retry_reason(reference, task, queue.is_last_attempt(task))
+                if reason is None:
+                    on_done(task)
+                else:
+                    on_retry(f"{task.name}: {reason}; trying again in {queue.put_back(task):g} s")
+            if not done and time.monotonic() - said_s >= _SAY_EVERY_S - 1:
+                said_s = time.monotonic()
+                on_retry(
+                    f"no task has ended for {said_s - done_s:.0f} s: {len(running)} are submitted, {available_text()}"
+                )
+
+
+def _run_task(function: Callable[..., None], marker: Path, arguments: tuple[Any, ...], output: Path) -> None:
+    """Run a task on some node, which must see the driver's folder: otherwise it would write to a disk of its own."""
+    if not marker.exists():
+        node = socket.gethostname()
+        raise OSError(
+            errno.ESTALE, f"node {node} does not see the run's folder: mount the shared storage", str(output)
+        )
+    function(*arguments, output)
 
 
 class _RetryQueue:
@@ -174,15 +199,21 @@ def _retry_reason(reference: Any, task: FileTask, is_last_attempt: bool) -> str 
         for kind in (UnfinishedError, UserError):
             if isinstance(error.cause, kind):
                 raise kind(str(error.cause)) from None
-        if isinstance(error.cause, OSError) and not is_last_attempt:
-            return first_line(error.cause)
+        if isinstance(error.cause, RetryableError):
+            raise RetryableError(str(error.cause), error.cause.kind) from None
+        if isinstance(error.cause, OSError):
+            if not is_last_attempt:
+                return first_line(error.cause)
+            if error.cause.errno in (errno.ESTALE, errno.EIO, errno.ENOTCONN):
+                raise RetryableError(f"{task.name}: {first_line(error.cause)}", "storage") from None
         raise
     except ray.exceptions.OutOfMemoryError as error:
         if not is_last_attempt:
             return "the machine ran out of memory"
-        raise UnfinishedError(
+        raise RetryableError(
             f"{task.name}: stopped because the machine ran out of memory: "
-            "use fewer Ray CPUs or a machine with more memory, then run the same command again"
+            "use fewer Ray CPUs or a machine with more memory, then run the same command again",
+            "out of memory",
         ) from error
     except (
         ray.exceptions.WorkerCrashedError,
@@ -191,9 +222,10 @@ def _retry_reason(reference: Any, task: FileTask, is_last_attempt: bool) -> str 
     ) as error:
         if not is_last_attempt:
             return "its worker died"
-        raise UnfinishedError(
+        raise RetryableError(
             f"{task.name}: its worker died {_MAX_ATTEMPTS} times ({first_line(error)}): "
-            "see Ray's logs in the run's folder, then run the same command again"
+            "see Ray's logs in the run's folder, then run the same command again",
+            "lost worker",
         ) from error
     except ray.exceptions.RayError as error:
         raise RetryableError(

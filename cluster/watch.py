@@ -25,6 +25,7 @@ _EXIT_INTERRUPTED = 130
 _lost_blocks: list["_Watch"] = []
 _was_asked_to_stop = threading.Event()
 """Set by a SIGTERM from outside or an interrupt before any loss."""
+_sigterm_received = threading.Event()
 
 
 def interrupt_on_sigterm() -> None:
@@ -40,6 +41,31 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     if not any(watch.sends_sigterm for watch in _lost_blocks):
         _was_asked_to_stop.set()
     raise KeyboardInterrupt
+
+
+def listen_for_sigterm() -> None:
+    """Note SIGTERM in `sigterm_received` from now on; for the main thread of a worker process of Ray Train.
+
+    Ray Train runs the training in another thread, and the main thread waits in C++, so a handler in Python would never
+    run. Its C part does: it writes a byte to the wake-up descriptor, which a thread reads.
+    """
+    _sigterm_received.clear()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def read() -> None:
+        while signal.SIGTERM not in os.read(reading, 64):
+            pass
+        _sigterm_received.set()
+
+    threading.Thread(target=read, name="sigterm", daemon=True).start()
+
+
+def sigterm_received() -> bool:
+    """Return whether this process got SIGTERM, as a worker does at a preemption, since `listen_for_sigterm`."""
+    return _sigterm_received.is_set()
 
 
 @contextmanager
@@ -134,7 +160,10 @@ class _Watch(threading.Thread):
             if self.was_stopped():
                 print("permcode: interrupted: the same command continues", file=sys.stderr, flush=True)
                 os._exit(_EXIT_INTERRUPTED)
-            may_pass = isinstance(self.loss, RetryableError)
-            prefix = "failed for now" if may_pass else "error"
-            print(f"permcode: {prefix}: {self.loss}", file=sys.stderr, flush=True)
-            os._exit(os.EX_TEMPFAIL if may_pass else 2)
+            if isinstance(self.loss, RetryableError):
+                print(
+                    f"permcode: failed for now ({self.loss.kind}): {self.loss}", file=sys.stderr, flush=True
+                )
+                os._exit(os.EX_TEMPFAIL)
+            print(f"permcode: error: {self.loss}", file=sys.stderr, flush=True)
+            os._exit(2)

@@ -68,6 +68,19 @@ class ValidationConfig(Config):
     """Score also any order and infilling, and every order without memory."""
 
 
+class WorkerRange(Config):
+    """The numbers of workers that a run may have: `max` where the cluster has room, fewer while it has not."""
+
+    min: PositiveInt
+    max: PositiveInt
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "WorkerRange":
+        if self.min > self.max:
+            raise ValueError(f"min={self.min} must not be more than max={self.max}")
+        return self
+
+
 class PretrainConfig(Config):
     """A pretraining run. Batch shape: `lanes` segments of `segment_tokens` tokens per optimizer step."""
 
@@ -85,7 +98,8 @@ class PretrainConfig(Config):
     micro_batch_lanes: int = Field(default=8, gt=0, le=65_536)
     """Lanes per forward pass on one worker."""
     segment_tokens: int = Field(default=256, gt=0, le=MAX_TEXT_TOKENS)
-    num_workers: PositiveInt = 2
+    num_workers: PositiveInt | WorkerRange = 2
+    """The workers; with {min, max} the run goes on with fewer when nodes are lost, and grows again."""
     zero_stage: Literal[0, 1, 2, 3] = 2
     offload_optimizer: bool = False
     """Keep the optimizer's state in CPU memory and update there (ZeRO 1 to 3)."""
@@ -105,11 +119,11 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _lanes_divide(self) -> "PretrainConfig":
-        unit = self.num_workers * self.micro_batch_lanes
+        unit = self.max_workers * self.micro_batch_lanes
         if self.lanes % unit:
             raise ValueError(
                 f"lanes={self.lanes} must be a multiple of num_workers * micro_batch_lanes = "
-                f"{self.num_workers} * {self.micro_batch_lanes} = {unit}"
+                f"{self.max_workers} * {self.micro_batch_lanes} = {unit}"
             )
         return self
 
@@ -156,6 +170,22 @@ class PretrainConfig(Config):
                 "objective.max_gap_tokens or more positions"
             )
         return self
+
+    @property
+    def max_workers(self) -> int:
+        """The wanted number of workers."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers.max
+
+    @property
+    def worker_counts(self) -> tuple[int, ...]:
+        """The numbers of workers that divide the lanes, the wanted one first."""
+        least = self.num_workers if isinstance(self.num_workers, int) else self.num_workers.min
+        return tuple(
+            count
+            for count in range(self.max_workers, least - 1, -1)
+            if self.lanes % (count * self.micro_batch_lanes) == 0
+            and not (self.deterministic and count & (count - 1))
+        )
 
     @property
     def tokens_per_step(self) -> int:

@@ -20,6 +20,13 @@ class PretrainFiles:
     """What hung when the last attempt was ended."""
     STOP = "stop"
     """Asks the workers for a checkpoint and their end."""
+    HANDOVER = "handover"
+    """Asks the workers for a checkpoint and their end, after which they are started again: a node is preempted, or
+    there is room for more workers."""
+    DEVICE = "device.json"
+    """Whether the workers use GPUs: chosen at the first start."""
+    NODES = "nodes"
+    """Has an empty file for every node on which workers of the attempt run, named by Ray's id of the node."""
     RESULT = "result.json"
     """Written last: figures of the finished training."""
     MODEL = "model"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.lease import Lease
 from cluster.storage import sha256_file
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.config import PretrainConfig
@@ -13,13 +14,17 @@ from pretrain.files import PretrainFiles
 
 @dataclass(frozen=True)
 class Run:
-    """A run. `accepted` are the config keys that may differ from those of the checkpoint it resumes from."""
+    """A run. `accepted` are the config keys that may differ from those of the checkpoint it resumes from.
+
+    `lease` is the attempt's right to write; None where nobody else can write in the folder.
+    """
 
     config: PretrainConfig
     seed: int
     prep_folder: Path
     folder: Path
     accepted: frozenset[str] = frozenset()
+    lease: Lease | None = None
 
     @property
     def checkpoints(self) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from cluster.follow import follow_journal
 from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
 from cluster.reporter import Bar, Reporter
+from cluster.resources import ResourcesConfig
 from cluster.storage import read_document, write_document
 from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
@@ -20,6 +21,7 @@ from pretrain.run import Run
 from pretrain.worker import work
 
 _AFTER_WATCHDOG_S = 60
+_DEFAULT_RESOURCES = ResourcesConfig()
 _RESULT_ADVICE = "remove it and run the same command again, which evaluates the model again"
 
 
@@ -30,6 +32,7 @@ def run_pretrain(
     folder: Path,
     reporter: Reporter,
     accepted: frozenset[str] = frozenset(),
+    resources: ResourcesConfig = _DEFAULT_RESOURCES,
 ) -> dict[str, Any]:
     """Pretrain to `config.num_steps` in `folder`, from its newest valid checkpoint on; return the summary.
 
@@ -45,20 +48,25 @@ def run_pretrain(
     write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
     if not (folder / PretrainFiles.RESULT).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
-            _workers(run).run(work, {"run": run}, reporter)
+            _workers(run, resources).run(work, {"run": run}, reporter)
             if not (run.folder / PretrainFiles.RESULT).exists():
                 raise KeyboardInterrupt  # a stop was requested
     return summary_of(folder)
 
 
-def _workers(run: Run) -> Workers:
+def _workers(run: Run, resources: ResourcesConfig) -> Workers:
     """Return the workers; they wait for each other longer than the watchdog, which can say which one hangs."""
     config = run.config
     collective_timeout_s = max(
         Workers.collective_timeout_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S
     )
     return Workers(
-        "pretraining", config.num_workers, config.max_worker_restarts, run.folder, collective_timeout_s
+        "pretraining",
+        config.worker_counts,
+        config.max_worker_restarts,
+        run.folder,
+        resources,
+        collective_timeout_s,
     )
 
 

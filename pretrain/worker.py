@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from cluster.fault_points import fault_point
 from cluster.journal import Journal
 from cluster.storage import exclusive_lock
 from cluster.system_metrics import sample_system
+from cluster.watch import sigterm_received
 from pretrain.files import PretrainFiles
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
@@ -27,7 +29,7 @@ _WAIT_FOR_OLD_WRITER_S = 60.0
 
 def work(settings: dict[str, Any]) -> None:
     """Join the process group that Ray set up, train, and leave it orderly."""
-    run: Run = settings["run"]
+    run: Run = replace(settings["run"], lease=settings["lease"])
     with joined(settings, "pretrain") as device:
         with sample_system(run.folder) if is_first_of_node() else nullcontext():
             train(run, device)
@@ -73,11 +75,11 @@ def _opened(run: Run, device: torch.device) -> Iterator[RunContext]:
             )
             journal = Journal(run.journal)
             stack.enter_context(recorded_attempt(journal, run.folder))
-            recorder = Recorder(journal)
+            recorder = Recorder(journal, run.lease)
             fault_point("attempt.recorded")
             if hang := take_hang_report(run.folder):
                 recorder.event(hang, Hang(), "warning")
         stack.callback(recorder.close)
         dist.barrier()
-        stop = stack.enter_context(stop_requests(run.folder, looks_for_file=rank == 0))
+        stop = stack.enter_context(stop_requests(run.folder, rank == 0, sigterm_received))
         yield RunContext.open(run, device, recorder, watchdog, stop)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
-from cluster.errors import UnfinishedError, UserError, first_line
+from cluster.errors import RetryableError, UserError, first_line
 from data_prep.sources.local_retries import RetryingFile, retry_local
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def open_location(location: str, *, seekable: bool = True) -> BinaryIO:
 def retry_remote(what: str, call: Callable[[], T]) -> T:
     """Return `call()`, retried with growing pauses while it fails with transient errors.
 
-    Any other error is raised unchanged (an HTTP status as an OSError). UnfinishedError after MAX_TRIES.
+    Any other error is raised unchanged (an HTTP status as an OSError). RetryableError after MAX_TRIES.
     """
     for tries in range(1, MAX_TRIES + 1):
         try:
@@ -83,9 +83,10 @@ def retry_remote(what: str, call: Callable[[], T]) -> T:
                     raise OSError(number, f"HTTP status {status}") from error
                 raise
             if tries == MAX_TRIES:
-                raise UnfinishedError(
+                raise RetryableError(
                     f"{what} cannot be read after {MAX_TRIES} tries ({first_line(error)}): "
-                    "check the connection and run the same command again"
+                    "check the connection and run the same command again",
+                    "network",
                 ) from error
         time.sleep(FIRST_PAUSE_S * 2 ** (tries - 1))
     raise AssertionError("unreachable")

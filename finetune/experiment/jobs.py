@@ -19,6 +19,7 @@ import torch.distributed as dist
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_document, sha256_file, write_document
+from cluster.watch import sigterm_received
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
@@ -151,7 +152,7 @@ def run_jobs(settings: dict[str, Any]) -> None:
     jobs: list[Job] = settings["jobs"]
     with joined(settings, "finetune") as device:
         folder: Path = settings["folder"]
-        with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
+        with stop_requests(folder, dist.get_rank() == 0, sigterm_received) as stop:
             context = JobContext.open(
                 settings["config"], settings["model"], settings["prep"], device, settings["overlapping"]
             )

@@ -9,6 +9,7 @@ from typing import Any
 from cluster.follow import follow_journal
 from cluster.journal import JOURNAL_NAME, JournalRecord
 from cluster.reporter import Bar, Reporter
+from cluster.resources import ResourcesConfig
 from cluster.storage import read_document, write_document
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
@@ -19,6 +20,7 @@ from pretrain.journal.events import Start, TestEvaluation, event_of
 from pretrain.ray_workers import Workers
 
 _MAX_RESTARTS = 2
+_DEFAULT_RESOURCES = ResourcesConfig()
 _HANG_TIMEOUT_S = 7 * 24 * 3600
 """The first worker evaluates alone, which may take hours."""
 
@@ -46,6 +48,7 @@ def run_experiment(
     inputs: str,
     reporter: Reporter,
     pretrained_on: Sequence[str] = (),
+    resources: ResourcesConfig = _DEFAULT_RESOURCES,
 ) -> dict[str, Any]:
     """Train and evaluate every system for every seed; return the summary, also written to `result.json`.
 
@@ -69,7 +72,8 @@ def run_experiment(
     overlap = overlap_of(config, prep, pretrained_on, folder, reporter)
     missing = [job for job in jobs if not job.result.exists()]
     if missing:
-        workers = Workers("finetuning", config.training.num_workers, _MAX_RESTARTS, folder, _HANG_TIMEOUT_S)
+        sizes = (config.training.num_workers,)
+        workers = Workers("finetuning", sizes, _MAX_RESTARTS, folder, resources, _HANG_TIMEOUT_S)
         overlapping = overlap.items if overlap is not None else frozenset()
         settings = {"config": config, "model": model, "prep": prep, "jobs": jobs, "overlapping": overlapping}
         with _shown(config, folder, reporter):

@@ -32,7 +32,7 @@ def exit_codes(out: Path | None, only_shows: bool = False) -> Iterator[None]:
         _complain(f"error: {error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except RetryableError as error:
-        _complain(f"failed for now: {error}")
+        _complain(f"failed for now ({error.kind}): {error}")
         raise typer.Exit(EXIT_RETRY) from None
     except (KeyboardInterrupt, SystemExit) as end:
         # Ray Train calls sys.exit on Ctrl-C, rich on a closed pipe.

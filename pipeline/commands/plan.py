@@ -107,7 +107,7 @@ def _memory_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
     checkpointing = "on" if config.activation_checkpointing else "off"
     return [
         *_table(("memory per GPU, GiB", *(f"ZeRO {stage}" for stage in ZERO_STAGES)), rows),
-        f"GPUs: {config.num_workers:,}, with {config.lanes // config.num_workers:,} lanes each, "
+        f"GPUs: {config.max_workers:,}, with {config.lanes // config.max_workers:,} lanes each, "
         f"{config.micro_batch_lanes:,} at a time, {config.precision}; the optimizer step comes after the backward "
         "pass, so the larger counts",
         f"this run: ZeRO {config.zero_stage}, activation checkpointing {checkpointing}, "
@@ -127,11 +127,11 @@ def _time_lines(
     rows = []
     for gpu in gpus:
         price = gpu.usd_per_hour if assumed.usd_per_hour is None else assumed.usd_per_hour
-        due = bill(gpu, config.num_workers, config.precision, flops, tokens, assumed.utilisation, price)
+        due = bill(gpu, config.max_workers, config.precision, flops, tokens, assumed.utilisation, price)
         peak_tflops = gpu.peak_flops(config.precision) / 1e12
         rows.append(
             (
-                f"{config.num_workers:,} x {gpu.name}",
+                f"{config.max_workers:,} x {gpu.name}",
                 f"{gpu.memory_gib}",
                 "yes" if needed <= gpu.memory_bytes else "no",
                 f"{peak_tflops:,.0f}",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from cluster.resources import ResourcesConfig
 from cluster.storage import fingerprint
 from pipeline.folder.differences import changed_keys
 from pipeline.folder.stage_record import StageRecord, read_record, verify_outputs
@@ -17,12 +18,16 @@ _KEY_CHARS = 12
 
 @dataclass(frozen=True)
 class StageContext:
-    """The arguments of a stage: its own folder, the folders it reads (by stage name), a reporter, its signature."""
+    """The arguments of a stage: its own folder, the folders it reads (by stage name), a reporter, its signature.
+
+    `resources` is what its workers need.
+    """
 
     folder: Path
     inputs: Mapping[str, Path]
     reporter: Reporter
     signature: str = ""
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
 
 
 @dataclass(frozen=True)

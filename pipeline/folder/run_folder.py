@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from cluster.errors import UnfinishedError, UserError
+from cluster.errors import RetryableError, UnfinishedError, UserError
+from cluster.lease import HeldLease
 from cluster.storage import exclusive_lock, sha256_bytes, write_bytes
 from cluster.watch import watch_block
 from pipeline.folder.accepted_changes import can_be_accepted, may_differ
@@ -126,6 +127,7 @@ def working_folder(
     config: Mapping[str, Any],
     accepted: frozenset[str] = frozenset(),
     keep_work: Callable[[Mapping[str, Any]], None] = lambda theirs: None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[None]:
     """Lock `out` for this process during the block, and write its config there.
 
@@ -136,7 +138,8 @@ def working_folder(
     If the folder is removed or renamed during the block, the block is ended with an UnfinishedError, and what it wrote
     afterwards under the old name is removed.
 
-    `keep_work` is called with the config that the folder had before this one is written.
+    `keep_work` is called with the config that the folder had before this one is written. `warn` gets the reason when
+    this waits for a process of another node to end.
     """
     # The topmost folder that has to be created.
     first_missing = next((folder for folder in [*reversed(out.parents), out] if not folder.exists()), None)
@@ -157,7 +160,7 @@ def working_folder(
                 for leftover in out.glob(_TEMPORARY_PATTERN):
                     leftover.unlink()
                 _write_config(out / RunFiles.CONFIG, config)
-            with _removal_is_user_error(out):
+            with HeldLease(out, warn) as lease, _removal_is_user_error(out, lease):
                 yield
         except UserError as error:
             if was_free and not isinstance(error, UnfinishedError) and not _holds_work(out):
@@ -174,7 +177,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def _removal_is_user_error(out: Path) -> Iterator[None]:
+def _removal_is_user_error(out: Path, lease: HeldLease) -> Iterator[None]:
     # The folder itself is watched, not a file in it: a removed lock file does not mean a removed run. It is held open,
     # so that its inode number is not given to a new folder.
     held = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
@@ -192,8 +195,19 @@ def _removal_is_user_error(out: Path) -> Iterator[None]:
         f"the output folder {out} was removed or renamed while this command worked in it: "
         "rename it back, or run the same command again to start from nothing"
     )
+    taken_over = RetryableError(
+        f"another permcode process has taken over {out}, because this one did not renew its lease: it was frozen or "
+        "cut off from the storage",
+        "storage",
+    )
+
+    def look() -> Exception | None:
+        if is_gone():
+            return error
+        return taken_over if lease.is_lost() else None
+
     try:
-        with watch_block(lambda: error if is_gone() else None, close=lambda: None):
+        with watch_block(look, close=lambda: None):
             yield
     except UnfinishedError as raised:
         if (

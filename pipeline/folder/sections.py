@@ -10,13 +10,14 @@ from pydantic import Field
 
 from cluster.config import Config
 from cluster.ray_session import RayConfig
+from cluster.resources import ResourcesConfig
 from data_prep.config import PrepConfig
 from finetune.training.config import FitConfig
 from pretrain.config import PretrainConfig
 
 # Where a run executes and where its numbers are shown change no output, so they may differ between two
 # commands on the same output folder.
-KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "tracking"})
+KEYS_WITHOUT_EFFECT_ON_OUTPUTS = frozenset({"ray", "resources", "tracking"})
 
 
 class TrackingConfig(Config):
@@ -32,6 +33,8 @@ class PlaceConfig(Config):
     """Where a run executes and where its numbers are shown."""
 
     ray: RayConfig = Field(default_factory=RayConfig)
+    resources: dict[str, ResourcesConfig] = Field(default_factory=dict)
+    """What workers need, by the name of the stage or task; what is not named has the defaults."""
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
 
 

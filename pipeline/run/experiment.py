@@ -15,6 +15,7 @@ from pipeline.folder.differences import without_added_keys
 from pipeline.folder.experiment_config import ExperimentRunConfig, prep_folder, pretrained_on
 from pipeline.folder.graph import Stage, plan
 from pipeline.folder.run_folder import restore_config
+from pipeline.folder.sections import KEYS_WITHOUT_EFFECT_ON_OUTPUTS
 from pipeline.mlflow.champion import register_best
 from pipeline.mlflow.check import seal_store
 from pipeline.mlflow.note import read_note, write_note
@@ -85,7 +86,9 @@ def survey_lines(config: ExperimentRunConfig) -> list[str]:
 
 
 def _without_places(config: ExperimentRunConfig) -> ExperimentConfig:
-    return ExperimentConfig.model_validate(config.model_dump(exclude={"ray", "tracking", "model", "prep"}))
+    return ExperimentConfig.model_validate(
+        config.model_dump(exclude={*KEYS_WITHOUT_EFFECT_ON_OUTPUTS, "model", "prep"})
+    )
 
 
 def _signature(config: ExperimentRunConfig) -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import UnfinishedError, UserError
+from cluster.nodes import check_cluster
 from cluster.ray_session import ray_session
 from cluster.reporter import Reporter, duration_text
+from cluster.resources import ResourcesConfig
 from cluster.storage import write_bytes
 from cluster.watch import interrupt_on_sigterm
 from pipeline.folder.accepted_changes import parse_config, refuse_to_restart_training, rename_stage_folder
@@ -100,7 +102,7 @@ def run_stages(
     at the end, from the stages' records by name, `out` and the MLflow store.
     """
     store = store_uri(out, config.tracking.store)
-    with working_folder(out, config.model_dump(mode="json"), accepted, keep_work):
+    with working_folder(out, config.model_dump(mode="json"), accepted, keep_work, Reporter().warn):
         steps = plan(stages, out)
         refuse_damage(steps)
         refuse_to_restart_training(steps)
@@ -151,15 +153,21 @@ def _execute(steps: Sequence[PlannedStage], config: PlaceConfig, out: Path, repo
                 if step.stage.needs_ray and not has_ray:
                     stack.enter_context(ray_session(config.ray, out / RunFiles.LOGS, reporter.warn))
                     interrupt_on_sigterm()
+                    check_cluster(out.absolute(), [], reporter)
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}
-                _run_step(step, folders, mlflow_logger, reporter)
+                resources = config.resources.get(step.stage.name, ResourcesConfig())
+                _run_step(step, folders, resources, mlflow_logger, reporter)
             mlflow_logger.submit(step, _record(step))
         _publish_report(steps, out)
 
 
 def _run_step(
-    step: PlannedStage, folders: Mapping[str, Path], mlflow_logger: MlflowLogger, reporter: Reporter
+    step: PlannedStage,
+    folders: Mapping[str, Path],
+    resources: ResourcesConfig,
+    mlflow_logger: MlflowLogger,
+    reporter: Reporter,
 ) -> None:
     stage = step.stage
     reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
@@ -169,7 +177,8 @@ def _run_step(
     # Ray's workers have another working directory.
     inputs = {name: folders[name].absolute() for name in stage.inputs}
     with mlflow_logger.stage(step), _disk_full_is_user_error(step.folder):
-        summary = stage.run(StageContext(step.folder.absolute(), inputs, reporter, step.signature))
+        context = StageContext(step.folder.absolute(), inputs, reporter, step.signature, resources)
+        summary = stage.run(context)
         record = StageRecord(
             stage=stage.name,
             key=step.key,

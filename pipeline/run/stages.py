@@ -93,7 +93,9 @@ def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext
     prep = context.inputs["prep"]
     if not (context.folder / PretrainFiles.JOURNAL).exists():
         _check_tasks(config, prep)
-    return run_pretrain(config.pretrain, config.seed, prep, context.folder, context.reporter, accepted)
+    return run_pretrain(
+        config.pretrain, config.seed, prep, context.folder, context.reporter, accepted, context.resources
+    )
 
 
 def _check_tasks(config: RunConfig, prep: Path) -> None:

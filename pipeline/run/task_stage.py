@@ -76,7 +76,14 @@ def _run(
     corpus = {"corpus": base.corpus_sha256} if base.corpus_sha256 else {}
     inputs = fingerprint({"version": _VERSION, "signature": context.signature, **corpus})
     summary = run_experiment(
-        config, base.model, base.prep, context.folder, inputs, context.reporter, base.pretrained_on
+        config,
+        base.model,
+        base.prep,
+        context.folder,
+        inputs,
+        context.reporter,
+        base.pretrained_on,
+        context.resources,
     )
     first = next(iter(job_paths(config).values()))[2]
     test_items = fingerprint_test_items(

@@ -21,14 +21,20 @@ _WAIT_S = 0.5
 class StopRequest:
     """A request to this worker to stop; cheap enough to check in every step."""
 
-    def __init__(self, folder: Path, looks_for_file: bool) -> None:
-        self._file = folder / PretrainFiles.STOP
+    def __init__(
+        self, folder: Path, looks_for_file: bool, is_terminated: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._files = [folder / PretrainFiles.STOP, folder / PretrainFiles.HANDOVER]
+        self._is_terminated = is_terminated
         self._looks_for_file = looks_for_file
         self._was_signalled = False
 
     def is_made(self) -> bool:
-        """Return whether a stop was requested, by a signal or by the file, which one worker checks for all."""
-        return self._was_signalled or (self._looks_for_file and self._file.exists())
+        """Return whether a stop was requested, by a signal or by a file, which one worker checks for all."""
+        if self._is_terminated() and not self._was_signalled:
+            self._was_signalled = True
+            self._files[1].touch()  # the command starts the workers again
+        return self._was_signalled or (self._looks_for_file and any(path.exists() for path in self._files))
 
     def signalled(self, _signal: int, _frame: FrameType | None) -> None:
         """Handle the signal."""
@@ -36,9 +42,15 @@ class StopRequest:
 
 
 @contextmanager
-def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
-    """Listen until the block ends; SIGTERM is handled if this is the process's main thread, as Python requires."""
-    request = StopRequest(folder, looks_for_file)
+def stop_requests(
+    folder: Path, looks_for_file: bool, is_terminated: Callable[[], bool] = lambda: False
+) -> Iterator[StopRequest]:
+    """Listen until the block ends; SIGTERM is handled if this is the process's main thread, as Python requires.
+
+    `is_terminated` returns whether SIGTERM came in another way, as to a worker of Ray: then only this worker is asked
+    to end, and the command starts the workers again.
+    """
+    request = StopRequest(folder, looks_for_file, is_terminated)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
@@ -49,8 +61,10 @@ def stop_requests(folder: Path, looks_for_file: bool) -> Iterator[StopRequest]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter: Reporter) -> None:
-    """Run `fit`, which waits for the workers; to be called in the main thread.
+def run_until_done_or_stopped(
+    fit: Callable[[], Any], stop_file: Path, reporter: Reporter, look: Callable[[], None] = lambda: None
+) -> None:
+    """Run `fit`, which waits for the workers; to be called in the main thread. `look` is called every half a second.
 
     The first KeyboardInterrupt (Ctrl-C, SIGTERM) makes the stop file and waits on; the second one is raised.
     """
@@ -75,7 +89,7 @@ def run_until_done_or_stopped(fit: Callable[[], Any], stop_file: Path, reporter:
                 # Waits for the thread's first instruction, so an interrupt may come here too.
                 thread.start()
             while not has_ended.wait(_WAIT_S):
-                pass
+                look()
             break
         except KeyboardInterrupt:
             if was_asked or is_block_lost():

@@ -16,15 +16,19 @@ from typing import Any
 from cluster.fault_points import fault_point
 from cluster.heartbeat import Heartbeat, process_started_s
 from cluster.journal import Journal, Level
+from cluster.lease import Lease
 from pretrain.files import PretrainFiles
 from pretrain.journal.events import Attempt, Ended, Event, Start, Stopped
 
 
 class Recorder:
-    """Writes the run's journal; `journal` None records nothing."""
+    """Writes the run's journal; `journal` None records nothing.
 
-    def __init__(self, journal: Journal | None) -> None:
-        self._journal = journal
+    With a `lease`, an attempt that has ended writes nothing more: its process ends instead.
+    """
+
+    def __init__(self, journal: Journal | None, lease: Lease | None = None) -> None:
+        self._journal, self._lease = journal, lease
         self._since_s = time.time()
         self._spans_s: defaultdict[str, float] = defaultdict(float)
 
@@ -46,6 +50,7 @@ class Recorder:
     def event(self, text: str, event: Event | None = None, level: Level = "info") -> None:
         """Record `text` for readers and `event` for programs."""
         if self._journal is not None:
+            self._check_lease()
             self._journal.event(text, level, event.name if event else "", **(event.facts() if event else {}))
 
     def step(
@@ -53,11 +58,16 @@ class Recorder:
     ) -> None:
         """Record an optimizer step, with the metrics of an evaluation after it."""
         if self._journal is not None:
+            self._check_lease()
             self._journal.step(step, metrics, {**facts, **self._spans(data_s, compute_s)})
             fault_point("step.recorded")
 
     def sync(self) -> bool:
-        """Sync the journal, so that no checkpoint survives a power cut without its steps; False if records wait."""
+        """Sync the journal, so that no checkpoint survives a power cut without its steps; False if records wait.
+
+        Called before each checkpoint is completed, so that only the attempt that holds the lease completes one.
+        """
+        self._check_lease()
         return self._journal is None or self._journal.sync()
 
     def end(self, text: str, event: Stopped | Ended) -> None:
@@ -70,6 +80,10 @@ class Recorder:
         if self._journal is not None:
             self._journal.close()
             self._journal = None
+
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
 
     def _spans(self, data_s: float, compute_s: float) -> dict[str, float]:
         """Return the measured use of the seconds since the last call."""

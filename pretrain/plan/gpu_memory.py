@@ -47,13 +47,13 @@ class GpuMemory:
 
 
 def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuMemory:
-    """Return the memory of each of `config.num_workers` GPUs for a ZeRO stage; all else is from the config.
+    """Return the memory of each of `config.max_workers` GPUs for a ZeRO stage; all else is from the config.
 
     What is offloaded, where the stage can, lies in the host's memory. Gradients are counted here all the same.
     """
     parameters = count_parameters(config.model, vocab_size).total
     element_bytes = _element_bytes(config)
-    share = -(-parameters // config.num_workers)
+    share = -(-parameters // config.max_workers)
     updated = share if zero_stage else parameters
     if config.offload_optimizer and zero_stage:
         updated = 0
@@ -122,7 +122,7 @@ def _segment_memory(config: PretrainConfig) -> int:
     per_lane = model.memory_tokens * (
         model.num_layers * model.model_dim * _element_bytes(config) + 2 * _INT64_BYTES
     )
-    lanes = config.lanes // config.num_workers
+    lanes = config.lanes // config.max_workers
     return per_lane * (2 * lanes - config.micro_batch_lanes)
 
 
@@ -159,10 +159,10 @@ def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: in
 
 
 def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:
-    stage: dict[str, Any] = {"zero_stage": 2} if config.zero_stage < 2 and config.num_workers > 1 else {}
+    stage: dict[str, Any] = {"zero_stage": 2} if config.zero_stage < 2 and config.max_workers > 1 else {}
     if stage:
         yield stage
-    per_gpu = config.lanes // config.num_workers
+    per_gpu = config.lanes // config.max_workers
     smaller = [lanes for lanes in range(config.micro_batch_lanes - 1, 0, -1) if per_gpu % lanes == 0]
     for lanes in smaller:
         if lanes * _FAIR_SHARE >= config.micro_batch_lanes:

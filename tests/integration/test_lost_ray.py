@@ -56,9 +56,8 @@ def test_run_that_loses_a_process_of_ray_says_try_again(corpus: Path, tmp_path: 
         wait_for(run, name).kill()
         _, errors = run.communicate(timeout=_END_S)
     assert run.returncode == 75, errors
-    line = (
-        f"permcode: failed for now: Ray lost a process of its own ({name} ended); run the same command again"
-    )
+    lost = f"Ray lost a process of its own ({name} ended)"
+    line = f"permcode: failed for now (lost process): {lost}; run the same command again"
     assert errors.splitlines() == [line]
     assert out.is_dir()
     assert not list((out / "logs").glob("permcode-failed-*.log"))

@@ -10,7 +10,6 @@ import pytest
 from cluster.errors import UserError
 from cluster.process_group import (
     Backend,
-    choose_backend,
     configure_environment,
     extensions_folder,
     local_backend,
@@ -96,20 +95,6 @@ def test_accelerator_follows_the_backend_chosen_for_the_run(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     configure_environment(backend)
     assert os.environ["DS_ACCELERATOR"] == accelerator
-
-
-@pytest.mark.parametrize(("num_gpus", "chosen"), [(0, "gloo"), (3, "gloo"), (4, "nccl"), (8, "nccl")])
-def test_backend_is_chosen_from_the_cluster(
-    monkeypatch: pytest.MonkeyPatch, num_gpus: int, chosen: Backend
-) -> None:
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 4.0, "GPU": float(num_gpus)})
-    assert choose_backend(4) == chosen
-
-
-def test_more_workers_than_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
-    with pytest.raises(UserError, match=r"^3 training workers do not fit on the 2 CPUs .*ray\.num_cpus"):
-        choose_backend(3)
 
 
 def test_environments_do_not_share_compiled_extensions(

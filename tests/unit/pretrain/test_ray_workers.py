@@ -1,12 +1,13 @@
 """How often workers that fail are restarted."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from ray.train.v2.api.exceptions import WorkerGroupError
 
-from cluster.errors import RetryableError, UnfinishedError, UserError
+from cluster.errors import RetryableError, UserError
 from cluster.storage import write_json
 from pretrain import ray_workers
 from pretrain.files import PretrainFiles
@@ -25,7 +26,7 @@ class Attempts:
         self.num_started += 1
         if self.left:
             self.left.pop(0)()
-            raise WorkerGroupError("a worker died", {0: RuntimeError("killed")})
+            raise WorkerGroupError("a worker died", {0: RuntimeError("ActorDied: killed")})
 
 
 class Finishing:
@@ -41,9 +42,11 @@ class Finishing:
 
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
-    monkeypatch.setattr(ray_workers, "choose_backend", lambda num_workers: "gloo")
+    monkeypatch.setattr(ray_workers, "uses_gpu", lambda resources: False)
+    monkeypatch.setattr(ray_workers, "wait_for_workers", lambda what, sizes, *_: sizes[0])
+    monkeypatch.setattr(ray_workers, "watched_nodes", lambda on_change: nullcontext())
     monkeypatch.setattr(ray_workers, "PAUSE_S", 0.0)
-    return Workers("finetuning", 1, 2, tmp_path / "stage")
+    return Workers("finetuning", (1,), 2, tmp_path / "stage")
 
 
 def run(
@@ -72,14 +75,15 @@ def test_workers_are_restarted_while_they_make_progress(
     attempts = Attempts(checkpoint(workers.folder, 4), checkpoint(workers.folder, 8), finish_a_job)
     reporter = run(workers, attempts, monkeypatch)
     assert attempts.num_started == 4
-    assert ["are restarted" in line for line in reporter.warnings] == [True] * 3
+    assert ["are started again" in line for line in reporter.warnings] == [True] * 3
 
 
 def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = Attempts(checkpoint(workers.folder, 4), nothing, nothing)
-    with pytest.raises(UnfinishedError, match="finetuning workers failed"):
+    attempts = Attempts(checkpoint(workers.folder, 4), nothing, nothing, nothing)
+    with pytest.raises(RetryableError, match="killed") as caught:
         run(workers, attempts, monkeypatch)
-    assert attempts.num_started == 2
+    assert caught.value.kind == "lost worker"
+    assert attempts.num_started == 4
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch:
             RetryableError,
             "worker 1 hangs; run the same command again",
         ),
-        (PretrainFiles.STOP, {}, UnfinishedError, "workers failed"),
+        (PretrainFiles.STOP, {}, RetryableError, "failed while they were asked to stop"),
     ],
 )
 def test_what_has_a_reason_is_not_tried_again(
@@ -120,4 +124,5 @@ def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(
     workers.folder.mkdir()
     with pytest.raises(KeyboardInterrupt):
         run(workers, Finishing(workers.folder), monkeypatch)
-    assert [path.name for path in workers.folder.iterdir()] == [PretrainFiles.RESULT]
+    left = {path.name for path in workers.folder.iterdir() if not path.name.startswith(".")}
+    assert left == {PretrainFiles.RESULT, PretrainFiles.DEVICE}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import UserError
+from cluster.errors import RetryableError, UserError
 from data_prep.sources import jsonl as jsonl_module
 from data_prep.sources import remote
 from data_prep.sources.config import ArchivesConfig, DirectoryConfig, JsonlConfig, ParquetConfig, SourceConfig
@@ -127,7 +127,7 @@ def test_a_server_that_stays_broken_is_named(containers: dict[str, bytes]) -> No
         config = _config(f"{server.url}/r.jsonl.gz")
         plan_units(config)
         server.num_failures = 1000
-        with pytest.raises(UserError, match=rf"{server.url}/r\.jsonl\.gz cannot be read after 6 tries"):
+        with pytest.raises(RetryableError, match=rf"{server.url}/r\.jsonl\.gz cannot be read after 6 tries"):
             read_all(config)
 
 

@@ -115,7 +115,8 @@ def test_a_command_killed_while_it_marked_the_folder_can_be_repeated(tmp_path: P
     (tmp_path / ".lock").touch()
     with working_folder(tmp_path, CONFIG):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.yaml"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".lease.json", ".leases", ".lock", "config.yaml"]
 
 
 def test_leftovers_are_files_of_atomic_writes_only(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from cluster.errors import UserError
 from cluster.reporter import Reporter
+from cluster.resources import ResourcesConfig
 from finetune.experiment.config import ExperimentConfig
 from pipeline.commands.forget import _remaining_traces
 from pipeline.folder.graph import StageContext
@@ -35,6 +36,7 @@ def test_systems_evaluated_before_documents_were_forgotten_are_evaluated_again(
         inputs: str,
         reporter: Reporter,
         read: tuple[str, ...],
+        resources: ResourcesConfig,
     ) -> None:
         given.append(inputs)
         assert read == ("there",)
