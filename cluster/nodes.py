@@ -27,10 +27,10 @@ _PACKAGES = ("ray", "torch", "deepspeed", "tokenizers", "safetensors")
 _CHECK_TIMEOUT_S = 120.0
 _MAX_CLOCK_OFFSET_S = 5.0
 _MIN_FREE_BYTES = 1 << 30
-_LOOK_S = 3.0
-_CONNECT_TIMEOUT_S = 3.0
+_LOOK_S = 2.0
+_CONNECT_TIMEOUT_S = 2.0
 _FAILURES_TO_LOSE = 3
-"""Consecutive failures after which a node counts as lost: 9 to 15 s."""
+"""Consecutive failures after which a node counts as lost: 6 to 14 s."""
 _NUM_CONNECTIONS = 64
 
 
