@@ -1,30 +1,46 @@
 """Runs as jobs on a Ray cluster: pack the code, submit it once, follow the log to the end.
 
-`submit_job` uses Ray's Jobs API. A job keeps everything that it needs to resume in its output folder, so any other
-way to start jobs (retries around `submit_job`, a Slurm script, a KubeRay RayJob) can start the same entrypoint again;
-its code belongs beside this module.
+A job keeps everything that it needs to resume in its output folder, so the same entrypoint can be started again at any
+time; `keep_job_alive` does that from outside the cluster, because a job dies with its head.
 """
 
 import asyncio
 import importlib.util
 import logging
 import os
+import random
+import re
 import shlex
 import shutil
+import socket
+import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from cluster.errors import UserError, first_line
+from cluster.errors import RetryableError, UserError, first_line
 from cluster.reporter import Reporter
 
 PACKAGES = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
 """Our packages that a job needs; Ray puts their parent folder on every worker's path."""
 
 INTERRUPTED_EXIT_CODE = 130
+STOP_WAIT_S = 600
+"""How long a stopped job may take for its checkpoint before Ray kills it; Ray's own 3 s are too short."""
+MAX_ATTEMPTS = 10
+_STOP_WAIT_VARIABLE = "RAY_JOB_STOP_WAIT_TIME_S"
+_FIRST_RETRY_S, _LAST_RETRY_S = 5.0, 300.0
+_LONG_ATTEMPT_S = 900.0
+_MAX_UNEXPECTED = 1
+_ATTEMPT = re.compile(r"permcode-.+-\d+")
+_STAGE = re.compile(r"(\w+): (?:runs|resumes) \(")
+_PROGRESS = re.compile(r"^[\w ]+: [\d.]+[kMGT]?/[\d.]+[kMGT]? \w+")
 _KEY_CHARS = 12
 _NOISY_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
@@ -33,7 +49,99 @@ _NOISY_LOGGERS = (
 )
 """These set their own level at import and log every upload to the terminal."""
 _NUM_RECONNECTS = 10
+_PROBE_TIMEOUT_S = 10.0
+_MAX_MESSAGE_CHARS = 1000
+_OWN_LINES = ("permcode: error:", "permcode: failed")
 _RECONNECT_S = 3.0
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A job of permcode on a cluster."""
+
+    name: str
+    """permcode-KEY-ATTEMPT."""
+    state: str
+    stage: str
+    progress: str
+    """The last line of progress in the log."""
+    started_s: float | None
+    """Seconds since the epoch."""
+
+    @property
+    def attempt(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+
+def list_jobs(address: str) -> list[JobLine]:
+    """Return the jobs of permcode on the cluster at `address`, the newest last; errors as of `submit_job`."""
+    client = _connect(address)
+    with _lost_cluster_is_retryable(address):
+        jobs = [job for job in client.list_jobs() if _ATTEMPT.fullmatch(job.submission_id or "")]
+        return [_job_line(client, job) for job in sorted(jobs, key=lambda job: job.start_time or 0)]
+
+
+def show_log(address: str, job: str, follow: bool, reporter: Reporter) -> int:
+    """Print a job's log, to its end with `follow`; return the job's exit status, or 0 without `follow`."""
+    client = _connect(address)
+    _check_job(client, address, job)
+    with _lost_cluster_is_retryable(address):
+        if follow:
+            asyncio.run(_follow_log(client, job, reporter))
+            return _exit_code(client, job, reporter)
+        for line in client.get_job_logs(job).splitlines():
+            reporter.line(line)
+        return 0
+
+
+def stop_job(address: str, job: str, reporter: Reporter) -> None:
+    """Ask a job to stop after a checkpoint, and wait for its end.
+
+    Ray kills a job that takes longer than STOP_WAIT_S, which `submit_job` sets for every job.
+    """
+    client = _connect(address)
+    _check_job(client, address, job)
+    with _lost_cluster_is_retryable(address):
+        if client.get_job_status(job).is_terminal():
+            reporter.line(f"job {job} has ended before: {client.get_job_status(job).value.lower()}")
+            return
+        client.stop_job(job)
+        reporter.line(f"job {job} is asked to stop; waiting for its checkpoint")
+        while not client.get_job_status(job).is_terminal():
+            time.sleep(1.0)
+        lines = client.get_job_logs(job).splitlines()
+        written = [line for line in lines if "checkpoint step-" in line and " written in " in line]
+        reporter.line(f"job {job} has stopped; {written[-1] if written else 'it had no checkpoint to write'}")
+
+
+def keep_job_alive(submit: Callable[[], int], reporter: Reporter) -> int:
+    """Call `submit` until its job ends for good; return the job's exit status.
+
+    Tried again, after a pause that doubles, is what may pass (75), a lost cluster and a driver that was killed by a
+    signal, at most MAX_ATTEMPTS times in a row that each end within a quarter of an hour; an unexpected error (1) once.
+    This process holds no state: when it dies, the same command follows the running job or submits the next attempt.
+    """
+    reporter.line("keeping the job alive from here: if this command ends, run the same command again")
+    num_failures, pause_s = 0, _FIRST_RETRY_S
+    while True:
+        began_s = time.monotonic()
+        try:
+            code = submit()
+            reason = f"exit code {code}"
+        except RetryableError as error:
+            code, reason = os.EX_TEMPFAIL, str(error)
+        if code in (0, 2, INTERRUPTED_EXIT_CODE):
+            return code
+        if time.monotonic() - began_s > _LONG_ATTEMPT_S:
+            num_failures, pause_s = 0, _FIRST_RETRY_S
+        num_failures += 1
+        if num_failures > (_MAX_UNEXPECTED if code == 1 else MAX_ATTEMPTS):
+            reporter.warn(f"giving up after {num_failures} attempts ({reason})")
+            return code
+        wait_s = pause_s * random.uniform(0.8, 1.2)
+        reporter.warn(f"the job ended ({reason}); trying again in {wait_s:.0f} s")
+        time.sleep(wait_s)
+        pause_s = min(2 * pause_s, _LAST_RETRY_S)
 
 
 def submit_job(
@@ -50,17 +158,18 @@ def submit_job(
     The entrypoint's `python` is the first on the PATH that the cluster's Ray was started with. The job's id is
     permcode-KEY-ATTEMPT, where KEY is the first 12 characters of `submission_key`. If a job with this key is pending
     or running, it is followed and no second one is submitted. Each process of the job starts in a copy of
-    `working_folder`. Ctrl-C stops the following, not the job. UserError when the cluster cannot be reached or refuses
-    the token.
+    `working_folder`. Ctrl-C stops the following, not the job. UserError for a cluster that refuses the token, speaks
+    another protocol or has another version of Ray, RetryableError for one that does not answer.
     """
     client = _connect(address)
+    _check_version(client, address)
     try:
-        submission_id = _submit_once(
-            client, entrypoint, working_folder, submission_key, dict(environment or {}), reporter
-        )
+        variables = {_STOP_WAIT_VARIABLE: str(STOP_WAIT_S), **(environment or {})}
+        submission_id = _submit_once(client, entrypoint, working_folder, submission_key, variables, reporter)
     except (RuntimeError, OSError) as error:
-        raise UserError(
-            f"lost the cluster at {address} while submitting ({first_line(error)}): run the same command again"
+        raise RetryableError(
+            f"lost the cluster at {address} while submitting ({first_line(error)}): run the same command again",
+            "lost cluster",
         ) from error
     reporter.line(f"job {submission_id} at {address}; its log follows")
     try:
@@ -74,9 +183,10 @@ def submit_job(
         )
         return INTERRUPTED_EXIT_CODE
     except (RuntimeError, OSError) as error:
-        raise UserError(
+        raise RetryableError(
             f"lost the cluster at {address} while following job {submission_id} ({first_line(error)}): "
-            "the same command follows it again"
+            "the same command follows it again",
+            "lost cluster",
         ) from error
 
 
@@ -123,10 +233,99 @@ def _connect(address: str) -> Any:
             "a file with it; `ray get-auth-token` prints it on the head"
         ) from error
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        raise UserError(
+        _refuse_other_protocol(address)
+        raise RetryableError(
             f"no Ray dashboard answers at {address} ({first_line(error)}): check the address, and that the "
-            "head was started with --include-dashboard=true and a --dashboard-host you can reach"
+            "head was started with --include-dashboard=true and a --dashboard-host you can reach",
+            "lost cluster",
         ) from error
+
+
+def _refuse_other_protocol(address: str) -> None:
+    """Raise UserError if the server answers with TLS where http was given, or without it where https was."""
+    url = urlsplit(address)
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        with socket.create_connection((url.hostname or "", port), timeout=_PROBE_TIMEOUT_S) as connection:
+            connection.settimeout(_PROBE_TIMEOUT_S)
+            try:
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                with context.wrap_socket(connection, server_hostname=url.hostname):
+                    speaks_tls = True
+            except ssl.SSLError as error:
+                if error.reason not in (
+                    "WRONG_VERSION_NUMBER",
+                    "RECORD_LAYER_FAILURE",
+                    "PACKET_LENGTH_TOO_LONG",
+                ):
+                    return
+                speaks_tls = False
+    except (OSError, ValueError):
+        return  # nobody answers, which the caller reports
+    other = address.partition("://")[2]
+    if url.scheme == "https" and not speaks_tls:
+        raise UserError(f"the server at {address} does not speak TLS: give http://{other}")
+    if url.scheme == "http" and speaks_tls:
+        raise UserError(f"the server at {address} speaks TLS: give https://{other}")
+    if url.scheme == "https":
+        try:
+            with socket.create_connection((url.hostname or "", port), timeout=_PROBE_TIMEOUT_S) as connection:
+                ssl.create_default_context().wrap_socket(connection, server_hostname=url.hostname).close()
+        except ssl.SSLCertVerificationError as error:
+            raise UserError(
+                f"the certificate of {address} is not trusted ({error.verify_message}): set REQUESTS_CA_BUNDLE and "
+                "SSL_CERT_FILE to the file of its authority's certificate"
+            ) from error
+        except OSError:
+            return
+
+
+def _check_version(client: Any, address: str) -> None:
+    """Raise UserError if the cluster's Ray is of another version than this one: jobs would fail in odd ways."""
+    here = metadata.version("ray")
+    there = _version_of(client)
+    if there != here:
+        raise UserError(
+            f"the cluster at {address} runs Ray {there}, this command Ray {here}: install ray=={there} here, or "
+            f"start the cluster with {here}"
+        )
+
+
+@contextmanager
+def _lost_cluster_is_retryable(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise RetryableError(
+            f"lost the cluster at {address} ({first_line(error)}): run the same command again", "lost cluster"
+        ) from error
+
+
+def _check_job(client: Any, address: str, job: str) -> None:
+    with _lost_cluster_is_retryable(address):
+        names = [known.submission_id for known in client.list_jobs()]
+    if job not in names:
+        raise UserError(f"the cluster at {address} has no job {job}: `permcode jobs` lists them")
+
+
+def _job_line(client: Any, job: Any) -> JobLine:
+    name = str(job.submission_id)
+    stage, progress = "", ""
+    for line in client.get_job_logs(name).splitlines():
+        if found := _STAGE.match(line):
+            stage = found[1]
+        elif _PROGRESS.search(line):
+            progress = line.partition(": ")[2]
+    started_s = job.start_time / 1000 if job.start_time else None
+    return JobLine(name, str(job.status.value).lower(), stage, progress, started_s)
+
+
+def _version_of(client: Any) -> str:
+    """Return the version that the dashboard names; its client has no public call for that (Ray 2.60)."""
+    response = client._do_request("GET", "/api/version")
+    response.raise_for_status()
+    return str(response.json()["ray_version"])
 
 
 def _token() -> str:
@@ -234,6 +433,12 @@ async def _log_chunks(client: Any, submission_id: str) -> AsyncIterator[str]:
         raise ConnectionError(str(error)) from error
 
 
+def _cause(message: str) -> str:
+    """Return the line of our own that ended the job, from Ray's message with the end of the log; else its beginning."""
+    own = [line.strip() for line in message.splitlines() if line.strip().startswith(_OWN_LINES)]
+    return own[-1] if own else " ".join(message.split())[:_MAX_MESSAGE_CHARS]
+
+
 def _exit_code(client: Any, submission_id: str, reporter: Reporter) -> int:
     """Wait for the job's end, report it and return the job's own exit status."""
     info = client.get_job_info(submission_id)
@@ -247,8 +452,7 @@ def _exit_code(client: Any, submission_id: str, reporter: Reporter) -> int:
     if status == "STOPPED":
         reporter.warn(f"job {submission_id} was stopped")
         return INTERRUPTED_EXIT_CODE
-    message = " ".join((info.message or "no message").split())[:300]
-    reporter.warn(f"job {submission_id} failed: {message}")
+    reporter.warn(f"job {submission_id} failed: {_cause(info.message or 'no message')}")
     code = info.driver_exit_code
     # A negative code is the signal that ended the driver; shells report it as 128 + signal.
     return 1 if code in (None, 0) else int(code) if code > 0 else 128 - int(code)

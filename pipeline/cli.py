@@ -70,6 +70,9 @@ COMMANDS = {
     "Cluster and machine": {
         "plan": Entry("plan.plan", "Estimate parameters, memory, time and cost of a run."),
         "submit": Entry("run.submit", "Run as a job of a Ray cluster."),
+        "jobs": Entry("jobs.jobs", "List a cluster's jobs with their stage and progress."),
+        "logs": Entry("jobs.logs", "Print or follow a job's log."),
+        "stop": Entry("jobs.stop", "Stop a job after a checkpoint."),
         "doctor": Entry("doctor.doctor", "Check what a run needs on this machine."),
     },
 }

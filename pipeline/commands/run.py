@@ -151,6 +151,12 @@ def submit(
     ],
     overrides: Overrides = None,
     dry_run: DryRun = False,
+    keep_alive: Annotated[
+        bool,
+        typer.Option(
+            "--keep-alive", help="Submit the job again after what may pass: a lost node, head or connection."
+        ),
+    ] = False,
 ) -> None:
     """Run as a job of a Ray cluster.
 
@@ -169,6 +175,7 @@ def submit(
         refuse_url(out)
         given = load_run_config(recipe, overrides or [])
 
+        from cluster.jobs import keep_job_alive
         from pipeline.run.dry_run import submit_dry_run_lines
         from pipeline.run.submit import config_for_cluster, submit_run
 
@@ -178,6 +185,8 @@ def submit(
             for line in submit_dry_run_lines(config, out, address):
                 reporter.line(line)
             return
+        if keep_alive:
+            raise typer.Exit(keep_job_alive(lambda: submit_run(config, out, address, reporter), reporter))
         raise typer.Exit(submit_run(config, out, address, reporter))
 
 

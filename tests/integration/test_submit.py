@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster.errors import UserError
-from cluster.jobs import pack_code, submit_job
+from cluster import jobs
+from cluster.errors import RetryableError, UserError
+from cluster.jobs import list_jobs, pack_code, show_log, stop_job, submit_job
 from cluster.reporter import Reporter
 from tests.integration.conftest import RayHead
 from tests.integration.smoke_run import command, copy_corpus, only, run
@@ -170,11 +171,75 @@ def test_wrong_or_missing_token_is_one_clear_line(
 
 def test_address_without_a_dashboard_is_one_clear_line(folder: Path) -> None:
     nobody = RayHead("http://127.0.0.1:1", "")
-    with pytest.raises(UserError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:1") as caught:
+    with pytest.raises(RetryableError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:1") as caught:
         submit(nobody, folder, ["true"], "nobody")
+    assert caught.value.kind == "lost cluster"
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="give http://HEAD:8265"):
         submit(RayHead("127.0.0.1:6379", ""), folder, ["true"], "nobody")
+
+
+def test_https_to_a_server_without_tls_is_one_clear_line(head: RayHead, folder: Path) -> None:
+    other = RayHead(head.address.replace("http://", "https://"), head.token)
+    with pytest.raises(UserError, match="does not speak TLS: give http://127"):
+        submit(other, folder, ["true"], "tls")
+
+
+def test_another_version_of_ray_is_refused_before_anything_is_sent(
+    head: RayHead, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.metadata, "version", lambda name: "2.40.0")
+    with pytest.raises(UserError, match=r"runs Ray 2\.6.*, this command Ray 2\.40\.0"):
+        submit(head, folder, ["true"], "othervers1on")
+    assert not [job for job in list_jobs_unchecked(head) if "othervers1on" in job]
+
+
+def list_jobs_unchecked(head: RayHead) -> list[str]:
+    return [job.name for job in list_jobs(head.address)]
+
+
+def test_a_stopped_job_has_time_for_its_checkpoint_and_is_listed_with_its_progress(
+    head: RayHead, folder: Path, tmp_path: Path
+) -> None:
+    """Ray itself kills after 3 s."""
+    program = (
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        "    time.sleep(6)\n"
+        "    print('pretrain: checkpoint step-00000007: 0.5 MB written in 6.0 s', flush=True)\n"
+        "    sys.exit(130)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('pretrain: runs (no output yet)', flush=True)\n"
+        "print('pretrain: 12.8k/768k tokens, 176 tokens/s, 1h11m left, loss 5.20', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with ThreadPoolExecutor() as threads:
+        following = threads.submit(submit, head, folder, ["python", "-c", program], "stopped-here")
+        name = "permcode-stopped-here-1"
+        wait_for(
+            lambda: (
+                any(job.name == name and job.progress for job in list_jobs(head.address)) or following.done()
+            )
+        )
+        (line,) = [job for job in list_jobs(head.address) if job.name == name]
+        assert (line.state, line.stage, line.attempt) == ("running", "pretrain", 1)
+        assert line.progress.startswith("12.8k/768k tokens, 176 tokens/s")
+        shown = io.StringIO()
+        stop_job(head.address, name, Reporter(console=Console(file=shown, width=200)))
+        assert following.result()[0] == 130
+    assert "has stopped; pretrain: checkpoint step-00000007" in shown.getvalue()
+    log = io.StringIO()
+    assert show_log(head.address, name, False, Reporter(console=Console(file=log, width=200))) == 0
+    assert "pretrain: runs" in log.getvalue()
+    with pytest.raises(UserError, match="has no job permcode-none-1"):
+        stop_job(head.address, "permcode-none-1", Reporter())
+
+
+def test_the_end_of_a_failed_job_keeps_its_cause(head: RayHead, folder: Path) -> None:
+    cause = "permcode: failed for now (lost node): " + "long " * 80 + "end of the cause"
+    code, text = submit(head, folder, ["sh", "-c", f"echo '{cause}'; exit 75"], "cause-of-end")
+    assert code == 75
+    assert "end of the cause" in " ".join(text.splitlines()[-4:])
 
 
 def test_token_file_must_be_readable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,10 @@ FROZEN = {
     "leaderboard": "FOLDER... | --html",
     "serve": "FOLDER_OR_URI | --task | --host | --port",
     "plan": "--recipe -r | [KEY=VALUE]... | --tokens | --gpu | --gpus | --mfu | --price",
-    "submit": "--recipe -r | --out -o | --address | [KEY=VALUE]... | --dry-run",
+    "submit": "--recipe -r | --out -o | --address | [KEY=VALUE]... | --dry-run | --keep-alive",
+    "jobs": "--address",
+    "logs": "JOB | --address | --follow -f",
+    "stop": "JOB | --address",
     "doctor": "--out -o | --build",
 }
 
@@ -90,7 +93,7 @@ def test_the_shell_completes_commands_and_options() -> None:
         )
         return done.stdout.split()
 
-    assert completed("permcode st") == ["status"]
+    assert completed("permcode sta") == ["status"]
     assert completed("permcode status --js") == ["--json"]
 
 
