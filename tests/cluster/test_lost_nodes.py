@@ -124,7 +124,7 @@ def test_a_run_goes_on_with_fewer_workers_and_grows_back(machines: Machines, tmp
     one = ClusterRun(
         machines,
         "elastic",
-        12000,
+        6000,
         pretrain__num_workers="{min: 1, max: 2}",
         pretrain__deterministic="true",
         pretrain__micro_batch_lanes="2",

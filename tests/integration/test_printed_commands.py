@@ -74,8 +74,8 @@ _WORDS = {
     "/shared/runs/demo": "runs/demo",
 }
 _WITH_DRY_RUN = {
-    "permcode submit --recipe demo --out /shared/runs/demo --address http://HEAD:8265": "a cluster; given to one in "
-    "test_submit.py",
+    "permcode submit --recipe demo --out /shared/runs/demo --address http://HEAD:8265 --keep-alive": "a cluster; "
+    "given to one in test_submit.py",
     "permcode pretrain --recipe base --out runs/mine prep.source.path=/path/to/code pretrain.num_workers=4 "
     "pretrain.zero_stage=3": "days",
     "permcode pretrain --recipe base --out runs/mine prep.source.path=/path/to/code pretrain.num_steps=200000 "
@@ -97,6 +97,9 @@ _ONLY_READ = {
     ".venv/bin/python -m pytest tests/unit/pipeline -q -k recipe": "tests within a test",
     ".venv/bin/pre-commit install": "changes the repository's hooks",
     "export RAY_AUTH_TOKEN=...": "a shell's",
+    "permcode jobs --address http://HEAD:8265": "a cluster; its functions are called in test_submit.py",
+    "permcode logs permcode-0123456789ab-1 --address http://HEAD:8265 -f": "a cluster, as above",
+    "permcode stop permcode-0123456789ab-1 --address http://HEAD:8265": "a cluster, as above",
     ". .venv/bin/activate && ray start --head": "a cluster; tests/integration/conftest.py starts one",
     "pip install 'permcode[s3]'": "installs packages",
     "permcode prep --recipe mixture.yaml --out runs/mixture": "repositories, archives and S3; the recipe is read in "
