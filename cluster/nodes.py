@@ -255,9 +255,7 @@ class NodeWatch(AbstractContextManager["NodeWatch"]):
     def _report_loss(self, node_id: str) -> None:
         if node_id not in self._lost:
             self._lost[node_id] = node_name(self._known[node_id])
-            self._on_change(
-                f"node {self._lost[node_id]} is lost; its work waits for room elsewhere or for its return"
-            )
+            self._on_change(f"node {self._lost[node_id]} is lost; its work waits for room or for its return")
 
 
 @contextmanager

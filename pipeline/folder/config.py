@@ -50,6 +50,17 @@ class RunConfig(PlaceConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_resources(self) -> "RunConfig":
+        """Refuse resources of a stage that does not exist; the report has no workers."""
+        known = ("prep", "pretrain", *self.finetune)
+        for name in self.resources:
+            if name not in known:
+                raise ValueError(
+                    f"resources.{name} names no stage with workers: these are {', '.join(known)}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_positions(self) -> "RunConfig":
         """Refuse a task that needs more positions than the model has, before the pretraining instead of after it."""
         positions = self.pretrain.model.positions
