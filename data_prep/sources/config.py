@@ -159,6 +159,9 @@ SourceConfig = Annotated[
 ]
 
 
+_GLOB = frozenset("*?[")
+
+
 def with_absolute_paths(config: SourceConfig) -> SourceConfig:
     """Return `config` with every relative local path made absolute; URLs stay."""
     if isinstance(config, MixtureConfig):
@@ -171,6 +174,19 @@ def with_absolute_paths(config: SourceConfig) -> SourceConfig:
     if isinstance(config, GitConfig):
         return config.model_copy(update={"path": tuple(map(absolute, config.path))})
     return config.model_copy(update={"urls": tuple(map(absolute, config.urls))})
+
+
+def local_paths(config: SourceConfig) -> list[Path]:
+    """Return the local files and folders that `config` reads, which all nodes of a cluster must see."""
+    if isinstance(config, MixtureConfig):
+        return [path for part in config.parts.values() for path in local_paths(part)]
+    if isinstance(config, InstalledPythonConfig):
+        return []
+    if isinstance(config, DirectoryConfig):
+        locations: tuple[str, ...] = (config.path,)
+    else:
+        locations = tuple(config.path) if isinstance(config, GitConfig) else tuple(config.urls)
+    return [Path(absolute(one)) for one in locations if "://" not in one and not _GLOB & set(one)]
 
 
 def absolute(location: str) -> str:

@@ -14,6 +14,7 @@ from cluster.reporter import Reporter, duration_text
 from cluster.resources import ResourcesConfig
 from cluster.storage import write_bytes
 from cluster.watch import interrupt_on_sigterm
+from data_prep.sources.config import local_paths
 from pipeline.folder.accepted_changes import parse_config, refuse_to_restart_training, rename_stage_folder
 from pipeline.folder.config import RunConfig
 from pipeline.folder.graph import (
@@ -153,13 +154,19 @@ def _execute(steps: Sequence[PlannedStage], config: PlaceConfig, out: Path, repo
                 if step.stage.needs_ray and not has_ray:
                     stack.enter_context(ray_session(config.ray, out / RunFiles.LOGS, reporter.warn))
                     interrupt_on_sigterm()
-                    check_cluster(out.absolute(), [], reporter)
+                    check_cluster(out.absolute(), _corpus_paths(config, steps), reporter)
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}
                 resources = config.resources.get(step.stage.name, ResourcesConfig())
                 _run_step(step, folders, resources, mlflow_logger, reporter)
             mlflow_logger.submit(step, _record(step))
         _publish_report(steps, out)
+
+
+def _corpus_paths(config: PlaceConfig, steps: Sequence[PlannedStage]) -> list[Path]:
+    """Return the local places of the corpus if it has still to be read."""
+    reads_corpus = any(step.stage.name == "prep" and step.must_run for step in steps)
+    return local_paths(config.prep.source) if reads_corpus and isinstance(config, RunConfig) else []
 
 
 def _run_step(

@@ -204,6 +204,7 @@ def test_a_node_that_does_not_see_the_run_s_folder_is_named(machines: Machines) 
         one = ClusterRun(machines, "hidden", 20)
         text = one.end(expect=2)
         assert "node pct2 (10.78.0.3) cannot take part: the run's folder is not the one" in text
+        assert f"{machines.shared / 'corpus'} is missing there" in text
         assert "1 of 2 nodes cannot take part" in text.splitlines()[-1]
     finally:
         machines.kill(2)
