@@ -1,6 +1,6 @@
 """Turns pydantic's validation errors into messages that name the keys of the recipe."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
@@ -12,19 +12,37 @@ _MAX_SHOWN_KEYS = 12
 _SUGGESTED = 3
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _NOT_A_LIST = ("tuple_type", "list_type", "set_type", "frozen_set_type")
+_NUMBER_FORM, _MAPPING_FORM = "constrained-int", "function-after["
 _TAG = "kind"
 """The key whose value selects the class of a union."""
 
 
 def explain(error: ValidationError, config_class: type[BaseModel]) -> str:
     """Return one line that names every wrong key with its value and what is allowed there."""
-    found = [_problem(dict(one), config_class) for one in error.errors(include_url=False)]
+    found = [_problem(one, config_class) for one in _of_the_form_given(error)]
     problems = list(dict.fromkeys(found))
     if len(problems) == 1:
         return f"config: {problems[0]}"
     return f"config: {len(problems)} problems: " + "; ".join(
         f"({number}) {text}" for number, text in enumerate(problems, start=1)
     )
+
+
+def _of_the_form_given(error: ValidationError) -> list[dict[str, Any]]:
+    """Return the problems without those of a form that the user did not choose, of a key that is a number or a mapping.
+
+    pydantic tries both forms and puts a name of its own for each into the location.
+    """
+    kept = []
+    for one in error.errors(include_url=False):
+        location = [part for part in one["loc"] if not str(part).startswith((_NUMBER_FORM, _MAPPING_FORM))]
+        dropped = [str(part) for part in one["loc"] if part not in location]
+        is_of_number = any(part.startswith(_NUMBER_FORM) for part in dropped)
+        # A problem below the mapping's keys ends with a key of the user's.
+        given_mapping = isinstance(one["input"], Mapping) or str(one["loc"][-1]) not in dropped
+        if not dropped or is_of_number != bool(given_mapping):
+            kept.append({**one, "loc": tuple(location)})
+    return kept
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """How many workers a stage gets, and what failed workers mean for the command."""
 
 import pytest
+from pydantic import ValidationError
 
 from cluster import resources
 from cluster.errors import FailureKind, UserError
 from cluster.reporter import Reporter
 from cluster.resources import ResourcesConfig, uses_gpu, wait_for_workers
+from pipeline.folder.config_errors import explain
 from pretrain.config import PretrainConfig
 from pretrain.ray_workers import failure_of
 
@@ -51,6 +53,21 @@ def test_elastic_runs_have_as_many_workers_as_divide_the_lanes(
     )
     assert config.worker_counts == counts
     assert config.max_workers == most
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (0, "config: num_workers = 0: must be greater than 0"),
+        ({"min": 0, "max": 2}, "config: num_workers.min = 0: must be greater than 0"),
+        ({"min": 3, "max": 2}, "config: num_workers: min=3 must not be more than max=2"),
+        ({"min": 1, "max": 2, "most": 3}, "config: unknown key num_workers.most = 3"),
+    ],
+)
+def test_a_wrong_number_of_workers_is_one_line_about_the_form_given(given: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        PretrainConfig.model_validate({"num_steps": 1000, "num_workers": given})
+    assert explain(caught.value, PretrainConfig).startswith(message)
 
 
 class ActorDiedError(Exception):
