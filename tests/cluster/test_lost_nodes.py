@@ -38,7 +38,7 @@ def machines() -> Iterator[Machines]:
         yield machines
     finally:
         machines.down()
-        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(root, ignore_errors=True)  # a late process may still write there
 
 
 def overrides(settings: Mapping[str, str]) -> list[str]:
@@ -167,16 +167,16 @@ def test_a_worker_that_gets_sigterm_makes_a_checkpoint_and_is_started_again(mach
 def test_workers_end_when_their_command_is_killed(machines: Machines) -> None:
     one = ClusterRun(machines, "orphans", 3000)
     one.wait_for_more_steps()
-    one.process.kill()
     for process in machines.processes_of(0, "pipeline.cli"):
         process.kill()
+    one.process.wait()
     began_s = time.monotonic()
     while any(machines.processes_of(number, "RayTrainWorker") for number in (1, 2)):
         assert time.monotonic() - began_s < 40
         time.sleep(0.5)
     one.start()
     one.wait_for_text("resuming from checkpoint")
-    one.process.terminate()
+    one.wait_for_more_steps()
     for process in machines.processes_of(0, "pipeline.cli"):
         process.terminate()
     one.end(expect=130)
