@@ -139,6 +139,8 @@ class Machines:
         with suppress(OSError, psutil.Error, IndexError):
             os.kill(self._first_process(number), signal.SIGKILL)
         _sh("ip", "link", "del", f"{self.name(number)}h", check=False)
+        with suppress(subprocess.TimeoutExpired):
+            self.processes[number].wait(timeout=30)
 
     def cut(self, number: int) -> None:
         """Pull a machine's cable."""
