@@ -1,14 +1,13 @@
 """Runs as jobs on a Ray cluster: pack the code, submit it once, follow the log to the end.
 
 A job keeps everything that it needs to resume in its output folder, so the same entrypoint can be started again at any
-time; `keep_job_alive` does that from outside the cluster, because a job dies with its head.
+time; `cluster.keep_alive` does that from outside the cluster, because a job dies with its head.
 """
 
 import asyncio
 import importlib.util
 import logging
 import os
-import random
 import re
 import shlex
 import shutil
@@ -16,7 +15,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -25,19 +24,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cluster.errors import RetryableError, UserError, first_line
+from cluster.keep_alive import INTERRUPTED_EXIT_CODE
 from cluster.reporter import Reporter
 
 PACKAGES = ("cluster", "data_prep", "pretrain", "finetune", "pipeline")
 """Our packages that a job needs; Ray puts their parent folder on every worker's path."""
 
-INTERRUPTED_EXIT_CODE = 130
 STOP_WAIT_S = 600
 """How long a stopped job may take for its checkpoint before Ray kills it; Ray's own 3 s are too short."""
-MAX_ATTEMPTS = 10
 _STOP_WAIT_VARIABLE = "RAY_JOB_STOP_WAIT_TIME_S"
-_FIRST_RETRY_S, _LAST_RETRY_S = 5.0, 300.0
-_LONG_ATTEMPT_S = 900.0
-_MAX_UNEXPECTED = 1
 _ATTEMPT = re.compile(r"permcode-.+-\d+")
 _STAGE = re.compile(r"(\w+): (?:runs|resumes) \(")
 _PROGRESS = re.compile(r"^[\w ]+: [\d.]+[kMGT]?/[\d.]+[kMGT]? \w+")
@@ -112,36 +107,6 @@ def stop_job(address: str, job: str, reporter: Reporter) -> None:
         lines = client.get_job_logs(job).splitlines()
         written = [line for line in lines if "checkpoint step-" in line and " written in " in line]
         reporter.line(f"job {job} has stopped; {written[-1] if written else 'it had no checkpoint to write'}")
-
-
-def keep_job_alive(submit: Callable[[], int], reporter: Reporter) -> int:
-    """Call `submit` until its job ends for good; return the job's exit status.
-
-    Tried again, after a pause that doubles, is what may pass (75), a lost cluster and a driver that was killed by a
-    signal, at most MAX_ATTEMPTS times in a row that each end within a quarter of an hour; an unexpected error (1) once.
-    This process holds no state: when it dies, the same command follows the running job or submits the next attempt.
-    """
-    reporter.line("keeping the job alive from here: if this command ends, run the same command again")
-    num_failures, pause_s = 0, _FIRST_RETRY_S
-    while True:
-        began_s = time.monotonic()
-        try:
-            code = submit()
-            reason = f"exit code {code}"
-        except RetryableError as error:
-            code, reason = os.EX_TEMPFAIL, str(error)
-        if code in (0, 2, INTERRUPTED_EXIT_CODE):
-            return code
-        if time.monotonic() - began_s > _LONG_ATTEMPT_S:
-            num_failures, pause_s = 0, _FIRST_RETRY_S
-        num_failures += 1
-        if num_failures > (_MAX_UNEXPECTED if code == 1 else MAX_ATTEMPTS):
-            reporter.warn(f"giving up after {num_failures} attempts ({reason})")
-            return code
-        wait_s = pause_s * random.uniform(0.8, 1.2)
-        reporter.warn(f"the job ended ({reason}); trying again in {wait_s:.0f} s")
-        time.sleep(wait_s)
-        pause_s = min(2 * pause_s, _LAST_RETRY_S)
 
 
 def submit_job(

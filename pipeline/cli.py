@@ -73,6 +73,8 @@ COMMANDS = {
         "jobs": Entry("jobs.jobs", "List a cluster's jobs with their stage and progress."),
         "logs": Entry("jobs.logs", "Print or follow a job's log."),
         "stop": Entry("jobs.stop", "Stop a job after a checkpoint."),
+        "slurm": Entry("schedulers.slurm", "Print a batch script for Slurm."),
+        "kuberay": Entry("schedulers.kuberay", "Print a RayJob for KubeRay."),
         "doctor": Entry("doctor.doctor", "Check what a run needs on this machine."),
     },
 }

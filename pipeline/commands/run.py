@@ -1,7 +1,7 @@
 """The commands that run a recipe's stages: run, prep, pretrain, finetune, report, submit."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -45,10 +45,21 @@ Accept = Annotated[
         show_default=False,
     ),
 ]
+KeepAlive = Annotated[
+    bool,
+    typer.Option(
+        "--keep-alive", help="Try again after what may pass: a lost process, node, head or connection."
+    ),
+]
 
 
 def run(
-    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+    recipe: Recipe,
+    out: Out,
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+    accept: Accept = None,
+    keep_alive: KeepAlive = False,
 ) -> None:
     """Run all stages, from source code to the report.
 
@@ -57,18 +68,35 @@ def run(
     permcode run --recipe my.yaml --out runs/mine seed=1
     permcode run --recipe demo --out runs/code prep.source.kind=directory prep.source.path=/path/to/code
     """
+    if keep_alive and not dry_run:
+        _keep_alive("run", recipe, out, overrides, accept)
     _run_until(["report"], recipe, out, overrides, dry_run, accept)
 
 
-def prep(recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False) -> None:
+def prep(
+    recipe: Recipe,
+    out: Out,
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+    keep_alive: KeepAlive = False,
+) -> None:
     """Prepare the corpus: read, filter, split, tokenise, write shards."""
+    if keep_alive and not dry_run:
+        _keep_alive("prep", recipe, out, overrides)
     _run_until(["prep"], recipe, out, overrides, dry_run)
 
 
 def pretrain(
-    recipe: Recipe, out: Out, overrides: Overrides = None, dry_run: DryRun = False, accept: Accept = None
+    recipe: Recipe,
+    out: Out,
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+    accept: Accept = None,
+    keep_alive: KeepAlive = False,
 ) -> None:
     """Run everything up to the pretrained model."""
+    if keep_alive and not dry_run:
+        _keep_alive("pretrain", recipe, out, overrides, accept)
     _run_until(["pretrain"], recipe, out, overrides, dry_run, accept)
 
 
@@ -151,12 +179,7 @@ def submit(
     ],
     overrides: Overrides = None,
     dry_run: DryRun = False,
-    keep_alive: Annotated[
-        bool,
-        typer.Option(
-            "--keep-alive", help="Submit the job again after what may pass: a lost node, head or connection."
-        ),
-    ] = False,
+    keep_alive: KeepAlive = False,
 ) -> None:
     """Run as a job of a Ray cluster.
 
@@ -175,7 +198,7 @@ def submit(
         refuse_url(out)
         given = load_run_config(recipe, overrides or [])
 
-        from cluster.jobs import keep_job_alive
+        from cluster.keep_alive import keep_alive as try_again
         from pipeline.run.dry_run import submit_dry_run_lines
         from pipeline.run.submit import config_for_cluster, submit_run
 
@@ -186,8 +209,21 @@ def submit(
                 reporter.line(line)
             return
         if keep_alive:
-            raise typer.Exit(keep_job_alive(lambda: submit_run(config, out, address, reporter), reporter))
+            raise typer.Exit(try_again(lambda: submit_run(config, out, address, reporter), reporter))
         raise typer.Exit(submit_run(config, out, address, reporter))
+
+
+def _keep_alive(
+    command: str, recipe: str, out: Path, overrides: list[str] | None, accept: list[str] | None = None
+) -> NoReturn:
+    """Run the command in processes of its own, one after the other, and end with the last one's exit status."""
+    with exit_codes(out):
+        from cluster.keep_alive import keep_alive, run_child
+
+        accepted = [word for key in accept or [] for word in ("--accept", key)]
+        arguments = [command, "--recipe", recipe, "--out", str(out), *accepted, "--", *(overrides or [])]
+        raise typer.Exit(keep_alive(lambda: run_child(arguments), Reporter()))
+    raise AssertionError
 
 
 def _run_until(

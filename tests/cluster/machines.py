@@ -84,21 +84,22 @@ class Machines:
 
     def up(self, workers: int = 2, cpus: int = 1, *extra: str) -> None:
         """Start the head and the workers; wait until the dashboard answers."""
-        self.shared.mkdir(parents=True, exist_ok=True)
-        bridge = f"{self.prefix}br"
-        _sh("ip", "link", "add", bridge, "type", "bridge", check=False)
-        _sh("ip", "addr", "add", f"{self.subnet}.254/24", "dev", bridge, check=False)
-        _sh("ip", "link", "set", bridge, "up")
+        self.make_network()
         self.start(0, self.head_cpus)
         self._wait_for_dashboard()
         for number in range(1, workers + 1):
             self.start(number, cpus, *extra)
 
+    def make_network(self) -> None:
+        """Make the shared folder and the bridge, on which this machine is SUBNET.254."""
+        self.shared.mkdir(parents=True, exist_ok=True)
+        bridge = f"{self.prefix}br"
+        _sh("ip", "link", "add", bridge, "type", "bridge", check=False)
+        _sh("ip", "addr", "add", f"{self.subnet}.254/24", "dev", bridge, check=False)
+        _sh("ip", "link", "set", bridge, "up")
+
     def start(self, number: int, cpus: int = 1, *extra: str, hidden: str = "") -> None:
-        """Switch a machine on. One that comes back has an empty /tmp."""
-        self._plug_in(number)
-        tmp = self.root / f"m{number}-{time.time_ns()}"
-        tmp.mkdir(parents=True)
+        """Switch a machine on, with Ray. One that comes back has an empty /tmp."""
         ray = [
             f"{Path(sys.executable).parent}/ray", "start", "--block", "--disable-usage-stats",
             f"--node-ip-address={self.address_of(number)}", f"--num-cpus={cpus}",
@@ -108,6 +109,13 @@ class Machines:
             ray += ["--head", "--port=6379", "--include-dashboard=true", "--dashboard-host=0.0.0.0"]
         else:
             ray += [f"--address={self.address_of(0)}:6379"]
+        self.switch_on(number, [*ray, *extra], hidden)
+
+    def switch_on(self, number: int, program: list[str], hidden: str = "") -> None:
+        """Start a machine whose first process runs `program`, and again when it fails."""
+        self._plug_in(number)
+        tmp = self.root / f"m{number}-{time.time_ns()}"
+        tmp.mkdir(parents=True)
         visible = [str(self.shared), *([str(ROOT)] if ROOT.is_relative_to("/tmp") else [])]
         environment = {
             **self.environment,
@@ -121,7 +129,7 @@ class Machines:
         with (self.root / f"ray-start-{number}.log").open("ab") as log:
             self.processes[number] = subprocess.Popen(
                 ["ip", "netns", "exec", self.name(number), "unshare", "--mount", "--pid", "--fork", "--uts",
-                 "--kill-child=KILL", "--mount-proc", str(HERE / "machine_init.sh"), *ray, *extra],
+                 "--kill-child=KILL", "--mount-proc", str(HERE / "machine_init.sh"), *program],
                 env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 

@@ -12,9 +12,9 @@ from pipeline.cli import COMMANDS, ENTRIES, app
 
 # Without --help; arguments in capitals or brackets, options with dashes.
 FROZEN = {
-    "run": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run | --accept",
-    "prep": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run",
-    "pretrain": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run | --accept",
+    "run": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run | --accept | --keep-alive",
+    "prep": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run | --keep-alive",
+    "pretrain": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run | --accept | --keep-alive",
     "finetune": "--recipe -r | --out -o | [KEY=VALUE]... | --from | --seeds | --dry-run",
     "report": "--recipe -r | --out -o | [KEY=VALUE]... | --dry-run",
     "status": "RUN | --json",
@@ -39,6 +39,9 @@ FROZEN = {
     "jobs": "--address",
     "logs": "JOB | --address | --follow -f",
     "stop": "JOB | --address",
+    "slurm": "--recipe -r | --out -o | --nodes | --gpus-per-node | [KEY=VALUE]... | --prep",
+    "kuberay": "--recipe -r | --out -o | --nodes | --image | --volume-claim | --gpus-per-node | [KEY=VALUE]..."
+    " | --min-nodes | --cpus-per-node | --memory-per-node",
     "doctor": "--out -o | --build",
 }
 
