@@ -25,6 +25,8 @@ class PretrainFiles:
     there is room for more workers."""
     DEVICE = "device.json"
     """Whether the workers use GPUs: chosen at the first start."""
+    MICRO_BATCH = "micro_batch.json"
+    """The lanes of a micro-batch that replaced the config's after workers ran out of memory."""
     NODES = "nodes"
     """Has an empty file for every node on which workers of the attempt run, named by Ray's id of the node."""
     RESULT = "result.json"

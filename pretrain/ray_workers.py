@@ -48,6 +48,8 @@ class Workers:
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     collective_timeout_s: int = 1800
     """How long a collective may wait for another worker; a dead worker is noticed at once."""
+    with_less_memory: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda settings: None
+    """Returns settings that need less memory, None if there are none; called when memory ran out twice in a row."""
 
     def run(
         self, work: Callable[[dict[str, Any]], None], settings: dict[str, Any], reporter: Reporter
@@ -65,7 +67,7 @@ class Workers:
         for name in (PretrainFiles.ERROR, PretrainFiles.HANG, PretrainFiles.STOP, PretrainFiles.HANDOVER):
             (self.folder / name).unlink(missing_ok=True)
         backend = "nccl" if self._chooses_gpu() else "gloo"
-        num_failures = 0
+        num_failures = num_out_of_memory = 0
         with shared_marker(self.folder) as marker, watched_nodes(reporter.warn) as nodes:
             settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
             settings["marker"] = marker
@@ -78,6 +80,11 @@ class Workers:
                     reporter.line(f"{self.what}: the workers ended with a checkpoint and are started again")
                     continue
                 num_failures = 0 if _lasting_outputs(self.folder) - before else num_failures + 1
+                is_out_of_memory = isinstance(failure, RetryableError) and failure.kind == "out of memory"
+                num_out_of_memory = num_out_of_memory + 1 if is_out_of_memory else 0
+                # The first time something else may have taken the memory.
+                if num_out_of_memory > 1 and (smaller := self.with_less_memory(settings)) is not None:
+                    settings, num_failures, num_out_of_memory = smaller, 0, 0
                 if num_failures > self.max_restarts or not isinstance(failure, RetryableError):
                     raise failure
                 reporter.warn(f"{self.what} workers failed ({failure}), see {logs}; they are started again")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,33 @@ def run_pretrain(
     """
     open_prepared(prep_folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run = Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted)
+    run = _fitting_memory(Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted))
     write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
     if not (folder / PretrainFiles.RESULT).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter):
-            _workers(run, resources).run(work, {"run": run}, reporter)
+            _workers(run, resources, reporter).run(work, {"run": run}, reporter)
             if not (run.folder / PretrainFiles.RESULT).exists():
                 raise KeyboardInterrupt  # a stop was requested
     return summary_of(folder)
 
 
-def _workers(run: Run, resources: ResourcesConfig) -> Workers:
+def _workers(run: Run, resources: ResourcesConfig, reporter: Reporter) -> Workers:
     """Return the workers; they wait for each other longer than the watchdog, which can say which one hangs."""
+
+    def with_less_memory(settings: dict[str, Any]) -> dict[str, Any] | None:
+        before: Run = settings["run"]
+        lanes = before.config.micro_batch_lanes
+        if lanes % 2 or before.config.deterministic:  # whose bits depend on the micro-batches
+            return None
+        path = run.folder / PretrainFiles.MICRO_BATCH
+        given = read_document(path)["given"] if path.exists() else lanes
+        write_document(path, {"given": given, "lanes": lanes // 2})
+        reporter.warn(
+            f"pretraining ran out of memory: micro-batches have {lanes // 2} lanes instead of {lanes} from here on, "
+            "the batch per step stays the same"
+        )
+        return {**settings, "run": _fitting_memory(before)}
+
     config = run.config
     collective_timeout_s = max(
         Workers.collective_timeout_s, math.ceil(config.health.hang_timeout_s) + _AFTER_WATCHDOG_S
@@ -67,7 +83,24 @@ def _workers(run: Run, resources: ResourcesConfig) -> Workers:
         run.folder,
         resources,
         collective_timeout_s,
+        with_less_memory,
     )
+
+
+def _fitting_memory(run: Run) -> Run:
+    """Return the run with the smaller micro-batches that its folder names, if memory ran out before.
+
+    Another value of `micro_batch_lanes` in the config ends that.
+    """
+    path = run.folder / PretrainFiles.MICRO_BATCH
+    if not path.exists():
+        return run
+    smaller = read_document(path)
+    if run.config.micro_batch_lanes not in (smaller["given"], 2 * smaller["lanes"]):
+        path.unlink()
+        return run
+    config = run.config.model_copy(update={"micro_batch_lanes": smaller["lanes"]})
+    return replace(run, config=config, accepted=run.accepted | {"micro_batch_lanes"})
 
 
 @contextmanager

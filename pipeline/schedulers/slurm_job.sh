@@ -9,9 +9,9 @@ export python meeting gpus_per_node ray_folder
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
 # Slurm sends SIGTERM to every process of a job that it ends. Everything but this shell is started with it blocked: Ray
-# must live until the checkpoint is written, which the shell asks for.
+# must live until the checkpoint is written, which the shell asks for. To be called with & or in a subshell.
 start() {
-    "$python" -m cluster.block_sigterm "$@"
+    exec "$python" -m cluster.block_sigterm "$@"
 }
 
 # Print the address of this node that the other nodes reach.
@@ -32,7 +32,7 @@ run_ray() {
         { read -r head && read -r RAY_AUTH_TOKEN; } < "$meeting/head" || true
         export RAY_AUTH_TOKEN
         start "$(dirname "$python")/ray" start --block --num-cpus="$SLURM_CPUS_ON_NODE" \
-            --num-gpus="$gpus_per_node" "${@:---address=$head}" &
+            --num-gpus="$gpus_per_node" --object-store-memory=500000000 "${@:---address=$head}" &
         ray_pid=$!
         while kill -0 "$ray_pid" 2> /dev/null && [ -e "$meeting/head" ]; do sleep 2; done
         [ -e "$meeting/head" ] && sleep 3
@@ -88,7 +88,7 @@ wait_for_run() {
 run_pid="" ended_by="" code=0
 # shellcheck disable=SC2329 # the traps call it
 stop_run() {
-    ended_by=$1
+    ended_by=${ended_by:-$1}
     [ -n "$run_pid" ] && kill -INT "$run_pid"
 }
 trap 'stop_run time' USR1

@@ -47,6 +47,8 @@ class Slurm:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._start_munge()
         (self.folder / "slurm.conf").write_text(self._config())
+        # Otherwise slurmd looks for cgroups, which it does not use here, and ends where it sees none.
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         self._run("slurmctld")
         for number in range(self.nodes):
             name = self.machines.name(number)
@@ -58,7 +60,7 @@ class Slurm:
             "idle",
             str(self.nodes),
         ]:
-            assert time.monotonic() < deadline_s, said
+            assert time.monotonic() < deadline_s, f"{said}: {self._logs()}"
             time.sleep(0.5)
 
     def submit(self, script: Path, *options: str) -> int:
@@ -81,6 +83,9 @@ class Slurm:
         for file in (self.folder / "run").glob("*.pid"):
             subprocess.run(["kill", "-9", file.read_text().strip()], capture_output=True)
         self.machines.down()
+
+    def _logs(self) -> str:
+        return "".join(f"== {log}\n{log.read_text()[-1000:]}" for log in (self.folder / "log").glob("slurm*"))
 
     def _run(self, *command: str) -> str:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)

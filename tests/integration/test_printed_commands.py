@@ -51,6 +51,9 @@ _REPEATED = {
     "permcode submit ... --address http://HEAD:8265": [
         "permcode submit --recipe demo --out runs/demo --address http://HEAD:8265 --dry-run"
     ],
+    "permcode slurm ... --nodes 2 --gpus-per-node 4": [
+        "permcode slurm --recipe base --out runs/base --nodes 2 --gpus-per-node 4"
+    ],
     "permcode inspect DIR [--sample N] [--verify]": ["permcode inspect runs/demo --sample 2 --verify"],
     "permcode trace RUN --step N --lane L": ["permcode trace runs/demo --step 1 --lane 2"],
     "permcode forget DIR --repo NAME": ["permcode forget runs/copy --repo json"],
@@ -173,6 +176,7 @@ def _given(printed: Printed) -> list[str]:
 def _give(line: str, printed: Printed) -> None:
     _prepare(line)
     line = line.replace("{new}", f"exported-{len(glob('exported*'))}")
+    line = re.sub(r" > [\w.]+$", "", line)
     program, *words = [word for text in shlex.split(line) for word in _expanded(text)]
     assert program == "permcode", f"{printed.page} line {printed.line}: {line}: no such program here"
     if _starts_ray(line):

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.train.v2.api.exceptions import WorkerGroupError
@@ -84,6 +86,46 @@ def test_workers_without_progress_end_the_command(workers: Workers, monkeypatch:
         run(workers, attempts, monkeypatch)
     assert caught.value.kind == "lost worker"
     assert attempts.num_started == 4
+
+
+class OutOfMemory:
+    """In place of Ray: workers that fit when `lanes` of their settings are at most `fitting`."""
+
+    def __init__(self, fitting: int, started: list[int]) -> None:
+        self._fitting, self.started = fitting, started
+
+    def make_trainer(self, work: object, settings: dict[str, Any], num_workers: int) -> "OutOfMemory":
+        self.started.append(settings["lanes"])
+        return self
+
+    def fit(self) -> None:
+        if self.started[-1] > self._fitting:
+            error = RuntimeError("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+            raise WorkerGroupError("a worker failed", {0: error})
+
+
+def halve(settings: dict[str, Any]) -> dict[str, Any] | None:
+    return {**settings, "lanes": settings["lanes"] // 2} if settings["lanes"] > 1 else None
+
+
+def test_workers_that_run_out_of_memory_twice_get_settings_that_need_less(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = OutOfMemory(2, [])
+    monkeypatch.setattr(Workers, "make_trainer", lambda _, *given: attempts.make_trainer(*given))
+    replace(workers, with_less_memory=halve).run(lambda settings: None, {"lanes": 8}, RecordingReporter())
+    assert attempts.started == [8, 8, 4, 4, 2]
+
+
+def test_workers_that_cannot_do_with_less_memory_end_the_command(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = OutOfMemory(0, [])
+    monkeypatch.setattr(Workers, "make_trainer", lambda _, *given: attempts.make_trainer(*given))
+    with pytest.raises(RetryableError, match="out of memory") as caught:
+        replace(workers, with_less_memory=halve).run(lambda settings: None, {"lanes": 2}, RecordingReporter())
+    assert caught.value.kind == "out of memory"
+    assert attempts.started == [2, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
