@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-explore check bench bench-model bench-prep bench-loader clean install
+.PHONY: help demo test test-slow test-explore check bench bench-model bench-prep bench-loader audit clean install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -37,6 +37,14 @@ check: $(STAMP) ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+audit: .venv-audit/.installed ## compare the pinned packages with known advisories (needs the network)
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+.venv-audit/.installed:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --quiet 'pip-audit>=2.10,<3'
+	@touch $@
 
 bench: $(STAMP) ## how the share of predicted tokens changes a training step's cost
 	$(BIN)/python -m benchmarks.pretrain_step

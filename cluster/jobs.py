@@ -8,6 +8,7 @@ import asyncio
 import importlib.util
 import logging
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -127,7 +128,7 @@ def submit_job(
     another protocol or has another version of Ray, RetryableError for one that does not answer.
     """
     client = _connect(address)
-    _check_version(client, address)
+    _check_version(client, address, reporter)
     try:
         variables = {_STOP_WAIT_VARIABLE: str(STOP_WAIT_S), **(environment or {})}
         submission_id = _submit_once(client, entrypoint, working_folder, submission_key, variables, reporter)
@@ -246,14 +247,22 @@ def _refuse_other_protocol(address: str) -> None:
             return
 
 
-def _check_version(client: Any, address: str) -> None:
-    """Raise UserError if the cluster's Ray is of another version than this one: jobs would fail in odd ways."""
-    here = metadata.version("ray")
-    there = _version_of(client)
+def _check_version(client: Any, address: str, reporter: Reporter) -> None:
+    """Raise UserError if the cluster's Ray is of another version than this one: jobs would fail in odd ways.
+
+    Another version of Python is only named, because a job runs with the cluster's.
+    """
+    here, here_python = metadata.version("ray"), platform.python_version()
+    there, there_python = _versions_of(client)
     if there != here:
         raise UserError(
             f"the cluster at {address} runs Ray {there}, this command Ray {here}: install ray=={there} here, or "
             f"start the cluster with {here}"
+        )
+    if there_python not in (here_python, ""):
+        reporter.warn(
+            f"the cluster at {address} runs Python {there_python}, this command {here_python}: the job runs with the "
+            "cluster's"
         )
 
 
@@ -286,11 +295,16 @@ def _job_line(client: Any, job: Any) -> JobLine:
     return JobLine(name, str(job.status.value).lower(), stage, progress, started_s)
 
 
-def _version_of(client: Any) -> str:
-    """Return the version that the dashboard names; its client has no public call for that (Ray 2.60)."""
+def _versions_of(client: Any) -> tuple[str, str]:
+    """Return the versions of Ray and Python that the dashboard names; "" for a Python that it does not name.
+
+    Its client has no public calls for that (Ray 2.60).
+    """
     response = client._do_request("GET", "/api/version")
     response.raise_for_status()
-    return str(response.json()["ray_version"])
+    described = client._do_request("GET", "/api/v0/cluster_metadata")
+    python = described.json().get("data", {}).get("pythonVersion", "") if described.ok else ""
+    return str(response.json()["ray_version"]), str(python)
 
 
 def _token() -> str:

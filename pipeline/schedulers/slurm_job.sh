@@ -2,7 +2,8 @@
 # it ends for good, and puts the job back into the queue when its time is up. The run resumes from its checkpoint.
 set -uo pipefail
 unset RAY_ADDRESS
-port=6379
+# Of this start alone: whatever an earlier one left behind is not mistaken for Ray's head.
+port=$((20000 + (SLURM_JOB_ID * 16 + ${SLURM_RESTART_COUNT:-0}) % 10000))
 meeting=$out.slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}  # where the nodes find Ray's head
 ray_folder=/tmp/permcode-$SLURM_JOB_ID
 export python meeting gpus_per_node ray_folder
@@ -27,7 +28,7 @@ own_address() {
 
 # Run Ray on this node, again when it ends, until the head's file is gone.
 run_ray() {
-    local head ray_pid
+    local head ray_pid=""
     while [ -e "$meeting/head" ]; do
         { read -r head && read -r RAY_AUTH_TOKEN; } < "$meeting/head" || true
         export RAY_AUTH_TOKEN
@@ -37,6 +38,8 @@ run_ray() {
         while kill -0 "$ray_pid" 2> /dev/null && [ -e "$meeting/head" ]; do sleep 2; done
         [ -e "$meeting/head" ] && sleep 3
     done
+    kill -INT "$ray_pid" 2> /dev/null  # Slurm would wait KillWait before it kills Ray's processes
+    wait "$ray_pid"
 }
 
 # Run Ray on a node that joins: wait for the head's file first.
@@ -58,10 +61,12 @@ run_head() {
     printf '%s\n' "$RAY_ADDRESS" "$RAY_AUTH_TOKEN" > "$meeting/head.new"
     mv "$meeting/head.new" "$meeting/head"
     (unset RAY_ADDRESS && run_ray --head --port="$port" --node-ip-address="$address" --temp-dir="$ray_folder") &
+    ray_pids+=("$!")
     if [ -z "${SLURM_ARRAY_JOB_ID:-}" ] && [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
         local others=$((SLURM_JOB_NUM_NODES - 1))
         (unset RAY_ADDRESS && start srun --relative=1 --nodes="$others" --ntasks="$others" --ntasks-per-node=1 \
             --cpu-bind=none "$python" -m cluster.block_sigterm bash -c join) &
+        ray_pids+=("$!")
     fi
     for _ in {1..90}; do
         (exec 3<> "/dev/tcp/$address/$port") 2> /dev/null && break
@@ -72,6 +77,10 @@ run_head() {
     [ -n "$ended_by" ] && kill -INT "$run_pid"
     wait_for_run
     rm -f "$meeting/head"
+    for _ in {1..20}; do
+        kill -0 "${ray_pids[@]}" 2> /dev/null || break
+        sleep 1
+    done
 }
 
 # `wait` also returns after a trap; then the run is still writing its checkpoint.
@@ -85,7 +94,7 @@ wait_for_run() {
     code=$?
 }
 
-run_pid="" ended_by="" code=0
+run_pid="" ended_by="" code=0 ray_pids=()
 # shellcheck disable=SC2329 # the traps call it
 stop_run() {
     ended_by=${ended_by:-$1}

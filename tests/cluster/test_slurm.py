@@ -89,7 +89,10 @@ class SlurmRun:
 
 def test_a_run_on_two_nodes_is_requeued_at_its_time_limit_and_finishes(slurm: Slurm) -> None:
     # The signal comes 300 s before the end of the limit, in the script; here 60 s before.
-    one = SlurmRun(slurm, "limit", "pretrain.num_steps=4000", options=("--time=3", "--signal=B:USR1@60"))
+    one = SlurmRun(slurm, "limit", "pretrain.num_steps=4000", options=("--time=100", "--signal=B:USR1@60"))
+    one.wait_for_more_steps()
+    hours, minutes, _ = slurm.state(one.job)["RunTime"].split(":")
+    slurm.control("update", f"JobId={one.job}", f"TimeLimit={60 * int(hours) + int(minutes) + 2}")
     one.wait_for(lambda: "goes back into the queue" in one.text())
     assert len(list(one.out.glob("pretrain-*/nodes/*"))) == 2
     stopped_at = one.newest_step()

@@ -3,14 +3,19 @@
 The last two are `permcode submit`: the whole run as a job, from the command line.
 """
 
+import asyncio
 import io
 import os
+import platform
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -192,6 +197,95 @@ def test_another_version_of_ray_is_refused_before_anything_is_sent(
     with pytest.raises(UserError, match=r"runs Ray 2\.6.*, this command Ray 2\.40\.0"):
         submit(head, folder, ["true"], "othervers1on")
     assert not [job for job in list_jobs_unchecked(head) if "othervers1on" in job]
+
+
+def test_another_version_of_python_is_named(
+    head: RayHead, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = platform.python_version()
+    _, text = submit(head, folder, ["true"], "samepython00")
+    assert "this command" not in text
+    monkeypatch.setattr(jobs.platform, "python_version", lambda: "3.99.1")
+    code, text = submit(head, folder, ["true"], "otherpython0")
+    assert code == 0
+    assert f"runs Python {here}, this command 3.99.1: the job runs with the cluster's" in text
+
+
+def test_submit_over_tls(
+    head: RayHead, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path)
+    with tls_in_front_of(head, certificate) as port:
+        secured = RayHead(f"https://127.0.0.1:{port}", head.token)
+        with pytest.raises(UserError, match="is not trusted"):
+            submit(secured, folder, ["true"], "over-tls")
+        with pytest.raises(UserError, match="speaks TLS: give https"):
+            submit(RayHead(f"http://127.0.0.1:{port}", head.token), folder, ["true"], "over-tls")
+        for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+            monkeypatch.setenv(name, str(certificate))
+        code, text = submit(secured, folder, ["echo", "hello over TLS"], "over-tls")
+    assert code == 0, text
+    assert "hello over TLS" in text.splitlines()
+
+
+def make_certificate(folder: Path) -> Path:
+    """A file with a key and its own certificate for 127.0.0.1."""
+    both = folder / "certificate.pem"
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
+    words += [
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(folder / "key"),
+        "-out",
+        str(folder / "own"),
+    ]
+    subprocess.run(words, check=True, capture_output=True)
+    both.write_text((folder / "key").read_text() + (folder / "own").read_text())
+    return both
+
+
+@contextmanager
+def tls_in_front_of(head: RayHead, certificate: Path) -> Iterator[int]:
+    """A server that takes TLS off and passes all bytes on to the head; yields its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    host, _, port = head.address.removeprefix("http://").partition(":")
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pass_on(reader, inner_writer), pass_on(inner_reader, writer))
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # clients that do not trust us hang up
+    server = loop.run_until_complete(asyncio.start_server(handle, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        loop.close()
 
 
 def list_jobs_unchecked(head: RayHead) -> list[str]:
