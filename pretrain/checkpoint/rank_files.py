@@ -5,6 +5,7 @@ Every rank writes its files into a temporary folder, with `.part-RRRRR.json` as 
 """
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,7 +22,11 @@ from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.checkpoint.tensor_files import write_hashed, write_pieces
 from pretrain.engine.pieces import MOMENTS
 
-_POLL_S = 0.02
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.02, 1.0
+_PAUSE_SHARE = 0.1
+"""The share of the time waited so far that rank 0 pauses between two looks, so a look comes late by that much."""
+_PART_NAME = re.compile(r"\.part-(\d{5,})\.json")
+_FAILURE_NAME = re.compile(r"\.failed-(\d{5,})")
 
 
 class SaveError(Exception):
@@ -83,33 +88,60 @@ def gather_parts(
     `own_problem` is why rank 0 could not write its own files. Raises SaveError when a rank failed or did not finish
     within `timeout_s`.
     """
-    deadline_s = time.monotonic() + timeout_s
+    began_s = time.monotonic()
     waited_for = set(range(num_ranks)) - ({0} if own_problem else set())
-    while waited_for := {rank for rank in waited_for if not _is_done(folder, rank)}:
-        if time.monotonic() >= deadline_s:
+    parts: dict[int, dict[str, FileEntry]] = {}
+    while True:
+        listed = _LeftFiles.of(folder)
+        for rank in listed.parts & waited_for - parts.keys() - listed.failures:
+            parts[rank] = _read_part(folder / _part_name(rank))
+        waited_s = time.monotonic() - began_s
+        if waited_for <= parts.keys() | listed.failures or waited_s >= timeout_s:
             break
-        time.sleep(_POLL_S)
+        pause_s = min(max(_FIRST_PAUSE_S, _PAUSE_SHARE * waited_s), _LAST_PAUSE_S)
+        time.sleep(min(pause_s, timeout_s - waited_s))
     if own_problem:
         raise SaveError(f"worker 0: {own_problem}")
     files: dict[str, FileEntry] = {}
     for rank in range(num_ranks):
-        failure, part = folder / _failure_name(rank), folder / _part_name(rank)
-        if failure.exists():
-            raise SaveError(f"worker {rank}: {failure.read_text(encoding='utf-8') or 'no room to say why'}")
-        if rank in waited_for:
+        if rank in listed.failures:
+            problem = (folder / _failure_name(rank)).read_text(encoding="utf-8")
+            raise SaveError(f"worker {rank}: {problem or 'no room to say why'}")
+        if rank not in parts:
             raise SaveError(f"worker {rank} has not written its files within {timeout_s:g} s")
-        files |= {name: FileEntry.from_json(entry) for name, entry in read_json(part).items()}
+        files |= parts[rank]
     return files
+
+
+@dataclass(frozen=True)
+class _LeftFiles:
+    """The ranks that have left their list of files or a failure, as one listing of the folder shows them."""
+
+    parts: frozenset[int]
+    failures: frozenset[int]
+
+    @classmethod
+    def of(cls, folder: Path) -> "_LeftFiles":
+        """List the folder, once for all ranks: two questions for each would be as many requests to a file server."""
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:  # no rank has begun
+            names = []
+        return cls(_ranks_in(names, _PART_NAME), _ranks_in(names, _FAILURE_NAME))
+
+
+def _ranks_in(names: list[str], pattern: re.Pattern[str]) -> frozenset[int]:
+    return frozenset(int(matched[1]) for name in names if (matched := pattern.fullmatch(name)))
+
+
+def _read_part(path: Path) -> dict[str, FileEntry]:
+    return {name: FileEntry.from_json(entry) for name, entry in read_json(path).items()}
 
 
 def drop_parts(folder: Path, num_ranks: int) -> None:
     """Remove the lists of the ranks, which COMMIT.json replaces. Raises OSError."""
     for rank in range(num_ranks):
         (folder / _part_name(rank)).unlink()
-
-
-def _is_done(folder: Path, rank: int) -> bool:
-    return (folder / _part_name(rank)).exists() or (folder / _failure_name(rank)).exists()
 
 
 def _part_name(rank: int) -> str:
