@@ -1,4 +1,4 @@
-"""Calls of a function in the first worker, with its result or UserError broadcast to all workers."""
+"""What all workers know alike: results or UserErrors of the first one, and what each of them tells all others."""
 
 import time
 from collections.abc import Callable
@@ -28,6 +28,13 @@ def agreed(look: Callable[[], T]) -> T:
     if isinstance(found[0], UserError):
         raise UserError(str(found[0]))
     return cast(T, found[0])
+
+
+def all_told(own: T) -> list[T]:
+    """Return what every worker gives as `own`, by rank; collective."""
+    told: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, own)
+    return cast(list[T], told)
 
 
 def agreed_in_parts(look: Callable[[Callable[[], None]], T], tick: Callable[[], None]) -> T:

@@ -16,12 +16,12 @@ from cluster.storage import write_document
 from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from pretrain.agreement import agreed, agreed_in_parts
 from pretrain.checkpoint.compatibility import RunIdentity, check_num_steps, check_resumable
+from pretrain.checkpoint.finding import last_valid_before_of_all
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.manager import CheckpointManager
 from pretrain.checkpoint.reading import CheckpointTensors
 from pretrain.checkpoint.retention import VALIDATION, discard_newer
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
-from pretrain.checkpoint.verify import last_valid_before
 from pretrain.data.batch import Batch, ordered_batch
 from pretrain.data.corpora import WeightedCorpus, open_corpora
 from pretrain.data.lanes import LaneReader
@@ -111,7 +111,7 @@ class Pretrainer(Trainer):
         Raises UserError when no checkpoint is valid or the newest is of another run.
         """
         run, config, health = context.run, context.run.config, context.run.config.health
-        origin = agreed(lambda: prepare_resume(run, context.recorder))
+        origin = prepare_resume(run, context.recorder)
         context.watchdog.at(0, "start")
         fault_point("start.agreed")
         per_worker = config.lanes // dist.get_world_size()
@@ -306,7 +306,7 @@ class Pretrainer(Trainer):
         """Record a rewind and remove the checkpoints after its target; return False if there is no target."""
         run = self._context.run
         self.checkpoints.wait()
-        back_to = agreed(lambda: last_valid_before(run.checkpoints, spike.first_step))
+        back_to = last_valid_before_of_all(run.checkpoints, spike.first_step)
         refusal = None
         if len(self._rewinds) >= run.config.health.max_rewinds:
             refusal = f"health.max_rewinds={run.config.health.max_rewinds} were made"

@@ -6,6 +6,7 @@ from pathlib import Path
 from cluster.errors import UserError
 from cluster.journal import read_journal
 from cluster.storage import read_document
+from pretrain.agreement import agreed
 from pretrain.checkpoint.listing import STATE_NAME, step_folders, step_of
 from pretrain.checkpoint.manager import newest_checkpoint
 from pretrain.checkpoint.retention import discard_newer, remove_checkpoint, remove_unfinished
@@ -27,22 +28,49 @@ class ResumePoint:
 
 
 def prepare_resume(run: Run, recorder: Recorder) -> ResumePoint:
-    """Remove what a kill left, and return the checkpoint to resume from; for one worker.
+    """Remove what a kill left, and return the checkpoint to resume from; collective.
 
-    Raises UserError when there are checkpoints and none is valid.
+    The first worker removes and records; all verify the checkpoints. Raises UserError in all when there are checkpoints
+    and none is valid.
     """
+    past = agreed(lambda: _tidy(run))
+    checkpoint = newest_checkpoint(run.checkpoints, recorder, past.back_to)
+    agreed(lambda: _complete(run, recorder, past))
+    return ResumePoint(past.num_attempts, checkpoint, past.rewinds)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What the run's folder says about earlier starts."""
+
+    num_attempts: int
+    num_recorded_rewinds: int
+    back_to: int | None
+    """The last good step before a divergence from which a person continues."""
+    rewinds: Rewinds
+
+
+def _tidy(run: Run) -> _Past:
+    """Remove unfinished files and void checkpoints, and read the journal; for one worker."""
     rewinds = read_rewinds(run.folder)
     remove_unfinished(run.checkpoints)
     _remove_void(run.checkpoints, rewinds)
     records = read_journal(run.journal)
     events = [event_of(record) for record in records]
-    back_to = pending_return_step(records)
-    checkpoint = newest_checkpoint(run.checkpoints, recorder, back_to)
-    if back_to is not None:
-        discard_newer(run.checkpoints, back_to)
-    for rewind in rewinds.rewinds[sum(isinstance(event, Rewound) for event in events) :]:
-        record_rewind(recorder, rewind)  # a kill came between the file and the journal
-    return ResumePoint(sum(isinstance(event, Attempt) for event in events), checkpoint, rewinds)
+    return _Past(
+        num_attempts=sum(isinstance(event, Attempt) for event in events),
+        num_recorded_rewinds=sum(isinstance(event, Rewound) for event in events),
+        back_to=pending_return_step(records),
+        rewinds=rewinds,
+    )
+
+
+def _complete(run: Run, recorder: Recorder, past: _Past) -> None:
+    """Complete a return to an earlier step, and record rewinds between whose file and journal a kill came."""
+    if past.back_to is not None:
+        discard_newer(run.checkpoints, past.back_to)
+    for rewind in past.rewinds.rewinds[past.num_recorded_rewinds :]:
+        record_rewind(recorder, rewind)
 
 
 def _remove_void(checkpoints: Path, rewinds: Rewinds) -> None:

@@ -104,7 +104,8 @@ class Finetuner(Trainer):
             learner.module, adamw(learner, config), _engine_settings(config), dist.get_world_size()
         )
         state, checkpoints = TrainState(), folder / "checkpoints"
-        newest = agreed(lambda: _newest(checkpoints, recorder))
+        agreed(lambda: remove_unfinished(checkpoints))
+        newest = newest_checkpoint(checkpoints, recorder)
         if newest is not None:
             stored = CheckpointTensors(newest)
             engine.restore(stored)
@@ -209,11 +210,6 @@ def _engine_settings(config: FitConfig) -> EngineSettings:
         zero_stage=config.zero_stage,
         clip_norm=config.clip_norm,
     )
-
-
-def _newest(checkpoints: Path, recorder: Recorder) -> Path | None:
-    remove_unfinished(checkpoints)
-    return newest_checkpoint(checkpoints, recorder)
 
 
 def rate_share(config: FitConfig, step: int) -> float:

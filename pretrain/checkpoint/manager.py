@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from cluster.errors import UserError
 from pretrain.agreement import agreed
+from pretrain.checkpoint.finding import newest_valid_of_all
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
-from pretrain.checkpoint.verify import Damaged, newest_valid
+from pretrain.checkpoint.verify import Damaged
 from pretrain.checkpoint.writer import CheckpointWriter
 from pretrain.config import CheckpointConfig
 from pretrain.journal import events
@@ -88,11 +89,11 @@ class CheckpointManager:
 def newest_checkpoint(folder: Path, recorder: Recorder, up_to_step: int | None = None) -> Path | None:
     """Return the checkpoint to resume from, None before the first; damaged ones are recorded and skipped.
 
-    For one worker. Raises UserError when there are checkpoints and none is valid.
+    Collective: the workers divide the hashing. Raises UserError when there are checkpoints and none is valid.
     """
 
     def record(damaged: Damaged) -> None:
         event = events.Damaged(checkpoint=damaged.checkpoint, problem=damaged.problem)
         recorder.event(str(damaged), event, "warning")
 
-    return newest_valid(folder, record, up_to_step)
+    return newest_valid_of_all(folder, record, up_to_step)

@@ -1,7 +1,7 @@
 """Verification of checkpoints: their checksums, and the newest one that is valid."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,16 +34,24 @@ def find_damage(folder: Path) -> str | None:
         raise
     except UserError as error:
         return str(error)
+    damaged = damaged_files(folder, listing.files, os.cpu_count() or 1)
+    return problem_with(folder, damaged[0]) if damaged else None
+
+
+def damaged_files(folder: Path, files: Mapping[str, FileEntry], num_threads: int) -> list[str]:
+    """Hash these files of a checkpoint, and return the names of those that are missing or damaged, sorted."""
     # Big files first, so that no thread is left with one at the end.
-    names = sorted(listing.files, key=lambda name: -listing.files[name].size_bytes)
-    with ThreadPoolExecutor(max_workers=min(len(names) or 1, os.cpu_count() or 1)) as threads:
-        are_intact = threads.map(lambda name: _is_intact(folder / name, listing.files[name]), names)
-        damaged = sorted(name for name, is_intact in zip(names, are_intact, strict=True) if not is_intact)
-    if not damaged:
-        return None
-    if not (folder / damaged[0]).is_file():
-        return f"{damaged[0]} is missing"
-    return f"{damaged[0]} is damaged (checksum differs)"
+    names = sorted(files, key=lambda name: -files[name].size_bytes)
+    with ThreadPoolExecutor(max_workers=min(len(names) or 1, num_threads)) as threads:
+        are_intact = threads.map(lambda name: _is_intact(folder / name, files[name]), names)
+        return sorted(name for name, is_intact in zip(names, are_intact, strict=True) if not is_intact)
+
+
+def problem_with(folder: Path, name: str) -> str:
+    """Return what is wrong with a damaged file of a checkpoint."""
+    if not (folder / name).is_file():
+        return f"{name} is missing"
+    return f"{name} is damaged (checksum differs)"
 
 
 def _is_intact(path: Path, entry: FileEntry) -> bool:
@@ -72,11 +80,16 @@ def newest_valid(
             damaged.append(Damaged(folder.name, problem))
             on_damaged(damaged[-1])
     if damaged:
-        raise UserError(
-            f"{checkpoints}: none of {len(damaged)} checkpoints is valid (the newest: {damaged[0].problem}): "
-            "restore one, or remove the folder to start from step 0"
-        )
+        raise none_is_valid(checkpoints, damaged)
     return None
+
+
+def none_is_valid(checkpoints: Path, damaged: Sequence[Damaged]) -> UserError:
+    """Return the error when all checkpoints are damaged, given the newest first."""
+    return UserError(
+        f"{checkpoints}: none of {len(damaged)} checkpoints is valid (the newest: {damaged[0].problem}): "
+        "restore one, or remove the folder to start from step 0"
+    )
 
 
 def last_valid_before(checkpoints: Path, step: int) -> Path | None:
