@@ -82,9 +82,9 @@ class RunContext:
     def open(
         cls, run: Run, device: torch.device, recorder: Recorder, watchdog: Watchdog, stop: StopRequest
     ) -> "RunContext":
-        """Open the corpora. Raises UserError for one that cannot be used."""
-        config, corpus = run.config, open_prepared(run.prep_folder)
-        corpora = open_corpora(corpus, config.data)
+        """Open the corpora; collective. Raises UserError for one that cannot be used."""
+        config = run.config
+        corpus, corpora = agreed(lambda: _opened(run))
         evaluator = Evaluator(
             config.validation,
             corpus,
@@ -399,6 +399,12 @@ class Pretrainer(Trainer):
         """Stop reading ahead, and release the engine."""
         self._feed.close()
         super().close()
+
+
+def _opened(run: Run) -> tuple[PreparedCorpus, list[WeightedCorpus]]:
+    """Open the run's own corpus and all that are mixed; for one worker, since each open reads all shards' indexes."""
+    corpus = open_prepared(run.prep_folder)
+    return corpus, open_corpora(corpus, run.config.data)
 
 
 def _fresh_model(context: RunContext) -> TwoStreamTransformer:

@@ -205,7 +205,8 @@ def open_prepared(location: Path | str) -> "PreparedCorpus":
 class PreparedCorpus:
     """Blocks by split, in a fixed order; a block's checksums are verified whenever it is read.
 
-    Several threads may read. Blocks are not cached.
+    Several threads may read. Blocks are not cached. One process may open a corpus and send it to others, pickled, which
+    then read no index.
     """
 
     def __init__(self, location: Path | str) -> None:
