@@ -132,7 +132,7 @@ class Pretrainer(Trainer):
         self._cursors: dict[int, int] = {}
         """The cursors of the last step and of all steps that a spike may include, by step: a rewind skips them."""
         if origin.checkpoint is not None:
-            self._restore(engine, state, CheckpointTensors(origin.checkpoint))
+            self._restore(engine, state, CheckpointTensors.opened_for_all(origin.checkpoint))
             fault_point("start.restored")
         elif run.accepted and origin.num_attempts > 1:
             context.recorder.event(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cluster.storage import canonical_json, read_document
+from pretrain.agreement import agreed
 from pretrain.checkpoint.compatibility import RunIdentity
 from pretrain.checkpoint.listing import STATE_NAME, read_listing
 from pretrain.checkpoint.memory_files import count_lanes, read_memory
@@ -20,7 +21,7 @@ from pretrain.model.segment_memory import SegmentMemory
 class CheckpointTensors:
     """The state in a checkpoint, read on access; a `pretrain.engine.pieces.StateSource`.
 
-    Checksums are not verified here: `verify.newest_valid` returns a verified folder.
+    Checksums are not verified here: `verify.newest_valid` returns a verified folder. See `opened_for_all` for workers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,6 +30,20 @@ class CheckpointTensors:
         self._listing = read_listing(folder)
         self.state: dict[str, Any] = read_document(folder / STATE_NAME, "use another checkpoint")
         self._masters = StoredTensors(self._paths("weights-*.safetensors"))
+
+    @classmethod
+    def opened_for_all(cls, folder: Path) -> "CheckpointTensors":
+        """Open a checkpoint in the first worker and return it in all; collective.
+
+        The others read neither the listing nor the heads of all files, of which there are as many as workers.
+        """
+
+        def opened() -> CheckpointTensors:
+            checkpoint = cls(folder)
+            _ = checkpoint._moments, checkpoint.identity  # read now, so that they are sent
+            return checkpoint
+
+        return agreed(opened)
 
     @property
     def step(self) -> int:

@@ -113,29 +113,34 @@ def write_pieces(path: Path, pieces: Mapping[str, Iterable[Piece]]) -> FileEntry
 
 @dataclass(frozen=True)
 class _StoredPiece:
-    """`length` elements of a tensor from `start` on, under `key` in an open file."""
+    """`length` elements of a tensor from `start` on, under `key` in a file."""
 
     start: int
     length: int
-    file: Any
+    path: Path
     key: str
 
 
 class StoredTensors:
-    """The tensors in the pieces of several memory-mapped files; they are joined on access."""
+    """The tensors in the pieces of several memory-mapped files; they are joined on access.
+
+    One process may read where the pieces are and send that to others, pickled: these open only files that they need.
+    """
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Open the files. Raises UserError when one is damaged or pieces do not cover their tensors exactly once."""
+        """Read where in the files the pieces are.
+
+        Raises UserError when a file is damaged or pieces do not cover their tensors exactly once.
+        """
         self.shapes: dict[str, tuple[int, ...]] = {}
         """Shapes by tensor name."""
         self._pieces: dict[str, list[_StoredPiece]] = {}
+        self._opened: dict[Path, Any] = {}
         for path in paths:
             try:
                 self._add(path)
             except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-                raise UserError(
-                    f"{path} is damaged ({first_line(error)}): restore it or use another checkpoint"
-                ) from None
+                raise _damaged(path, error) from None
         for name, pieces in self._pieces.items():
             pieces.sort(key=lambda piece: piece.start)
             self._check_cover(name, pieces)
@@ -147,7 +152,7 @@ class StoredTensors:
     def part(self, name: str, start: int, stop: int) -> Tensor:
         """Return a copy of elements [start, stop) of the flattened tensor; the range must not be empty.
 
-        Raises KeyError when there is no tensor of that name.
+        Raises KeyError when there is no tensor of that name, UserError when a file cannot be read.
         """
         assert 0 <= start < stop <= math.prod(self.shapes[name]), f"{name} has no elements {start} to {stop}"
         parts = []
@@ -157,18 +162,33 @@ class StoredTensors:
                 min(stop, piece.start + piece.length) - piece.start,
             )
             if first < last:
-                parts.append(piece.file.get_slice(piece.key)[first:last])
+                parts.append(self._read(piece, first, last))
         return torch.cat(parts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the mapped files out of what is pickled."""
+        return self.__dict__ | {"_opened": {}}
+
+    def _read(self, piece: _StoredPiece, first: int, last: int) -> Any:
+        try:
+            return self._open(piece.path).get_slice(piece.key)[first:last]
+        except (SafetensorError, OSError) as error:
+            raise _damaged(piece.path, error) from None
+
+    def _open(self, path: Path) -> Any:
+        if path not in self._opened:
+            self._opened[path] = safe_open(path, framework="pt")
+        return self._opened[path]
+
     def _add(self, path: Path) -> None:
-        file: Any = safe_open(path, framework="pt")
+        file = self._open(path)
         for key, text in (file.metadata() or {}).items():
             entry = json.loads(text)
             name, shape = str(entry["tensor"]), tuple(int(size) for size in entry["shape"])
             if self.shapes.setdefault(name, shape) != shape:
                 raise ValueError(f"{name} has shape {shape} here and {self.shapes[name]} elsewhere")
             (length,) = file.get_slice(key).get_shape()
-            self._pieces.setdefault(name, []).append(_StoredPiece(int(entry["start"]), length, file, key))
+            self._pieces.setdefault(name, []).append(_StoredPiece(int(entry["start"]), length, path, key))
 
     def _check_cover(self, name: str, pieces: list[_StoredPiece]) -> None:
         end = 0
@@ -179,6 +199,10 @@ class StoredTensors:
             end += piece.length
         if end != (numel := math.prod(self.shapes[name])):
             raise UserError(_uncovered(name, min(end, numel), "is missing" if end < numel else "is too much"))
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged ({first_line(error)}): restore it or use another checkpoint")
 
 
 def _uncovered(name: str, element: int, fault: str) -> str:

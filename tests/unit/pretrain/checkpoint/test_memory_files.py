@@ -63,3 +63,11 @@ def test_a_model_without_memory_has_lanes_all_the_same(tmp_path: Path) -> None:
     read = read_memory([tmp_path / memory_name(0)], range(1, 3))
     assert read.group_BM.shape == (2, 0)
     assert [tuple(layer.shape) for layer in read.layers_BMD] == [(2, 0, 4)] * 2
+
+
+def test_files_of_other_lanes_are_not_opened(tmp_path: Path) -> None:
+    paths = written(tmp_path, 0, 2, 4, 6, 8)
+    for start in (0, 6):
+        (tmp_path / memory_name(start)).write_bytes(b"")
+    assert equal(read_memory(paths, range(2, 6)), memory_of(range(2, 6), step=3))
+    assert equal(read_memory(paths, range(3, 4)), memory_of(range(3, 4), step=3))

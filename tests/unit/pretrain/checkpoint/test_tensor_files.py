@@ -1,6 +1,7 @@
 """Tensor files are ordinary safetensors files, and whole tensors are read out of pieces however they were cut."""
 
 import itertools
+import pickle
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,15 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"nothing of the kind")
     with pytest.raises(UserError, match="file is damaged"):
         StoredTensors([tmp_path / "file"])
+
+
+def test_a_receiver_opens_only_the_files_that_it_reads(tmp_path: Path) -> None:
+    files = [cut("b", number, number + 1) for number in range(5)]
+    sent = pickle.dumps(stored(tmp_path, *files))
+    for number in (0, 1, 2, 4):
+        (tmp_path / f"{number}.safetensors").unlink()
+    received: StoredTensors = pickle.loads(sent)
+    assert received.shapes == {"b": (5,)}
+    assert torch.equal(received.part("b", 3, 4), WHOLE["b"][3:4])
+    with pytest.raises(UserError, match="2.safetensors is damaged .*use another checkpoint"):
+        received.part("b", 2, 4)
