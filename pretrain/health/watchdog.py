@@ -9,6 +9,7 @@ any more, and so is furthest behind, too.
 import faulthandler
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -27,6 +28,11 @@ _PHASES = ("start", "read", "forward", "backward", "exchange", "evaluate", "save
 """The phases in the order of a step; forward and backward come once for every micro-batch."""
 _OF_MICRO_BATCHES = ("forward", "backward")
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.05, 5.0
+_MOST_WRITES_PER_S = 50.0
+"""Of all workers together: from 250 workers on, each writes less often."""
+_PROGRESS_NAME = re.compile(r"rank-(\d{5,})\.json")
+_CLAIM = "verdict"
+"""The file in `hang/` of the worker that writes the verdict; the others do not read all progress as well."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +66,27 @@ def take_hang_report(folder: Path) -> str | None:
     return text
 
 
+def write_interval_s(world_size: int, hang_timeout_s: float) -> float:
+    """Return how often a worker writes its progress: 8 times in the timeout, but not too often for all together."""
+    wanted_s = min(max(_MOST_INTERVAL_S, world_size / _MOST_WRITES_PER_S), hang_timeout_s / 8)
+    return max(_LEAST_INTERVAL_S, wanted_s)
+
+
 class Watchdog:
     """Watches the worker that makes it; `at` or `tick` is called at each progress."""
 
     def __init__(self, folder: Path, rank: int, world_size: int, hang_timeout_s: float) -> None:
         self._folder, self._rank, self._world_size = folder, rank, world_size
         self._hang_timeout_s = hang_timeout_s
-        self._interval_s = min(_MOST_INTERVAL_S, max(_LEAST_INTERVAL_S, hang_timeout_s / 8))
+        self.interval_s = write_interval_s(world_size, hang_timeout_s)
         self._place = (0, "start", 0)
         self._since_s = time.monotonic()
         self._ended = threading.Event()
         (folder / "progress").mkdir(parents=True, exist_ok=True)
         self._progress_path(rank).unlink(missing_ok=True)  # of an earlier attempt
+        if rank == 0:
+            with suppress(OSError):
+                (folder / "hang" / _CLAIM).unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watchdog":
@@ -92,12 +107,16 @@ class Watchdog:
         self.at(step, phase, part + 1)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._interval_s):
-            self._write_progress()
+        # Each worker has its own moment in the interval, so the writes come one after the other.
+        if self._ended.wait(self.interval_s * self._rank / self._world_size):
+            return
+        while not self._ended.wait(self.interval_s):
+            self.write_progress()
             if time.monotonic() - self._since_s > self._hang_timeout_s:
                 self._end_hanging_worker()
 
-    def _write_progress(self) -> None:
+    def write_progress(self) -> None:
+        """Write where this worker is; its thread does that at intervals."""
         progress = Progress(self._rank, *self._place, socket.gethostname(), os.getpid(), time.time())
         path = self._progress_path(self._rank)
         temporary = path.with_suffix(".tmp")
@@ -115,16 +134,25 @@ class Watchdog:
                 with stacks.open("w") as file:
                     faulthandler.dump_traceback(file)
             with suppress(OSError, UserError):
-                if not (self._folder / PretrainFiles.HANG).exists():
-                    write_document(self._folder / PretrainFiles.HANG, {"text": self._verdict()})
+                if self._is_first_to_notice():
+                    write_document(self._folder / PretrainFiles.HANG, {"text": self.verdict()})
             # The other workers notice a moment later; they need time to write their stacks before this one ends.
-            time.sleep(2 * self._interval_s)
+            time.sleep(2 * self.interval_s)
         finally:
             os._exit(EXIT_HANGING)
 
-    def _verdict(self) -> str:
+    def _is_first_to_notice(self) -> bool:
+        if (self._folder / PretrainFiles.HANG).exists():
+            return False
+        try:
+            (self._folder / "hang" / _CLAIM).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def verdict(self) -> str:
         """Return which worker hangs: a silent one, or else the one that is furthest behind."""
-        known = [progress for rank in range(self._world_size) if (progress := self._read_progress(rank))]
+        known = [progress for rank in self._listed_ranks() if (progress := self._read_progress(rank))]
         if not known:
             return f"no worker made progress for {self._hang_timeout_s:g} s; which one hangs is not known"
         last = min(known, key=lambda progress: (not self._is_silent(progress), progress.sort_key()))
@@ -137,7 +165,13 @@ class Watchdog:
 
     def _is_silent(self, progress: Progress) -> bool:
         """Return whether the worker is frozen: otherwise its own watchdog would have written since."""
-        return time.time() - progress.written_s > 3 * self._interval_s
+        return time.time() - progress.written_s > 3 * self.interval_s
+
+    def _listed_ranks(self) -> list[int]:
+        """Return the ranks of this attempt that have written progress; an earlier one may have had more."""
+        names = os.listdir(self._folder / "progress")
+        ranks = (int(matched[1]) for name in names if (matched := _PROGRESS_NAME.fullmatch(name)))
+        return sorted(rank for rank in ranks if rank < self._world_size)
 
     def _read_progress(self, rank: int) -> Progress | None:
         try:

@@ -1,6 +1,7 @@
 """Real workers that hang, are frozen, or get on."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.files import PretrainFiles
-from pretrain.health.watchdog import EXIT_HANGING, Progress
+from pretrain.health.watchdog import EXIT_HANGING, Progress, Watchdog, write_interval_s
 
 _WORKER = """
 import sys, time
@@ -132,3 +133,45 @@ def test_of_two_in_the_same_micro_batch_the_one_in_its_forward_pass_is_further_b
     places = [place(*entry) for entry in in_order]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
+
+
+def test_a_thousand_workers_write_no_more_often_than_a_few_hundred() -> None:
+    for world_size in (1, 16, 250):
+        assert write_interval_s(world_size, 1800.0) == 5.0
+    for world_size in (512, 1024, 4096):
+        assert world_size / write_interval_s(world_size, 1800.0) == pytest.approx(50.0)
+    assert write_interval_s(1024, 60.0) == 7.5, "a short timeout needs progress in time"
+    assert write_interval_s(2, 0.1) == 0.05
+
+
+def test_the_verdict_lists_once_and_leaves_out_ranks_of_a_larger_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dogs = [Watchdog(tmp_path, rank, 64, hang_timeout_s=1800.0) for rank in range(64)]
+    for rank, dog in enumerate(dogs[:-4]):
+        dog.at(100 - rank, "exchange")
+        dog.write_progress()
+    listings, listdir = 0, os.listdir
+
+    def count_listing(folder: Path) -> list[str]:
+        nonlocal listings
+        listings += 1
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", count_listing)
+    assert dogs[0].verdict().startswith("worker 59 (")
+    assert listings == 1
+    smaller = Watchdog(tmp_path, 0, 8, hang_timeout_s=1800.0)
+    smaller.at(100, "exchange")
+    smaller.write_progress()
+    assert smaller.verdict().startswith("worker 7 (")
+
+
+def test_one_worker_alone_reads_the_progress_of_all(tmp_path: Path) -> None:
+    """Two that notice at the same moment, before either has written the verdict."""
+    workers = [start(tmp_path, rank, "exchange", 3) for rank in range(2)]
+    assert [worker.wait(timeout=30) for worker in workers] == [EXIT_HANGING, EXIT_HANGING]
+    [worker.stdout.close() for worker in workers if worker.stdout]
+    assert (tmp_path / "hang" / "verdict").exists()
+    Watchdog(tmp_path, 0, 2, hang_timeout_s=1800.0)
+    assert not (tmp_path / "hang" / "verdict").exists(), "the next attempt may hang, too"
