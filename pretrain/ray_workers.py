@@ -72,14 +72,14 @@ class Workers:
             settings = {**settings, "backend": backend, "folder": self.folder, "log_folder": str(logs)}
             settings["marker"] = marker
             while True:
-                before = _lasting_outputs(self.folder)
+                before = lasting_outputs(self.folder)
                 failure = _Attempt(self, nodes, reporter).run(work, settings)
                 if failure is None:
                     if not self._is_handed_over():
                         break
                     reporter.line(f"{self.what}: the workers ended with a checkpoint and are started again")
                     continue
-                num_failures = 0 if _lasting_outputs(self.folder) - before else num_failures + 1
+                num_failures = 0 if lasting_outputs(self.folder) - before else num_failures + 1
                 is_out_of_memory = isinstance(failure, RetryableError) and failure.kind == "out of memory"
                 num_out_of_memory = num_out_of_memory + 1 if is_out_of_memory else 0
                 # The first time something else may have taken the memory.
@@ -368,6 +368,6 @@ def is_first_of_node() -> bool:
     return bool(ray.train.get_context().get_local_rank() == 0)
 
 
-def _lasting_outputs(folder: Path) -> set[Path]:
+def lasting_outputs(folder: Path) -> set[Path]:
     """Return the files that show lasting progress: those of checkpoints and results."""
     return {path for name in (COMMIT_NAME, PretrainFiles.RESULT) for path in folder.rglob(name)}
