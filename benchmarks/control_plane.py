@@ -60,7 +60,7 @@ _SHARDS_PER_RANK = 4
 _NUM_RECEIVERS = 4
 _NUM_PARAMETERS = 200
 _ELEMENTS_PER_RANK = 4096
-_NUM_CHECKPOINTS = 4
+_NUM_CHECKPOINTS = 2
 _FILE_EVENTS = frozenset(
     {"open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.utime"}
 )
@@ -235,7 +235,7 @@ def write_parts(checkpoints: Path, num_ranks: int, step: int) -> Path:
 
 
 def rendezvous(num_ranks: int) -> None:
-    """Let all workers meet at a TCPStore, one client after the other: each says where it is, then reads a neighbour's."""
+    """Let all workers meet at a TCPStore, one after the other: each says where it is, and reads where one other is."""
     store = TCPStore("127.0.0.1", 0, num_ranks, is_master=True, wait_for_workers=False)
     clients = []
     for rank in range(num_ranks):
