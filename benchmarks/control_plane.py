@@ -3,9 +3,10 @@
     python -m benchmarks.control_plane [--ranks 128 256 512 1024] [--folder FOLDER] [--rounds 3]
 
 The steps call the program's own functions on real files: a worker is a thread. Collectives go through memory instead of
-a network, but everything that is sent is pickled, and unpickled by each receiver. The rendezvous is torch's TCPStore
-with a client for each worker. Files of tensors are small, because their bytes per worker do not depend on the number of
-workers. Every step is fitted as time ~ ranks^exponent; n log n is an exponent of 1.17 between 128 and 1,024.
+a network, but everything that is sent is pickled, and unpickled by each receiver; where receivers do nothing but that,
+four stand for all. The rendezvous is torch's TCPStore. Files of tensors are small, because their bytes per worker do not
+depend on the number of workers. Every step is fitted as time ~ ranks^exponent; n log n is an exponent of 1.17 between
+128 and 1,024.
 """
 
 import argparse
@@ -58,6 +59,7 @@ from tests.example_corpus import stdlib_packages, write_corpus
 _PLAN_LIMIT_S, _RESUME_LIMIT_S = 5.0, 30.0
 _SHARDS_PER_RANK = 4
 _NUM_RECEIVERS = 4
+_NUM_CONNECTIONS = 16
 _NUM_PARAMETERS = 200
 _ELEMENTS_PER_RANK = 4096
 _NUM_CHECKPOINTS = 2
@@ -111,6 +113,7 @@ class Meter:
 
     def _add(self, step: str, num_ranks: int, wall_s: float, own_s: float, calls: int) -> None:
         cost = Cost(wall_s, own_s, self.calls - calls)
+        print(f"{num_ranks} ranks, {step}: {cost}", file=sys.stderr, flush=True)
         self.costs.setdefault(step, {}).setdefault(num_ranks, []).append(cost)
 
 
@@ -235,17 +238,21 @@ def write_parts(checkpoints: Path, num_ranks: int, step: int) -> Path:
 
 
 def rendezvous(num_ranks: int) -> None:
-    """Let all workers meet at a TCPStore, one after the other: each says where it is, and reads where one other is."""
+    """Let all workers meet at a TCPStore: each says where it is, and reads where one other is.
+
+    A connection serves several workers: their number has its own limits (open files, the resolver of names).
+    """
     store = TCPStore("127.0.0.1", 0, num_ranks, is_master=True, wait_for_workers=False)
-    clients = []
+    clients = [
+        TCPStore("127.0.0.1", store.port, num_ranks, is_master=False, wait_for_workers=False)
+        for _ in range(min(num_ranks, _NUM_CONNECTIONS))
+    ]
     for rank in range(num_ranks):
-        client = TCPStore("127.0.0.1", store.port, num_ranks, is_master=False, wait_for_workers=False)
-        client.set(f"address/{rank}", f"10.0.0.{rank}:1234")
-        client.add("joined", 1)
-        clients.append(client)
-    for rank, client in enumerate(clients):
-        assert client.add("joined", 0) == num_ranks
-        assert client.get(f"address/{(rank + 1) % num_ranks}")
+        clients[rank % len(clients)].set(f"address/{rank}", f"10.0.0.{rank}:1234")
+        clients[rank % len(clients)].add("joined", 1)
+    for rank in range(num_ranks):
+        assert clients[rank % len(clients)].add("joined", 0) == num_ranks
+        assert clients[rank % len(clients)].get(f"address/{(rank + 1) % num_ranks}")
 
 
 def simulate(num_ranks: int, folder: Path, meter: Meter) -> None:
@@ -323,7 +330,7 @@ def _resume(num_ranks: int, run: Run, meter: Meter) -> None:
                 assert torch.equal(stored.moment_part(kind, piece.name, piece.start, stop), piece.values_X)
         stored.memory(range(rank, rank + 1))
 
-    meter.measure_all("load: own moments and memory", num_ranks, load)
+    meter.measure_all("load: own moments and memory", num_ranks, load, threads=_NUM_RECEIVERS)
 
 
 def _watch(num_ranks: int, folder: Path, meter: Meter) -> None:
