@@ -1,7 +1,7 @@
-"""What all workers know alike: results or UserErrors of the first one, and what each of them tells all others."""
+"""Results or UserErrors of the first worker that all of them get, and what it gives to and takes from each of them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 import torch.distributed as dist
@@ -30,11 +30,19 @@ def agreed(look: Callable[[], T]) -> T:
     return cast(T, found[0])
 
 
-def all_told(own: T) -> list[T]:
-    """Return what every worker gives as `own`, by rank; collective."""
-    told: list[T | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, own)
-    return cast(list[T], told)
+def scattered(parts: Sequence[T] | None) -> T:
+    """Return this worker's of the first worker's `parts`, one per worker; the others give None. Collective."""
+    received: list[T | None] = [None]
+    dist.scatter_object_list(received, None if parts is None else list(parts), src=0)
+    return cast(T, received[0])
+
+
+def gathered(own: T) -> list[T]:
+    """Return what every worker gives as `own`, by rank, in the first one, and nothing in the others. Collective."""
+    is_first = dist.get_rank() == 0
+    received: list[T | None] | None = [None] * dist.get_world_size() if is_first else None
+    dist.gather_object(own, received, dst=0)
+    return cast(list[T], received or [])
 
 
 def agreed_in_parts(look: Callable[[Callable[[], None]], T], tick: Callable[[], None]) -> T:

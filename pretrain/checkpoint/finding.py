@@ -11,7 +11,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from cluster.errors import UserError
-from pretrain.agreement import agreed, all_told
+from pretrain.agreement import agreed, gathered, scattered
 from pretrain.checkpoint.listing import (
     FileEntry,
     Listing,
@@ -60,19 +60,26 @@ def find_damage_together(folder: Path) -> str | None:
     Raises NewerFormatError, as UserError. What another worker finds damaged the first one hashes again: a worker whose
     node cannot read a file must not make all of them fall back to an older checkpoint.
     """
-    listing = agreed(lambda: _read_or_problem(folder))
-    if isinstance(listing, str):
-        return listing
-    own = shares(listing.files, dist.get_world_size())[dist.get_rank()]
-    found = all_told(damaged_files(folder, own, _num_threads()))
-    suspects = sorted(name for names in found for name in names)
-    if not suspects:
+    listing: Listing | None = None  # in the first worker alone: with many workers it is long
+
+    def read() -> str | None:
+        nonlocal listing
+        found = _read_or_problem(folder)
+        if isinstance(found, str):
+            return found
+        listing = found
         return None
-    return agreed(lambda: _first_problem(folder, listing, suspects))
+
+    problem = agreed(read)
+    if problem is not None:
+        return problem
+    own = scattered(None if listing is None else shares(listing.files, dist.get_world_size()))
+    found = gathered(damaged_files(folder, own, _num_threads()))
+    return agreed(lambda: _first_problem(folder, listing, sorted(name for names in found for name in names)))
 
 
 def shares(files: dict[str, FileEntry], num_workers: int) -> list[dict[str, FileEntry]]:
-    """Divide files among workers by size, the same in every process.
+    """Divide files among workers by size.
 
     Each file, the biggest first, goes to the worker with the fewest bytes, and of equal ones to the first. After a
     restart with as many workers, and files of equal sizes, each has those that it wrote and reads next.
@@ -95,9 +102,9 @@ def _read_or_problem(folder: Path) -> Listing | str:
         return str(error)
 
 
-def _first_problem(folder: Path, listing: Listing, suspects: list[str]) -> str | None:
+def _first_problem(folder: Path, listing: Listing | None, suspects: list[str]) -> str | None:
     for name in suspects:
-        if damaged_files(folder, {name: listing.files[name]}, num_threads=1):
+        if listing is not None and damaged_files(folder, {name: listing.files[name]}, num_threads=1):
             return problem_with(folder, name)
     return None
 
