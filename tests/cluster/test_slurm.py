@@ -54,7 +54,7 @@ class SlurmRun:
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         script.write_text(done.stdout)
-        self.job = slurm.submit(script, f"--output={slurm.machines.shared}/{name}-%a.log", *options)
+        self.job = slurm.submit(script, f"--output={slurm.machines.shared}/{name}-%j.log", *options)
 
     def text(self) -> str:
         logs = sorted(self.slurm.machines.shared.glob(f"{self.name}-*.log"))
@@ -103,7 +103,7 @@ def test_a_run_on_two_nodes_is_requeued_at_its_time_limit_and_finishes(slurm: Sl
     one.start_again_now()
     one.wait_for_state("COMPLETED")
     assert slurm.state(one.job)["Restarts"] == "1"
-    assert f"resuming from checkpoint step-{stopped_at}" in one.text()
+    assert f"resuming from checkpoint step-{stopped_at:08d}" in one.text()
     assert not list(slurm.machines.shared.glob("limit.slurm-*"))
     one.audit()
 
