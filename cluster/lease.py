@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import psutil
 
@@ -29,6 +30,8 @@ _READ_S = 1.0
 _WRITE_AFTER_CLAIM_S = 5.0
 _SUCCESSOR_WAITS_S = LEASE_S + 5 * _READ_S
 """Longer than LEASE_S, so that the last worker has ended when the successor starts."""
+_PATIENCE_S = 3 * _RENEW_S
+"""How long a reader on another machine watches a lease that is not renewed."""
 _NAME = ".lease.json"
 _CLAIMS = ".leases"
 
@@ -84,6 +87,54 @@ class Lease:
         with suppress(OSError, UserError):
             if not self.is_held():
                 _end_process("its attempt was ended")
+
+
+@dataclass(frozen=True)
+class LeaseSight:
+    """What a look at a folder's lease showed."""
+
+    attempt: int
+    host: str
+    pid: int
+    state: Literal["held", "released", "gone", "silent"]
+    """held: renewed while it was watched, or its process lives on this machine; gone: its process, of this machine,
+    has ended; silent: not renewed while it was watched."""
+    is_here: bool
+    """Whether the holder is a process of this machine, whose clock is this one."""
+    watched_s: float
+    """How long the lease was watched."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the holder works in the folder."""
+        return self.state == "held"
+
+
+def look_at_lease(folder: Path, patience_s: float = _PATIENCE_S) -> LeaseSight | None:
+    """Return who holds the lease of `folder`; None if nobody ever had one.
+
+    A holder on another machine is watched until it renews the lease, for at most `patience_s`: no clocks are compared.
+    """
+    began_s = time.monotonic()
+    record = _read(folder)
+    if record is None:
+        return None
+    is_here = record.boot == _boot_id()
+    state: Literal["held", "released", "gone", "silent"] = "silent"
+    while state == "silent":
+        watched_s = time.monotonic() - began_s
+        now = _read(folder) or record
+        if now.is_released:
+            state = "released"
+        elif is_here:
+            state = "gone" if record.holder_is_gone() else "held"
+        elif now != record:
+            state = "held"
+        elif watched_s >= patience_s:
+            break
+        else:
+            time.sleep(_RENEW_S / 10)
+    return LeaseSight(now.attempt, now.host, now.pid, state, is_here, watched_s)
 
 
 class HeldLease(AbstractContextManager["HeldLease"]):

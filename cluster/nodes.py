@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import cluster
+from cluster import metrics_export, run_state
 from cluster.errors import UserError, first_line
 from cluster.local_ray import session_folder
 from cluster.reporter import Reporter
@@ -233,10 +234,13 @@ class NodeWatch(AbstractContextManager["NodeWatch"]):
         for node_id in self._known.keys() - alive.keys():
             self._report_loss(node_id)
             del self._known[node_id]
+        num_known = len(self._known)
         for node_id in alive.keys() - self._known.keys():
             self._known[node_id] = alive[node_id]
             if self._has_looked:
                 self._on_change(f"node {node_name(alive[node_id])} has joined")
+        if len(self._known) != num_known or not self._has_looked:
+            self._note_losses()
         self._has_looked = True
         answers = pool.map(_answers, self._known.values())
         for node_id, answers_now in zip(list(self._known), answers, strict=True):
@@ -250,12 +254,21 @@ class NodeWatch(AbstractContextManager["NodeWatch"]):
             return
         self._failures.pop(node_id, None)
         if self._lost.pop(node_id, None) is not None:
+            self._note_losses()
             self._on_change(f"node {node_name(self._known[node_id])} answers again")
 
     def _report_loss(self, node_id: str) -> None:
         if node_id not in self._lost:
             self._lost[node_id] = node_name(self._known[node_id])
+            self._note_losses()
             self._on_change(f"node {self._lost[node_id]} is lost; its work waits for room or for its return")
+
+    def _note_losses(self) -> None:
+        """Show how many nodes are lost; a machine that has joined again under a new id is not."""
+        there = {node_name(node) for node_id, node in self._known.items() if node_id not in self._lost}
+        gone = sorted(set(self._lost.values()) - there)
+        run_state.change_nodes(gone)
+        metrics_export.show(metrics_export.LOST_NODES, len(gone))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from cluster import run_state, structured_log
 
 PLAIN_INTERVAL_S = 5.0
 
@@ -36,10 +39,12 @@ class Reporter:
     def line(self, text: str) -> None:
         """Print a line."""
         self._print(text, style="")
+        structured_log.event(text)
 
     def warn(self, text: str) -> None:
         """Print a warning: something that the user should know or act on."""
         self._print(f"warning: {text}", style="yellow")
+        structured_log.event(text, "warning")
 
     @contextmanager
     def bar(self, label: str, total: float, unit: str) -> Iterator[Bar]:
@@ -47,14 +52,14 @@ class Reporter:
         if not self.console.is_terminal:
             plain = _PlainBar(self, label, total, unit)
             try:
-                yield plain
+                yield _NotedBar(plain, label, total, unit)
             finally:
                 plain.end()
             return
         progress = self._start_progress()
         task = progress.add_task(label, total=total, unit=unit, note="")
         try:
-            yield _RichBar(progress, task)
+            yield _NotedBar(_RichBar(progress, task), label, total, unit)
         finally:
             self._stop_progress()
 
@@ -90,6 +95,25 @@ class Reporter:
         if self._num_bars == 0 and self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+class _NotedBar:
+    """A bar whose progress is also noted in the run's state."""
+
+    def __init__(self, shown: Bar, label: str, total: float, unit: str) -> None:
+        self._shown, self._progress = shown, run_state.WorkProgress(label, 0.0, total, unit)
+
+    def advance(self, amount: float = 1) -> None:
+        self._shown.advance(amount)
+        self._note(self._progress.done + amount, self._progress.note)
+
+    def update(self, done: float, note: str = "") -> None:
+        self._shown.update(done, note)
+        self._note(done, note)
+
+    def _note(self, done: float, note: str) -> None:
+        self._progress = replace(self._progress, done=done, note=note)
+        run_state.change(progress=self._progress)
 
 
 class _RichBar:

@@ -10,14 +10,15 @@ Clocks are set back, and attempts run on machines whose clocks differ: if a reco
 times are shifted by the difference, so no span is negative.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from cluster.heartbeat import STALE_S
 from cluster.journal import JournalRecord
-from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped
-from pretrain.journal.replay import Change, Replay
+from pretrain.journal.events import Attempt, Ended, Rewound, Start, StartAfterRewind, Stopped, event_of
+from pretrain.journal.replay import Change, Replay, replayed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +120,47 @@ def goodput(records: Iterable[JournalRecord], last_beat_s: float | None, now_s: 
         num_attempts=ledger.num_attempts,
         unexplained_s=ledger.unexplained_s,
     )
+
+
+class LiveGoodput:
+    """The goodput of a run that is being made, from its journal's records as they appear.
+
+    All records are counted when an attempt begins or the run goes back, and between that only what a step adds: the
+    memory and the time for a record do not grow with the journal.
+    """
+
+    def __init__(self, read_all: Callable[[], Sequence[JournalRecord]]) -> None:
+        """Prepare; `read_all` reads the whole journal."""
+        self._read_all = read_all
+        self._compute_s = self._wall_s = 0.0
+        self._counted_s: float | None = None
+        """On this process's monotonic clock, when `_wall_s` was the run's age."""
+        self._last_step = 0
+
+    def take(self, records: Sequence[JournalRecord]) -> None:
+        """Take the new records; the first call counts everything."""
+        has_begun_anew = any(isinstance(event_of(record), Attempt | Start | Rewound) for record in records)
+        if has_begun_anew or (records and self._counted_s is None):
+            self._count_all()
+            return
+        for record in records:
+            if record.kind == "step" and record.step is not None and record.step > self._last_step:
+                self._last_step = record.step
+                self._compute_s += record.facts.get("compute_s", 0.0)
+
+    def share(self) -> float | None:
+        """Return the share of compute in all time up to now; None before the first record."""
+        if self._counted_s is None:
+            return None
+        wall_s = self._wall_s + time.monotonic() - self._counted_s
+        return min(1.0, self._compute_s / wall_s) if wall_s > 0 else 0.0
+
+    def _count_all(self) -> None:
+        records, now_s = self._read_all(), time.time()
+        counted = goodput(records, now_s, now_s)
+        self._last_step = max(replayed(records).steps, default=0)
+        self._compute_s, self._wall_s = counted.parts.compute_s, counted.wall_s
+        self._counted_s = time.monotonic()
 
 
 class _Ledger:

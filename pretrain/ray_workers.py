@@ -6,10 +6,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cluster import metrics_export, run_state, structured_log
 from cluster.errors import FailureKind, RetryableError, UserError, first_line
 from cluster.lease import HeldLease, Lease, LeaseGuard
 from cluster.local_ray import session_folder
@@ -56,8 +57,8 @@ class Workers:
     ) -> None:
         """Run `work(settings)` in every worker until it has ended in all; needs an open Ray session.
 
-        The settings get `backend`, `folder`, `log_folder`, `lease` and `marker`. Workers that fail, lose their node or
-        hand over are started again. Raises UserError for a user's error in a worker, RetryableError when workers hang
+        The settings get `backend`, `folder`, `log_folder`, `lease`, `place` and `marker`. Workers that fail, lose
+        their node or hand over are started again. Raises UserError for a user's error in a worker, RetryableError when workers hang
         or are lost too often or the cluster has no room for them, RuntimeError for an unexpected error in a worker,
         and KeyboardInterrupt when a stop was requested, even if the workers finished all the same: their results
         remain.
@@ -167,16 +168,23 @@ class _Attempt:
 
         workers = self._workers
         shutil.rmtree(workers.folder / PretrainFiles.NODES, ignore_errors=True)
-        self._size = wait_for_workers(
-            workers.what, workers.sizes, workers.resources, settings["backend"] == "nccl", self._reporter
-        )
+        metrics_export.show(metrics_export.WORKERS, 0)
+        with run_state.waiting_for(f"room for {workers.sizes[0]} {workers.what} workers"):
+            self._size = wait_for_workers(
+                workers.what, workers.sizes, workers.resources, settings["backend"] == "nccl", self._reporter
+            )
         if self._size < workers.sizes[0]:
             self._reporter.warn(
                 f"{workers.what} goes on with {self._size} of {workers.sizes[0]} workers, the same batch per step, "
                 "until there is room for more"
             )
-        with HeldLease(workers.folder, self._reporter.line) as self._lease:
-            settings = {**settings, "lease": self._lease.lease}
+        with (
+            HeldLease(workers.folder, self._reporter.line) as self._lease,
+            structured_log.at(attempt=self._lease.lease.attempt),
+        ):
+            self._show_attempt()
+            place = replace(structured_log.place(), run=str(workers.folder.parent))
+            settings = {**settings, "lease": self._lease.lease, "place": place}
             trainer = workers.make_trainer(work, settings, self._size)
             try:
                 run_until_done_or_stopped(
@@ -189,6 +197,12 @@ class _Attempt:
                     f"Ray lost a process of its own ({first_line(error)}); run the same command again"
                 ) from error
         return None
+
+    def _show_attempt(self) -> None:
+        attempt = self._lease.lease.attempt
+        run_state.change(attempt=attempt, num_workers=self._size)
+        metrics_export.show(metrics_export.ATTEMPT, attempt)
+        metrics_export.show(metrics_export.WORKERS, self._size)
 
     def _look(self) -> None:
         """Watch the nodes of the workers; called every half a second while they run."""
@@ -345,9 +359,16 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
         raise RuntimeError(f"StorageLost: node {node} does not see the run's folder {folder}: mount it there")
     configure_environment(settings["backend"])
     rank = ray.train.get_context().get_world_rank()
-    with redirect_output(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"), LeaseGuard(lease):
+    with (
+        redirect_output(Path(settings["log_folder"]) / f"{name}-worker-{rank}.log"),
+        structured_log.logged_to(
+            structured_log.worker_log(folder, lease.attempt, rank), replace(settings["place"], rank=rank)
+        ),
+        LeaseGuard(lease),
+    ):
         import torch
 
+        structured_log.event(f"worker {rank} of {ray.train.get_context().get_world_size()} begins")
         if is_first_of_node():
             (folder / PretrainFiles.NODES).mkdir(exist_ok=True)
             (folder / PretrainFiles.NODES / ray.get_runtime_context().get_node_id()).touch()
@@ -355,6 +376,7 @@ def joined(settings: dict[str, Any], name: str) -> Iterator[Any]:
             join_process_group(settings["backend"])
             # A worker may see GPUs that the run does not use.
             yield get_device() if settings["backend"] == "nccl" else torch.device("cpu")
+            structured_log.event(f"worker {rank} ends")
         except (UserError, RetryableError) as error:
             kind = {"kind": error.kind} if isinstance(error, RetryableError) else {}
             write_document(folder / PretrainFiles.ERROR, {"message": str(error), **kind})

@@ -1,14 +1,17 @@
 """The pretraining stage: Ray Train starts the workers, this process shows their progress."""
 
 import math
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cluster import metrics_export
+from cluster.errors import UserError
 from cluster.follow import follow_journal
-from cluster.journal import JOURNAL_NAME, JournalRecord, read_journal
+from cluster.journal import JOURNAL_NAME, JournalRecord, JournalTail, read_journal
 from cluster.reporter import Bar, Reporter
 from cluster.resources import ResourcesConfig
 from cluster.storage import read_document, write_document
@@ -16,12 +19,14 @@ from data_prep.finished.prepared import open_prepared
 from pretrain.config import PretrainConfig
 from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
 from pretrain.files import PretrainFiles
+from pretrain.goodput import LiveGoodput
 from pretrain.journal.events import Start, event_of
 from pretrain.ray_workers import Workers
 from pretrain.run import Run
 from pretrain.worker import work
 
 _AFTER_WATCHDOG_S = 60
+_GOODPUT_EVERY_S = 5.0
 _DEFAULT_RESOURCES = ResourcesConfig()
 _RESULT_ADVICE = "remove it and run the same command again, which evaluates the model again"
 
@@ -48,7 +53,7 @@ def run_pretrain(
     run = _fitting_memory(Run(config, seed, prep_folder.absolute(), folder.absolute(), accepted))
     write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
     if not (folder / PretrainFiles.RESULT).exists():
-        with _shown(folder / JOURNAL_NAME, config, reporter):
+        with _shown(folder / JOURNAL_NAME, config, reporter), _exported_goodput(folder / JOURNAL_NAME):
             _workers(run, resources, reporter).run(work, {"run": run}, reporter)
             if not (run.folder / PretrainFiles.RESULT).exists():
                 raise KeyboardInterrupt  # a stop was requested
@@ -111,6 +116,30 @@ def _shown(journal: Path, config: PretrainConfig, reporter: Reporter) -> Iterato
         follow_journal(journal, lambda record: _show(record, config, bar, reporter), skip_existing=True),
     ):
         yield
+
+
+@contextmanager
+def _exported_goodput(journal: Path) -> Iterator[None]:
+    """Export the goodput until the block ends, also while no worker lives: then it falls."""
+    if not metrics_export.is_collected():
+        yield
+        return
+    tail, live, ended = JournalTail(journal), LiveGoodput(lambda: read_journal(journal)), threading.Event()
+
+    def export() -> None:
+        with suppress(OSError, UserError):  # a damaged journal is reported where it is needed
+            while not ended.wait(_GOODPUT_EVERY_S):
+                live.take(tail.new_records())
+                if (share := live.share()) is not None:
+                    metrics_export.show(metrics_export.GOODPUT, share)
+
+    thread = threading.Thread(target=export, name="goodput", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _show(record: JournalRecord, config: PretrainConfig, bar: Bar, reporter: Reporter) -> None:

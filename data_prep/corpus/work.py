@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cluster import metrics_export
 from cluster.ray_session import FileTask, run_file_tasks
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file, write_bytes
@@ -51,11 +52,14 @@ class Work:
             )
         size_of = {task.name: size for task, size in zip(tasks, sizes_bytes, strict=True)}
         with self.reporter.bar(label, total=sum(sizes_bytes) / MB, unit="MB") as bar:
-            done_mb = 0.0
+            done_mb, num_done = 0.0, 0
 
             def on_done(task: FileTask) -> None:
-                nonlocal done_mb
+                nonlocal done_mb, num_done
                 done_mb += size_of[task.name] / MB
+                num_done += 1
+                metrics_export.show(metrics_export.QUEUE_DONE, num_done)
+                metrics_export.show(metrics_export.QUEUE_LEFT, len(tasks) - num_done)
                 bar.update(done_mb, note(task.output))
 
             run_file_tasks(

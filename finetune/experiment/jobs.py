@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from cluster import structured_log
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
 from cluster.storage import read_document, sha256_file, write_document
@@ -160,8 +161,9 @@ def run_jobs(settings: dict[str, Any]) -> None:
             missing = [job for job in jobs if not agreed(job.result.exists)]
             context.check(missing)
             for job in missing:
-                if not run_job(job, context, stop):
-                    return
+                with structured_log.at(system=f"{job.system}/seed-{job.seed}"):
+                    if not run_job(job, context, stop):
+                        return
 
 
 def run_job(job: Job, context: JobContext, stop: StopRequest) -> bool:

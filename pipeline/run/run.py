@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster import run_state, structured_log
 from cluster.errors import UnfinishedError, UserError
 from cluster.nodes import check_cluster
 from cluster.ray_session import ray_session
@@ -103,7 +104,12 @@ def run_stages(
     at the end, from the stages' records by name, `out` and the MLflow store.
     """
     store = store_uri(out, config.tracking.store)
-    with working_folder(out, config.model_dump(mode="json"), accepted, keep_work, Reporter().warn):
+    place = structured_log.Place(run=str(out.absolute()), job=structured_log.job_id())
+    with (
+        working_folder(out, config.model_dump(mode="json"), accepted, keep_work, Reporter().warn),
+        structured_log.logged_to(structured_log.command_log(out / RunFiles.LOGS), place),
+        run_state.written_to(out),
+    ):
         steps = plan(stages, out)
         refuse_damage(steps)
         refuse_to_restart_training(steps)
@@ -158,7 +164,8 @@ def _execute(steps: Sequence[PlannedStage], config: PlaceConfig, out: Path, repo
                     has_ray = True
                 folders = {other.stage.name: other.folder for other in steps}
                 resources = config.resources.get(step.stage.name, ResourcesConfig())
-                _run_step(step, folders, resources, mlflow_logger, reporter)
+                with structured_log.at(stage=step.stage.name):
+                    _run_step(step, folders, resources, mlflow_logger, reporter)
             mlflow_logger.submit(step, _record(step))
         _publish_report(steps, out)
 
@@ -177,6 +184,7 @@ def _run_step(
     reporter: Reporter,
 ) -> None:
     stage = step.stage
+    run_state.change(stage=stage.name, attempt=None, num_workers=0, progress=None)
     reporter.line(f"{stage.name}: {'resumes' if step.action == 'resume' else 'runs'} ({step.reason})")
     start_s = time.monotonic()
     step.folder.mkdir(parents=True, exist_ok=True)

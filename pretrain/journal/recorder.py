@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster import metrics_export, structured_log
 from cluster.fault_points import fault_point
 from cluster.heartbeat import Heartbeat, process_started_s
 from cluster.journal import Journal, Level
 from cluster.lease import Lease
 from pretrain.files import PretrainFiles
-from pretrain.journal.events import Attempt, Ended, Event, Start, Stopped
+from pretrain.journal.events import Attempt, CheckpointWritten, Ended, Event, Start, Stopped
 
 
 class Recorder:
@@ -52,12 +53,18 @@ class Recorder:
         if self._journal is not None:
             self._check_lease()
             self._journal.event(text, level, event.name if event else "", **(event.facts() if event else {}))
+            structured_log.event(text, level)
+            _show_event(event)
 
     def step(
         self, step: int, metrics: Mapping[str, float], data_s: float, compute_s: float, **facts: Any
     ) -> None:
         """Record an optimizer step, with the metrics of an evaluation after it."""
+        structured_log.at_step(step)
+        metrics_export.add(metrics_export.STEPS_MADE, 1)
+        metrics_export.add(metrics_export.DATA_WAIT_S, data_s)
         if self._journal is not None:
+            _show_step(step, metrics)
             self._check_lease()
             self._journal.step(step, metrics, {**facts, **self._spans(data_s, compute_s)})
             fault_point("step.recorded")
@@ -74,6 +81,7 @@ class Recorder:
         """Record the orderly end of the attempt, and the use of the time since the last step."""
         if self._journal is not None:
             self._journal.event(text, "info", event.name, **event.facts(), **self._spans(0.0, 0.0))
+            structured_log.event(text)
 
     def close(self) -> None:
         """Close the journal; later calls record nothing."""
@@ -97,6 +105,24 @@ class Recorder:
         }
         self._spans_s.clear()
         return spans
+
+
+def _show_event(event: Event | None) -> None:
+    match event:
+        case Start():
+            metrics_export.show(metrics_export.STEP, event.step)
+            metrics_export.show(metrics_export.COMMITTED_STEP, event.step if event.checkpoint else 0)
+            if event.num_steps is not None:
+                metrics_export.show(metrics_export.NUM_STEPS, event.num_steps)
+        case CheckpointWritten():
+            metrics_export.show(metrics_export.COMMITTED_STEP, event.step)
+
+
+def _show_step(step: int, metrics: Mapping[str, float]) -> None:
+    metrics_export.show(metrics_export.STEP, step)
+    for metric, name in ((metrics_export.LOSS, "loss"), (metrics_export.TOKENS_PER_S, "tokens_per_s")):
+        if name in metrics:
+            metrics_export.show(metric, metrics[name])
 
 
 @contextmanager
