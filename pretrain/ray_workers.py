@@ -58,10 +58,10 @@ class Workers:
         """Run `work(settings)` in every worker until it has ended in all; needs an open Ray session.
 
         The settings get `backend`, `folder`, `log_folder`, `lease`, `place` and `marker`. Workers that fail, lose
-        their node or hand over are started again. Raises UserError for a user's error in a worker, RetryableError when workers hang
-        or are lost too often or the cluster has no room for them, RuntimeError for an unexpected error in a worker,
-        and KeyboardInterrupt when a stop was requested, even if the workers finished all the same: their results
-        remain.
+        their node or hand over are started again. Raises UserError for a user's error in a worker, RetryableError when
+        workers hang or are lost too often or the cluster has no room for them, RuntimeError for an unexpected error in
+        a worker, and KeyboardInterrupt when a stop was requested, even if the workers finished all the same: their
+        results remain.
         """
         logs = self.folder.parent / "logs"
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from cluster.errors import first_line
 from cluster.reporter import Reporter, count_text, duration_text
 from pipeline.commands.exit_codes import exit_codes, warn
 from pipeline.folder.pretrain_folder import Shape, StatusFolder, find_status_folder, read_shape
+from pipeline.folder.run_status import RunStatus, read_run_status
 from pipeline.folder.status_facts import StatusFacts, read_facts
 from pipeline.mlflow.parent_run import end_dead_runs
 from pretrain.figures import (
@@ -64,10 +65,13 @@ _DONE = {
 }
 
 
-def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> Iterator[str]:
-    """Yield a headline, a line for each figure, the goodput table and the newest warnings."""
+def status_lines(
+    facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str], run: RunStatus | None = None
+) -> Iterator[str]:
+    """Yield a headline, the newest command, a line for each figure, the goodput table and the newest warnings."""
     restarts = f", restarted {facts.num_attempts - 1} times" if facts.num_attempts > 1 else ""
     yield f"{facts.folder}: {_DONE[facts.state]} {_clock(facts.since_s)}{restarts}"
+    yield from run_lines(run)
     if facts.problem is not None:
         yield _line("problem", facts.problem)
     if finished_stages:
@@ -95,6 +99,12 @@ def status_lines(facts: StatusFacts, speed: Speed | None, finished_stages: Seque
         yield _line("warning", f"{_clock(warning.time_s)} {warning.text}")
 
 
+def run_lines(run: RunStatus | None) -> Iterator[str]:
+    """Yield what the newest command is doing."""
+    for label, text in run.lines() if run is not None else ():
+        yield _line(label, text)
+
+
 def goodput_lines(goodput: Goodput) -> Iterator[str]:
     """Yield the goodput and each part of the wall time, as a share and as a duration."""
     wall_s = goodput.wall_s
@@ -106,12 +116,15 @@ def goodput_lines(goodput: Goodput) -> Iterator[str]:
         yield f"  (of compute, {duration_text(goodput.unexplained_s)} are not covered by any measurement)"
 
 
-def status_json(facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str]) -> str:
+def status_json(
+    facts: StatusFacts, speed: Speed | None, finished_stages: Sequence[str], run: RunStatus | None = None
+) -> str:
     """Return all figures as JSON; numbers that are not finite are null."""
     values: dict[str, Any] = {
         **asdict(facts),
         "speed": None if speed is None else asdict(speed),
         "finished_stages": list(finished_stages),
+        "run": None if run is None else run.to_json(),
     }
     values["goodput"]["shares"] = facts.goodput.shares()
     return json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False)
@@ -191,8 +204,9 @@ def status(
 ) -> None:
     """Show the state of a run: alive or dead, progress, speed, where its time went.
 
-    Only files are read, so the command works wherever the folder can be seen. MLflow runs that a dead process left
-    RUNNING are ended.
+    Only files are read, so the command works wherever the folder can be seen. Whether a process of another machine
+    lives is seen by watching its lease and its heartbeat, for up to 20 s if it is dead. MLflow runs that a dead
+    process left RUNNING are ended.
 
     \b
     permcode status runs/demo
@@ -208,15 +222,18 @@ def status(
 
 def _lines(found: StatusFolder, as_json: bool) -> list[str]:
     stages = found.finished_stages
+    run = read_run_status(found.out) if found.out is not None else None
     if found.pretrain is None:
         if as_json:
-            return [json.dumps({"folder": str(found.out), "state": "not begun", "finished_stages": stages})]
-        return [f"{found.out}: pretraining has not begun; finished: {', '.join(stages) or 'nothing'}"]
+            facts_now = {"folder": str(found.out), "state": "not begun", "finished_stages": stages}
+            return [json.dumps(facts_now | {"run": None if run is None else run.to_json()})]
+        headline = f"{found.out}: pretraining has not begun; finished: {', '.join(stages) or 'nothing'}"
+        return [headline, *run_lines(run)]
     facts = read_facts(found.pretrain)
     speed = speed_of(facts, read_shape(found))
     if as_json:
-        return [status_json(facts, speed, stages)]
-    return list(status_lines(facts, speed, stages))
+        return [status_json(facts, speed, stages, run)]
+    return list(status_lines(facts, speed, stages, run))
 
 
 def _end_dead_runs(out: Path) -> None:

@@ -1,5 +1,6 @@
 """Reads the state and the figures of a pretraining from its folder, whether its process is alive or dead."""
 
+import socket
 import statistics
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from pretrain.journal.replay import Replay
 
 _PROBLEM_FILES = {PretrainFiles.ERROR: "message", PretrainFiles.HANG: "text"}
 """The files that a failed attempt writes, each with the key of its reason."""
+_LOOK_S = 0.2
 _RECENT_STEPS = 20
 _ETA_STEPS = 100
 _NUM_WARNINGS = 3
@@ -119,12 +121,13 @@ class StatusFacts:
 
 def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
     """Read the status of the pretraining in `folder`, which has a journal with at least one record."""
-    now_s = time.time() if now_s is None else now_s
     records = read_journal(folder / PretrainFiles.JOURNAL)
     beat_s = last_beat_s(folder / PretrainFiles.HEARTBEAT)
     events = [(record, event) for record in records if (event := event_of(record)) is not None]
     made = _steps_of_newest_attempt(records)
     start, attempt = _last(events, Start) or Start(), _last(events, Attempt) or Attempt()
+    if now_s is None:
+        now_s, beat_s = _times_on_one_clock(folder, attempt.host, beat_s)
     state, since_s = _state(folder, events, beat_s, now_s)
     is_live = state in ("starting", "running")
     figures = figures_of(records, beat_s, now_s)
@@ -169,6 +172,24 @@ def read_facts(folder: Path, now_s: float | None = None) -> StatusFacts:
         warnings=warnings[-_NUM_WARNINGS:],
         goodput=figures.goodput,
     )
+
+
+def _times_on_one_clock(folder: Path, host: str | None, beat_s: float | None) -> tuple[float, float | None]:
+    """Return the time now and that of the last heartbeat, such that their difference says whether the heart beats.
+
+    The heartbeats have the times of the machine that beats. Those of another machine are watched until the next one,
+    which then is now on the run's own clock.
+    """
+    if beat_s is None or host in (None, socket.gethostname()):
+        return time.time(), beat_s
+    deadline_s = time.monotonic() + STALE_S
+    while time.monotonic() < deadline_s:
+        newest_s = last_beat_s(folder / PretrainFiles.HEARTBEAT)
+        if newest_s is not None and newest_s != beat_s:
+            return newest_s, newest_s
+        time.sleep(_LOOK_S)
+    # It is dead, however fresh its last beat looks on this machine's clock.
+    return max(time.time(), beat_s + STALE_S), beat_s
 
 
 def _state(

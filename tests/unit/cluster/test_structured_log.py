@@ -22,6 +22,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def write_fifty() -> None:
+    for _ in range(50):
+        event("x" * 5000)
+
+
 def test_every_line_has_the_documented_fields_and_says_where_the_process_was(tmp_path: Path) -> None:
     path = tmp_path / "a" / "events.jsonl"
     with logged_to(path, Place(run="/runs/a", job="7", stage="pretrain", rank=3, attempt=2)):
@@ -88,7 +93,7 @@ def test_warnings_of_libraries_are_events_until_the_log_is_closed(tmp_path: Path
 def test_lines_of_many_threads_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with logged_to(path, Place()):
-        threads = [threading.Thread(target=lambda: [event("x" * 5000) for _ in range(50)]) for _ in range(8)]
+        threads = [threading.Thread(target=write_fifty) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
