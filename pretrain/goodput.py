@@ -136,11 +136,13 @@ class LiveGoodput:
         self._counted_s: float | None = None
         """On this process's monotonic clock, when `_wall_s` was the run's age."""
         self._last_step = 0
+        self._is_finished = False
 
     def take(self, records: Sequence[JournalRecord]) -> None:
         """Take the new records; the first call counts everything."""
-        has_begun_anew = any(isinstance(event_of(record), Attempt | Start | Rewound) for record in records)
-        if has_begun_anew or (records and self._counted_s is None):
+        events = [event_of(record) for record in records if record.kind == "event"]
+        has_turned = any(isinstance(event, Attempt | Start | Rewound | Ended) for event in events)
+        if has_turned or (records and self._counted_s is None):
             self._count_all()
             return
         for record in records:
@@ -152,15 +154,18 @@ class LiveGoodput:
         """Return the share of compute in all time up to now; None before the first record."""
         if self._counted_s is None:
             return None
-        wall_s = self._wall_s + time.monotonic() - self._counted_s
+        since_s = 0.0 if self._is_finished else time.monotonic() - self._counted_s
+        wall_s = self._wall_s + since_s
         return min(1.0, self._compute_s / wall_s) if wall_s > 0 else 0.0
 
     def _count_all(self) -> None:
         records, now_s = self._read_all(), time.time()
-        counted = goodput(records, now_s, now_s)
+        # The step in work is not compute yet: its record will say how long it took.
+        counted = goodput(records, None, now_s)
         self._last_step = max(replayed(records).steps, default=0)
         self._compute_s, self._wall_s = counted.parts.compute_s, counted.wall_s
         self._counted_s = time.monotonic()
+        self._is_finished = bool(records) and isinstance(event_of(records[-1]), Ended)
 
 
 class _Ledger:

@@ -26,37 +26,40 @@ class RayHead:
     address: str
     """Of the dashboard, for the Jobs API."""
     token: str
+    metrics: str = ""
+    """HOST:PORT where Prometheus finds the head's metrics."""
 
 
 @pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayHead]:
     """A head node with two CPUs that demands a token; gone when the module's tests are done."""
     token = "head-of-the-tests-" + "1" * 32
-    port = _free_port()
+    port = free_port()
     beside_python = Path(sys.executable).parent
-    address = f"http://127.0.0.1:{port}"
+    address, metrics_port = f"http://127.0.0.1:{port}", free_port()
     # Short: Ray puts sockets below it, whose paths may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="pch-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = [
             str(beside_python / "ray"), "start", "--head", "--block", "--num-cpus=2",
-            "--port=0", f"--ray-client-server-port={_free_port()}", "--dashboard-agent-listen-port=0",
+            "--port=0", f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
             "--include-dashboard=true", f"--dashboard-port={port}", f"--temp-dir={folder}",
-            "--object-store-memory=100000000", "--disable-usage-stats",
+            "--object-store-memory=100000000", "--disable-usage-stats", f"--metrics-export-port={metrics_port}",
         ]  # fmt: skip
         # As in an activated environment: jobs find their `python` on the head's PATH.
         path = os.pathsep.join([str(beside_python), os.environ.get("PATH", os.defpath)])
         environment = {**os.environ, "PATH": path, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        environment["RAY_metrics_report_interval_ms"] = "1000"  # 10 s are longer than a test's stage
         log = Path(folder) / "head.log"
         with log.open("wb") as output:
             head = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             _wait_for(address, head, log)
-            yield RayHead(address, token)
+            yield RayHead(address, token, f"127.0.0.1:{metrics_port}")
         finally:
             _stop(head)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cluster.heartbeat import STALE_S
 from cluster.journal import JournalRecord
-from pretrain.goodput import LABELS, Goodput, Parts, goodput
+from pretrain import goodput as goodput_module
+from pretrain.goodput import LABELS, Goodput, LiveGoodput, Parts, goodput
 from tests.unit.pretrain.simulated_run import NUM_STEPS, SimulatedRun
 
 AttemptEnd = tuple[int | None, int | None, int]
@@ -51,6 +52,39 @@ def test_every_second_is_counted_once_and_where_it_belongs(seed: int, attempt_en
     assert found.wall_s == len(run.seconds)
     assert found.num_attempts == run.num_attempts
     assert found.unexplained_s == 0
+
+
+class FakeTime:
+    """Both clocks of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def monotonic(self) -> float:
+        return self.now_s - 1000
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), attempt_ends=ATTEMPT_ENDS, piece=st.integers(1, 5))
+def test_the_live_goodput_is_that_of_all_records_whenever_they_are_read(
+    seed: int, attempt_ends: list[AttemptEnd], piece: int
+) -> None:
+    run = simulated(seed, attempt_ends)
+    clock, read = FakeTime(), list[JournalRecord]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(goodput_module, "time", clock)
+        live = LiveGoodput(lambda: read)
+        assert live.share() is None
+        for first in range(0, len(run.records), piece):
+            new = run.records[first : first + piece]
+            read += new
+            clock.now_s = new[-1].time_s + 0.25
+            live.take(new)
+            whole = goodput(read, None, clock.now_s)
+            assert live.share() == pytest.approx(whole.share)
 
 
 @settings(max_examples=100, deadline=None)
