@@ -1,6 +1,8 @@
 """Our own metrics at Ray's Prometheus endpoint, where they are called `ray_permcode_...`.
 
 Every metric has the tags run, stage, job and system of `structured_log.Place`; Ray adds the node and the process.
+Ray 2.60 forgets a gauge that was not set for two of its report intervals, so that nothing stays of a process that has
+ended. Here a thread sets the gauges again, as long as the process is at the same place: in the same stage and system.
 Nothing happens, and Ray is not imported, in a process that has no Ray session, or whose Ray collects no metrics, as
 the one that a command starts on its own machine.
 """
@@ -8,6 +10,8 @@ the one that a command starts on its own machine.
 import math
 import os
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +21,7 @@ from cluster.errors import first_line
 _TAGS = ("run", "stage", "job", "system")
 _COLLECTION_VARIABLE = "RAY_enable_metrics_collection"
 _MAX_TAG_CHARS = 500
+_INTERVAL_VARIABLE, _INTERVAL_MS = "RAY_metrics_report_interval_ms", 10_000
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,49 @@ class _Exporter:
 
     def __init__(self) -> None:
         self._made: dict[Metric, Any] = {}
+        self._gauges: dict[Metric, tuple[float, dict[str, str]]] = {}
+        """The newest value of each gauge and its tags."""
+        self._lock = threading.Lock()
         self._has_failed = False
 
     def record(self, metric: Metric, value: float) -> None:
-        if self._has_failed or not is_collected() or not math.isfinite(value):
+        if not is_collected() or not math.isfinite(value):
+            return
+        with self._lock:
+            self._record(metric, value, _tags())
+
+    def refresh(self) -> None:
+        """Set the gauges again that were set at the place where the process still is."""
+        if not is_collected():
+            return
+        with self._lock:
+            tags = _tags()
+            for metric, (value, tags_then) in list(self._gauges.items()):
+                if tags_then == tags:
+                    self._record(metric, value, tags)
+
+    def _record(self, metric: Metric, value: float, tags: dict[str, str]) -> None:
+        if self._has_failed:
             return
         try:
+            if not self._made:
+                threading.Thread(target=self._refresh_always, name="metrics", daemon=True).start()
             if metric not in self._made:
                 self._made[metric] = _make(metric)
             if metric.kind == "gauge":
-                self._made[metric].set(value, tags=_tags())
+                self._gauges[metric] = value, tags
+                self._made[metric].set(value, tags=tags)
             elif value > 0:
-                self._made[metric].inc(value, tags=_tags())
+                self._made[metric].inc(value, tags=tags)
         except Exception as error:  # whatever is wrong with Ray's metrics, it must not end a training
             self._has_failed = True
             structured_log.event(f"metrics are no longer exported: {first_line(error)}", "warning")
+
+    def _refresh_always(self) -> None:
+        interval_s = float(os.environ.get(_INTERVAL_VARIABLE, _INTERVAL_MS)) / 1000
+        while not self._has_failed:
+            time.sleep(max(0.5, interval_s / 2))
+            self.refresh()
 
 
 _exporter = _Exporter()

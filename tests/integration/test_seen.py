@@ -144,6 +144,8 @@ def test_the_metrics_say_what_the_run_did(seen: SeenRun) -> None:
     assert 0 < max(values["ray_permcode_goodput"]) <= 1
     assert max(values["ray_permcode_data_wait_seconds_total"]) > 0
     assert set(values["ray_permcode_attempt"]) == {1}
+    # It is set once, before the first step, and must be there as long as steps are made.
+    assert len(values["ray_permcode_attempt"]) >= 0.8 * len(values["ray_permcode_loss"]) > 4
     assert max(values["ray_permcode_workers"]) == 2
     assert set(values["ray_permcode_lost_nodes"]) == {0}
     assert values["ray_permcode_queue_left"][-1] == 0

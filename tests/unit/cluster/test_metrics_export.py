@@ -11,7 +11,7 @@ import pytest
 
 from cluster import metrics_export
 from cluster.metrics_export import DATA_WAIT_S, LOSS, METRICS, add, show
-from cluster.structured_log import Place, logged_to
+from cluster.structured_log import Place, at, logged_to
 
 
 class Recorded:
@@ -63,6 +63,19 @@ def test_values_carry_the_place_and_those_that_are_no_numbers_are_left_out(
         add(DATA_WAIT_S, 0.0)  # which Ray's counters refuse
     tags = {"run": "/runs/a", "job": "7", "stage": "pretrain", "system": ""}
     assert recorded.calls == [("set", 2.5, tags), ("inc", 0.25, tags)]
+
+
+def test_gauges_are_set_again_while_the_process_is_at_the_same_place(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    with logged_to(tmp_path / "log", Place(stage="pretrain")):
+        show(LOSS, 2.5)
+        add(DATA_WAIT_S, 0.25)
+        recorded.calls.clear()
+        metrics_export._exporter.refresh()
+        with at(stage="completion"):
+            metrics_export._exporter.refresh()
+    assert [(call, value) for call, value, _ in recorded.calls] == [("set", 2.5)]
 
 
 def test_an_error_of_ray_s_metrics_is_said_once_and_ends_nothing(
