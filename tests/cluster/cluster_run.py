@@ -1,6 +1,7 @@
 """A run on a cluster of pretended machines, started on its head or submitted from this machine."""
 
 import hashlib
+import json
 import subprocess
 import sys
 import time
@@ -60,6 +61,13 @@ class ClusterRun:
     def wait_for_more_steps(self) -> None:
         before = self.newest_step()
         self.wait_for(lambda: self.newest_step() > before)
+
+    def status(self) -> dict[str, Any]:
+        """What `permcode status` says here, on a machine that is none of the cluster's but sees its storage."""
+        words = [sys.executable, "-m", "pipeline.cli", "status", str(self.out), "--json"]
+        found: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+        run: dict[str, Any] = found["run"]
+        return run
 
     def num_nodes(self) -> int:
         return len(list(self.out.glob("pretrain-*/nodes/*")))

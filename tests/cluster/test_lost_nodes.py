@@ -40,11 +40,20 @@ def test_a_node_that_comes_back_is_waited_for(machines: Machines) -> None:
     # 15 s were measured to suffice on an idle machine; Python needs its turn on a busy one.
     assert one.wait_for_text("node pct2 (10.78.0.3) is lost") < 25
     one.wait_for_text("are started again")
+    one.wait_for(lambda: one.status()["state"] == "waiting")
+    seen = one.status()
+    assert not seen["lease"]["is_here"]
+    assert seen["lease"]["state"] == "held"
+    assert seen["command"]["lost_nodes"] == ["pct2 (10.78.0.3)"]
     time.sleep(10)
     machines.start(2)
     one.wait_for_more_steps()
     assert one.num_nodes() == 2
+    seen = one.status()
+    assert (seen["state"], seen["command"]["stage"], seen["command"]["attempt"]) == ("running", "pretrain", 2)
+    assert seen["command"]["lost_nodes"] == []
     text = one.end()
+    assert one.status()["state"] == "finished"
     assert "resuming from checkpoint" in text
     one.audit()
 

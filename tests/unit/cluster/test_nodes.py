@@ -99,6 +99,23 @@ def test_nodes_that_ray_drops_and_lists_are_named(
     assert said[1] == "node c (127.0.0.1) has joined"
 
 
+def test_a_machine_is_lost_until_it_joins_again_under_whatever_id(
+    cluster: list[dict[str, Any]], ports: tuple[Port, Port], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, steady = ports
+    noted, shown = list[tuple[str, ...]](), list[float]()
+    monkeypatch.setattr("cluster.run_state.change_nodes", lambda lost: noted.append(tuple(lost)))
+    monkeypatch.setattr("cluster.metrics_export.show", lambda metric, value: shown.append(value))
+    cluster += [node("a", port.number), node("b", steady.number)]
+    with NodeWatch(lambda text: None):
+        wait_for(lambda: noted == [()])
+        del cluster[0]
+        wait_for(lambda: noted[-1] == ("a (127.0.0.1)",))
+        cluster.append({**node("a", port.number), "NodeID": "another id"})
+        wait_for(lambda: noted[-1] == ())
+    assert set(shown) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
