@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tests.cluster.machines import Machines
 from tests.integration.smoke_run import command, only
