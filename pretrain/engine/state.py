@@ -4,11 +4,13 @@ DeepSpeed keeps float32 masters in flat tensors, one per parameter group and wor
 parameter (no ZeRO), under other names in each of its optimizers. Only this file knows these names (DeepSpeed 0.19.8).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece, StateSource
@@ -104,9 +106,11 @@ def local_pieces(
 def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: StateSource) -> None:
     """Restore the state in `source` into an engine that has made no step; every worker must call it.
 
-    A worker reads its own fragments, and whole parameters if it has these between steps.
+    A worker reads its own fragments. Whole tensors are read by the first worker and sent to the others, which would
+    open as many files as there are workers.
     """
     fragments, adam = local_fragments(engine, parameters), base_optimizer(engine)
+    all_have_all = engine.zero_optimization_stage() == 0
     here = {fragment.name: fragment for fragment in fragments}
     for master in _distinct_masters(fragments).values():
         # Adam's state as torch makes it at the first step.
@@ -116,18 +120,33 @@ def restore_state(engine: Any, parameters: dict[str, nn.Parameter], source: Stat
         adam.state[master] = {"step": step, **zeros}
     with torch.no_grad():
         for name, parameter in parameters.items():
-            if name in here:
-                fragment = here[name]
-                start, stop = fragment.start, fragment.start + fragment.numel
-                _put(fragment, fragment.master, source.master_part(name, start, stop))
-                for kind in MOMENTS:
-                    moment_X = source.moment_part(kind, name, start, stop)
-                    _put(fragment, adam.state[fragment.master][kind], moment_X)
-            if parameter.numel() == whole_shape(parameter).numel():  # with ZeRO 3 only a few
-                parameter.copy_(source.master(name))
+            shape = whole_shape(parameter)
+            if parameter.numel() == shape.numel():  # with ZeRO 3 only a few
+                whole = _from_first(partial(source.master, name), shape, parameter.device)
+                parameter.copy_(whole)
+            if name not in here:
+                continue
+            fragment = here[name]
+            start, stop = fragment.start, fragment.start + fragment.numel
+            read = whole.flatten() if all_have_all else source.master_part(name, start, stop)
+            _put(fragment, fragment.master, read)
+            for kind in MOMENTS:
+                part = partial(source.moment_part, kind, name, start, stop)
+                moment_X = _from_first(part, shape, parameter.device).flatten() if all_have_all else part()
+                _put(fragment, adam.state[fragment.master][kind], moment_X)
     if engine.zero_optimization_stage() == 3:
         for group in range(len(engine.optimizer.fp16_groups)):
             engine.optimizer._reassign_or_swap_out_partitioned_parameters(group)
+
+
+def _from_first(read: Callable[[], Tensor], shape: torch.Size, device: torch.device) -> Tensor:
+    """Return in every worker the float32 tensor that `read` returns in the first one; collective."""
+    if dist.get_rank() == 0:
+        tensor = read().to(device).view(shape).contiguous()
+    else:
+        tensor = torch.empty(shape, dtype=torch.float32, device=device)
+    dist.broadcast(tensor, 0)
+    return tensor
 
 
 def forget_first_step(engine: Any) -> None:

@@ -77,8 +77,9 @@ class SlurmRun:
         self.wait_for(lambda: self.newest_step() > before)
 
     def start_again_now(self) -> None:
-        """A requeued job waits two minutes."""
+        """A requeued job waits two minutes: nodes refuse it while they remember its end."""
         self.wait_for_state("PENDING")
+        time.sleep(10)
         self.slurm.control("update", f"JobId={self.job}", "StartTime=now")
 
     def audit(self) -> None:
