@@ -57,7 +57,8 @@ def ray_session(
     Ray prints nothing to the terminal; its logs are in `log_folder`/ray when the block has ended. The local Ray
     listens on loopback only and ends with the block, and with this process even if that is killed. Its start is
     retried when it takes too long; `on_retry` gets the reason. UserError when Ray refuses to start or the cluster
-    cannot be reached, RetryableError when Ray does not start in time or the local Ray loses its gcs or its raylet.
+    refuses the token, RetryableError when no cluster answers, Ray does not start in time or the local Ray loses its gcs
+    or its raylet.
     """
     log_folder.mkdir(parents=True, exist_ok=True)
     address = os.environ.get("RAY_ADDRESS", "")
@@ -236,6 +237,7 @@ def _retry_reason(reference: Any, task: FileTask, is_last_attempt: bool) -> str 
 
 def _connect(address: str) -> None:
     import ray
+    from ray.exceptions import AuthenticationError
 
     try:
         # Where nothing listens at HOST:PORT, Ray itself would try for more than five minutes.
@@ -243,10 +245,22 @@ def _connect(address: str) -> None:
         if colon and port.isdigit() and "://" not in address:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+    except AuthenticationError as error:
         ray.shutdown()
         raise UserError(
-            f"no Ray cluster answers at RAY_ADDRESS={address} ({first_line(error)}): start it or unset RAY_ADDRESS"
+            f"the cluster at RAY_ADDRESS={address} refuses the token: set RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to its "
+            "own"
+        ) from error
+    except ValueError as error:
+        ray.shutdown()
+        raise UserError(
+            f"RAY_ADDRESS={address} is no address ({first_line(error)}): give HOST:PORT"
+        ) from error
+    except (RuntimeError, OSError) as error:
+        ray.shutdown()
+        raise RetryableError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({first_line(error)}): start it or unset RAY_ADDRESS",
+            "lost cluster",
         ) from error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.errors import UnfinishedError, UserError
+from cluster.errors import RetryableError, UnfinishedError, UserError
 from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
 from cluster.storage import read_json, write_json
 
@@ -64,7 +64,7 @@ def test_the_error_names_a_cluster_that_does_not_answer(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with (
-        pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127\.0\.0\.1:1"),
+        pytest.raises(RetryableError, match=r"no Ray cluster answers at RAY_ADDRESS=127\.0\.0\.1:1"),
         ray_session(RayConfig(), tmp_path),
     ):
         pass
