@@ -248,8 +248,8 @@ def _connect(address: str) -> None:
     except AuthenticationError as error:
         ray.shutdown()
         raise UserError(
-            f"the cluster at RAY_ADDRESS={address} refuses the token: set RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to its "
-            "own"
+            f"the cluster at RAY_ADDRESS={address} refuses the token: set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to "
+            "its own"
         ) from error
     except ValueError as error:
         ray.shutdown()
