@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 def machines() -> Iterator[Machines]:
     if reason := why_not():
         pytest.skip(reason)
-    root = Path("/tmp/pct")
+    root = Path("/tmp/pch")
     shutil.rmtree(root, ignore_errors=True)
-    machines = Machines(root, hosts="none")
+    machines = Machines(root, prefix="pch", subnet="10.79.0", hosts="none")
     try:
         machines.shared.mkdir(parents=True)
         _mount_storage(machines)

@@ -18,12 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 _PATIENCE_S = 500
 _SETTINGS = (
     "pretrain.schedule.warmup_steps=5",
-    "pretrain.checkpoint.every_steps=50",
     "pretrain.validation.every_steps=100000",
     "resources.pretrain.placement=strict_spread",
     "finetune.completion=null",
     "finetune.search=null",
 )
+_FREQUENT_CHECKPOINTS = "pretrain.checkpoint.every_steps=50"
+_NO_CHECKPOINTS = "pretrain.checkpoint.every_steps=100000"
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,8 @@ class SlurmRun:
 
 def test_a_run_on_two_nodes_is_requeued_at_its_time_limit_and_finishes(slurm: Slurm) -> None:
     # The signal comes 300 s before the end of the limit, in the script; here 60 s before.
-    one = SlurmRun(slurm, "limit", "pretrain.num_steps=4000", options=("--time=100", "--signal=B:USR1@60"))
+    settings = ("pretrain.num_steps=4000", _FREQUENT_CHECKPOINTS)
+    one = SlurmRun(slurm, "limit", *settings, options=("--time=100", "--signal=B:USR1@60"))
     one.wait_for_more_steps()
     hours, minutes, _ = slurm.state(one.job)["RunTime"].split(":")
     slurm.control("update", f"JobId={one.job}", f"TimeLimit={60 * int(hours) + int(minutes) + 2}")
@@ -110,7 +112,7 @@ def test_a_run_on_two_nodes_is_requeued_at_its_time_limit_and_finishes(slurm: Sl
 
 
 def test_a_run_that_is_requeued_by_hand_writes_a_checkpoint_and_resumes(slurm: Slurm) -> None:
-    one = SlurmRun(slurm, "requeue", "pretrain.num_steps=3000", "pretrain.checkpoint.every_steps=100000")
+    one = SlurmRun(slurm, "requeue", "pretrain.num_steps=3000", _NO_CHECKPOINTS)
     one.wait_for(lambda: "loss" in one.text())
     time.sleep(5)
     slurm.control("requeue", str(one.job))
@@ -121,7 +123,7 @@ def test_a_run_that_is_requeued_by_hand_writes_a_checkpoint_and_resumes(slurm: S
 
 
 def test_scancel_leaves_a_checkpoint_and_the_same_file_resumes(slurm: Slurm) -> None:
-    settings = ("pretrain.num_steps=3000", "pretrain.checkpoint.every_steps=100000")
+    settings = ("pretrain.num_steps=3000", _NO_CHECKPOINTS)
     one = SlurmRun(slurm, "cancelled", *settings)
     one.wait_for(lambda: "loss" in one.text())
     time.sleep(5)

@@ -100,6 +100,7 @@ _ONLY_READ = {
     ".venv/bin/python -m pytest tests/unit/pipeline -q -k recipe": "tests within a test",
     ".venv/bin/pre-commit install": "changes the repository's hooks",
     "export RAY_AUTH_TOKEN=...": "a shell's",
+    "export RAY_AUTH_MODE=token": "a shell's",
     "permcode jobs --address http://HEAD:8265": "a cluster; its functions are called in test_submit.py",
     "permcode logs permcode-0123456789ab-1 --address http://HEAD:8265 -f": "a cluster, as above",
     "permcode stop permcode-0123456789ab-1 --address http://HEAD:8265": "a cluster, as above",

@@ -221,11 +221,23 @@ def test_submit_over_tls(
             submit(secured, folder, ["true"], "over-tls")
         with pytest.raises(UserError, match="speaks TLS: give https"):
             submit(RayHead(f"http://127.0.0.1:{port}", head.token), folder, ["true"], "over-tls")
-        for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
-            monkeypatch.setenv(name, str(certificate))
-        code, text = submit(secured, folder, ["echo", "hello over TLS"], "over-tls")
-    assert code == 0, text
-    assert "hello over TLS" in text.splitlines()
+        # In a process of its own: aiohttp reads the variables when it is imported.
+        code = (
+            "import sys; from pathlib import Path; from cluster.jobs import submit_job\n"
+            "from cluster.reporter import Reporter\n"
+            "sys.exit(submit_job(entrypoint=['echo', 'hello over TLS'], working_folder=Path(sys.argv[1]),\n"
+            "  address=sys.argv[2], submission_key='over-tls', reporter=Reporter()))"
+        )
+        trusted = {"REQUESTS_CA_BUNDLE": str(certificate), "SSL_CERT_FILE": str(certificate)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder), secured.address],
+            env={**os.environ, "RAY_AUTH_TOKEN": head.token, **trusted},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hello over TLS" in done.stdout.splitlines()
 
 
 def make_certificate(folder: Path) -> Path:

@@ -23,7 +23,7 @@ PART_ORDERS = {
         *("bugs", "sandbox", "training", "functions", "lexical", "tasks", "layers", "decoding", "systems"),
         "experiment",
     ),
-    "pipeline": ("folder", "mlflow", "report", "run", "commands", "cli"),
+    "pipeline": ("folder", "mlflow", "report", "run", "schedulers", "commands", "cli"),
 }
 """Of each package its folders and files; each imports only those before it."""
 ROOT = Path(__file__).resolve().parents[2]
