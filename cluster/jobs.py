@@ -49,6 +49,8 @@ _PROBE_TIMEOUT_S = 10.0
 _MAX_MESSAGE_CHARS = 1000
 _OWN_LINES = ("permcode: error:", "permcode: failed")
 _RECONNECT_S = 3.0
+_SILENCE_S = 20.0
+"""After so long without a line the connection is replaced: that to a head without power stays open for ever."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def show_log(address: str, job: str, follow: bool, reporter: Reporter) -> int:
     _check_job(client, address, job)
     with _lost_cluster_is_retryable(address):
         if follow:
-            asyncio.run(_follow_log(client, job, reporter))
+            asyncio.run(_follow_log(client, job, address, reporter))
             return _exit_code(client, job, reporter)
         for line in client.get_job_logs(job).splitlines():
             reporter.line(line)
@@ -139,7 +141,7 @@ def submit_job(
         ) from error
     reporter.line(f"job {submission_id} at {address}; its log follows")
     try:
-        asyncio.run(_follow_log(client, submission_id, reporter))
+        asyncio.run(_follow_log(client, submission_id, address, reporter))
         return _exit_code(client, submission_id, reporter)
     except KeyboardInterrupt:
         reporter.line(
@@ -372,7 +374,7 @@ def _known_jobs(client: Any, prefix: str) -> tuple[str, int]:
     return active, highest
 
 
-async def _follow_log(client: Any, submission_id: str, reporter: Reporter) -> None:
+async def _follow_log(client: Any, submission_id: str, address: str, reporter: Reporter) -> None:
     """Print every complete log line once, until the job has ended; reconnect when the connection is lost."""
     num_printed_chars = 0
     failures = 0
@@ -391,7 +393,7 @@ async def _follow_log(client: Any, submission_id: str, reporter: Reporter) -> No
                 *lines, pending = (pending + fresh).split("\n")
                 for line in lines:
                     reporter.line(line.rstrip("\r"))
-            if client.get_job_status(submission_id).is_terminal():
+            if _has_ended(client, submission_id, address):
                 break
         except (ConnectionError, RuntimeError, OSError):
             failures += 1
@@ -403,13 +405,34 @@ async def _follow_log(client: Any, submission_id: str, reporter: Reporter) -> No
 
 
 async def _log_chunks(client: Any, submission_id: str) -> AsyncIterator[str]:
+    """Yield the log from its beginning, until the job or the connection ends or nothing comes for a while."""
     import aiohttp
 
+    chunks = client.tail_job_logs(submission_id)
+    following: asyncio.Task[str] | None = None
     try:
-        async for chunk in client.tail_job_logs(submission_id):
-            yield chunk
+        while True:
+            following = asyncio.ensure_future(anext(chunks))
+            done, _ = await asyncio.wait({following}, timeout=_SILENCE_S)
+            if not done:
+                return
+            yield following.result()
+    except StopAsyncIteration:
+        return
     except aiohttp.ClientError as error:
         raise ConnectionError(str(error)) from error
+    finally:
+        if following is not None and not following.done():
+            following.cancel()
+            await asyncio.wait({following})
+
+
+def _has_ended(client: Any, submission_id: str, address: str) -> bool:
+    """Return whether the job has ended. Ray's client would wait for minutes for a machine that is gone."""
+    url = urlsplit(address)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    socket.create_connection((url.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+    return bool(client.get_job_status(submission_id).is_terminal())
 
 
 def _cause(message: str) -> str:

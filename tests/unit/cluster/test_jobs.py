@@ -1,4 +1,6 @@
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ import ray
 import requests
 from ray.job_submission import JobStatus
 
+from cluster import jobs
 from cluster.errors import RetryableError, UserError, first_line
 from cluster.jobs import _token, submit_job
 from cluster.reporter import Reporter
@@ -89,13 +92,14 @@ def submit(
     head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: Reporter | None = None
 ) -> int:
     monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda address, headers: head)
-    return submit_job(
-        entrypoint=["true"],
-        working_folder=tmp_path,
-        address="http://head:8265",
-        submission_key="abc",
-        reporter=reporter or Reporter(),
-    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return submit_job(
+            entrypoint=["true"],
+            working_folder=tmp_path,
+            address=f"http://127.0.0.1:{server.getsockname()[1]}",
+            submission_key="abc",
+            reporter=reporter or Reporter(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,9 @@ def submit(
 def test_losing_the_cluster_while_submitting_may_pass(
     head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = r"^lost the cluster at http://head:8265 while submitting \(.+\): run the same command again$"
+    message = (
+        r"^lost the cluster at http://127\.0\.0\.1:\d+ while submitting \(.+\): run the same command again$"
+    )
     with pytest.raises(RetryableError, match=message) as caught:
         submit(head, tmp_path, monkeypatch)
     assert caught.value.kind == "lost cluster"
@@ -121,3 +127,51 @@ def test_a_job_that_arrived_before_the_connection_was_lost_is_followed(
     reporter = RecordingReporter()
     assert submit(Head(arrives=True), tmp_path, monkeypatch, reporter) == 0
     assert reporter.lines[-3:] == ["first of permcode-abc-1", "second", "job permcode-abc-1 succeeded"]
+
+
+class SilentHead(Head):
+    """Its log's connection stays open without a word, as to a machine that lost power; it does not know the job."""
+
+    async def tail_job_logs(self, submission_id: str) -> AsyncIterator[str]:
+        yield "begin\n"
+        await asyncio.sleep(3600)
+
+    def get_job_status(self, submission_id: str) -> JobStatus:
+        raise RuntimeError(f"Request failed with status code 404: Job {submission_id} does not exist")
+
+
+def test_a_connection_that_stays_open_without_a_word_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SILENCE_S", "_RECONNECT_S"):
+        monkeypatch.setattr(jobs, name, 0.05)
+    reporter = RecordingReporter()
+    with pytest.raises(RetryableError, match="while following job permcode-abc-1") as caught:
+        submit(SilentHead(arrives=True), tmp_path, monkeypatch, reporter)
+    assert caught.value.kind == "lost cluster"
+    assert reporter.lines.count("begin") == 1
+
+
+class SilentUntilTheEnd(Head):
+    """As a silent head, but the job goes on behind it and ends."""
+
+    num_looks = 0
+
+    async def tail_job_logs(self, submission_id: str) -> AsyncIterator[str]:
+        yield "begin\n" if self.num_looks < 3 else "begin\nend\n"
+        if self.num_looks < 3:
+            await asyncio.sleep(3600)
+
+    def get_job_status(self, submission_id: str) -> JobStatus:
+        self.num_looks += 1
+        return JobStatus.RUNNING if self.num_looks < 4 else JobStatus.SUCCEEDED
+
+
+def test_a_lost_connection_is_replaced_while_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SILENCE_S", "_RECONNECT_S"):
+        monkeypatch.setattr(jobs, name, 0.05)
+    reporter = RecordingReporter()
+    assert submit(SilentUntilTheEnd(arrives=True), tmp_path, monkeypatch, reporter) == 0
+    assert [line for line in reporter.lines if line in ("begin", "end")] == ["begin", "end"]
