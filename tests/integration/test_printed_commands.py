@@ -104,6 +104,7 @@ _ONLY_READ = {
     "permcode jobs --address http://HEAD:8265": "a cluster; its functions are called in test_submit.py",
     "permcode logs permcode-0123456789ab-1 --address http://HEAD:8265 -f": "a cluster, as above",
     "permcode stop permcode-0123456789ab-1 --address http://HEAD:8265": "a cluster, as above",
+    "ray start": "a cluster, as below",
     ". .venv/bin/activate && ray start --head": "a cluster; tests/integration/conftest.py starts one",
     "pip install 'permcode[s3]'": "installs packages",
     "permcode prep --recipe mixture.yaml --out runs/mixture": "repositories, archives and S3; the recipe is read in "
