@@ -92,6 +92,7 @@ _ONLY_READ = {
     "make test-explore": "minutes",
     "make check": "minutes, and no test of what works",
     "make install": "installs packages",
+    "make audit": "needs the network",
     "make bench": "minutes",
     "make bench-prep": "20 minutes",
     "make help": "prints",
