@@ -29,6 +29,9 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Models here are tiny: torch's threads would wait for each other, and `make test` runs three tests at a time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Without a GPU Triton interprets our kernels on the CPU; it looks when they are imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 # The tests' own Ray is the local one, whatever the caller's shell points at.
 os.environ.pop("RAY_ADDRESS", None)
 # A shell that puts `make test` into the background lets it ignore interrupts, and what tests start would inherit that.

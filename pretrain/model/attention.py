@@ -10,6 +10,7 @@ from torch.nn import functional
 from pretrain.model.attention_scores import Distances, Queries, attend
 from pretrain.model.config import ModelConfig
 from pretrain.model.fused.attend import attend_fused, fusable
+from pretrain.model.fused.gpu.choice import served_by_kernels
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout
 from pretrain.model.positions import layer_positions
 from pretrain.model.precision import product_dtype
@@ -73,7 +74,11 @@ class TwoStreamAttention(nn.Module):
         """Return the attention output of every row, [B, Q, D]."""
         queries = self._queries(rows_BQD, mask)
         dropout = self.dropout if self.training else 0.0
-        if fusable(queries, distances, dropout):
+        if served_by_kernels(queries, distances, mask, dropout):
+            from pretrain.model.fused.gpu.attend import attend_on_gpu
+
+            mixed_NBQH = attend_on_gpu(queries, key_NBKH, value_NBKH, distances, mask, dropout)
+        elif fusable(queries, distances, dropout):
             mixed_NBQH = attend_fused(queries, key_NBKH, value_NBKH, distances, mask)
         else:
             mixed_NBQH = attend(queries, key_NBKH, value_NBKH, distances, mask, dropout)

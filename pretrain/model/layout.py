@@ -117,10 +117,16 @@ class AttentionMask:
         document_BQ: Tensor | None,
         keys: TokenLayout,
         span: DistanceSpan,
+        largest_gap_tokens: int | None = None,
     ) -> None:
         self.position_BQ, self.bound_BQ = position_BQ, bound_BQ
         self.group_BQ, self.document_BQ = group_BQ, document_BQ
         self.keys, self.span = keys, span
+        self.largest_gap_tokens = largest_gap_tokens
+        """How many positions may lack between the first and the last of any rows that are consecutive in the text; None
+        if the rows are not those of a whole segment, with or without predictions."""
+        self.derived: dict[str, list[Tensor]] = {}
+        """What operators have made of the mask, by their names; every layer uses the same mask."""
         self._dense: DenseMask | None = None
 
     @classmethod
@@ -130,7 +136,9 @@ class AttentionMask:
         """Make the mask of content rows followed by predicted rows; either may be empty."""
         both = join(content, predicted)
         bound_BQ = torch.cat([content.rank_BX + 1, predicted.rank_BX], dim=1)
-        return cls(both.position_BX, bound_BQ, both.group_BX, both.document_BX, keys, span)
+        length = content.position_BX.shape[1]
+        gap_tokens = content.extent - length if length else None
+        return cls(both.position_BX, bound_BQ, both.group_BX, both.document_BX, keys, span, gap_tokens)
 
     def rows_from(self, first: int) -> "AttentionMask":
         """Return the mask of rows [first, Q)."""

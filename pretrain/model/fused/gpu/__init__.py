@@ -1,0 +1,1 @@
+"""Attention for GPUs, in Triton: forward and backward without a tensor of rows x keys in memory."""
