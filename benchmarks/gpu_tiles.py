@@ -1,6 +1,7 @@
 """Choose the sizes of the attention kernels' tiles: the first that spill nothing, in the order of a prediction.
 
     python -m benchmarks.gpu_tiles              print what each needs: registers, shared memory, programs at once
+    python -m benchmarks.gpu_tiles --check      exit with 1 if one spills, lacks room or uses no tensor cores
     python -m benchmarks.gpu_tiles --search     choose all anew (two hours of one core) and write tile_sizes.json
     python -m benchmarks.gpu_tiles --search --only "forward sm_90 bf16 64"
 
@@ -137,15 +138,16 @@ def write_table(only: str) -> None:
         FILE.write_text(f"{{\n{lines}\n}}\n")
 
 
-def print_resources(only: str) -> None:
-    """Print what every entry of the table needs, with everything switched on."""
-    rows = []
+def print_resources(only: str) -> int:
+    """Print what every entry of the table needs, with everything switched on; return how many do not fit."""
+    rows, num_misfits = [], 0
     for entry in entries():
         name = name_of(entry)
         tile = tile_sizes.table().get(name)
         if tile is None or only not in name:
             continue
         compiled = compile_kernel(replace(entry, tile=tile))
+        num_misfits += not compiled.fits(entry.architecture)
         instructions = ", ".join(
             f"{count} {name}" for name, count in compiled.tensor_core_instructions.items()
         )
@@ -164,6 +166,8 @@ def print_resources(only: str) -> None:
     sizes = ["registers", "spilled", "shared KiB", "programs", "occupancy"]
     head = ["kernel", "tile, warps, stages", *sizes, "tensor cores"]
     print_table("Attention kernels, compiled", head, rows)
+    print(f"{len(rows)} kernels, {num_misfits} of them do not fit")
+    return num_misfits
 
 
 def main() -> int:
@@ -172,10 +176,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--search", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", default="", help="entries whose names contain this")
     arguments = parser.parse_args()
-    (write_table if arguments.search else print_resources)(arguments.only)
-    return 0
+    if arguments.search:
+        write_table(arguments.only)
+        return 0
+    num_misfits = print_resources(arguments.only)
+    return int(arguments.check and num_misfits > 0)
 
 
 if __name__ == "__main__":

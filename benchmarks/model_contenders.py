@@ -17,8 +17,8 @@ from transformers import logging as peers_logging
 from benchmarks.model_sizes import Batch, Size
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import TokenLayout
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 
 Precision = Literal["float32", "float64", "autocast", "bfloat16"]
 """`autocast`: float32 weights, products in bfloat16. `bfloat16`: bfloat16 weights."""

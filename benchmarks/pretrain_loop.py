@@ -28,9 +28,9 @@ from pretrain.config import PretrainConfig
 from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.engine.optimizer import adamw, set_learning_rate
+from pretrain.model.loss import prediction_loss
 from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.run import Run

@@ -15,9 +15,9 @@ import torch
 from data_prep.documents import SPECIAL_TOKENS
 from pipeline.folder.recipe import load_run_config
 from pretrain.config import PretrainConfig
+from pretrain.model.loss import prediction_loss
 from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces

@@ -47,7 +47,6 @@ from pretrain.journal.recorder import Recorder
 from pretrain.journal.replay import replayed
 from pretrain.model.segment_memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
@@ -223,9 +222,11 @@ class Pretrainer(Trainer):
     def loss(self, micro_batch: tuple[Batch, SegmentMemory]) -> Tensor:
         """Return the mean negative log-likelihood of the predicted tokens."""
         batch, memory = micro_batch
-        output = self.engine.forward(batch.tokens_BL, batch.content, batch.targets, memory)
+        output = self.engine.forward_loss(
+            batch.tokens_BL, batch.content, batch.targets, memory, batch.wanted_BP
+        )
         self._next_memory.append(output.memory)
-        return prediction_loss(output.logits_BPV, batch.wanted_BP)
+        return output.loss
 
     def end_step(self, result: StepResult) -> None:
         """Carry the memory of the step's segments to the next step."""

@@ -31,8 +31,8 @@ from finetune.modalities.base import (
     spread,
 )
 from finetune.transforms.kinds import transform
+from pretrain.model.loss import prediction_loss
 from pretrain.model.precision import at_least_float32
-from pretrain.objective import prediction_loss
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from pretrain.engine.optimizer import adamw
 from pretrain.model.block import Block
 from pretrain.model.layout import TokenLayout
 from pretrain.model.segment_memory import SegmentMemory
-from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
+from pretrain.model.transformer import PermutationLoss, PermutationOutput, TwoStreamTransformer
 
 
 class TupleOutput:
-    """Gives DeepSpeed the model's output as a tuple, and all other callers as `PermutationOutput`.
+    """Gives DeepSpeed the model's output as a tuple, and all other callers as `PermutationOutput` or `PermutationLoss`.
 
     DeepSpeed finds tensors in tuples, lists and dicts only. On these tensors it hooks what it does when their gradients
     come: gather parameters again (ZeRO 3).
@@ -35,11 +35,12 @@ class TupleOutput:
         """Register the second hook; must be called after DeepSpeed has hooked the model."""
         self._model.register_forward_hook(self._pack)
 
-    def _unpack(self, _: Any, __: Any, output: PermutationOutput) -> tuple[Any, ...]:
-        return output.logits_BPV, output.memory
+    def _unpack(self, _: Any, __: Any, output: PermutationOutput | PermutationLoss) -> tuple[Any, ...]:
+        return (type(output), *vars(output).values())
 
     def _pack(self, _: Any, __: Any, output: tuple[Any, ...]) -> Any:
-        return output if self.kept else PermutationOutput(*output)
+        kind, *values = output
+        return output if self.kept else kind(*values)
 
 
 def mark_leaves(model: TwoStreamTransformer) -> None:
@@ -66,12 +67,28 @@ class TrainingEngine(ModuleEngine):
     def forward(
         self, tokens_BL: Tensor, content: TokenLayout, targets: TokenLayout, memory: SegmentMemory
     ) -> PermutationOutput:
-        """Return the model's output for one micro-batch, for `accumulate`."""
+        """Return the model's output for one micro-batch."""
+        output: PermutationOutput = self._run(tokens_BL, content, targets, memory)
+        return output
+
+    def forward_loss(
+        self,
+        tokens_BL: Tensor,
+        content: TokenLayout,
+        targets: TokenLayout,
+        memory: SegmentMemory,
+        wanted_BP: Tensor,
+    ) -> PermutationLoss:
+        """Return the model's mean loss for one micro-batch, for `accumulate`, and the memory after it."""
+        output: PermutationLoss = self._run(tokens_BL, content, targets, memory, wanted_BP)
+        return output
+
+    def _run(self, *inputs: Any) -> Any:
         if self._deterministic_sum:  # DeepSpeed sees no forward pass
-            output: PermutationOutput = self.module(tokens_BL, content, targets, memory)
-            return output
+            return self.module(*inputs)
         self._output.kept = True
         try:
-            return PermutationOutput(*self._engine(tokens_BL, content, targets, memory))
+            kind, *values = self._engine(*inputs)
+            return kind(*values)
         finally:
             self._output.kept = False

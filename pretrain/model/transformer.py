@@ -16,6 +16,7 @@ from pretrain.model.config import ModelConfig, TransformerXLPositions
 from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
+from pretrain.model.loss import output_loss
 from pretrain.model.positions import input_positions, sinusoid_table
 from pretrain.model.precision import at_least_float32, product_dtype
 from pretrain.model.segment_memory import SegmentMemory
@@ -26,6 +27,14 @@ class PermutationOutput:
     """Logits of the predicted positions and the memory for the next segment."""
 
     logits_BPV: Tensor
+    memory: SegmentMemory
+
+
+@dataclass(frozen=True)
+class PermutationLoss:
+    """The mean loss of the predictions and the memory for the next segment."""
+
+    loss: Tensor
     memory: SegmentMemory
 
 
@@ -78,11 +87,13 @@ class TwoStreamTransformer(nn.Module):
         content: TokenLayout,
         targets: TokenLayout,
         memory: SegmentMemory | None = None,
-    ) -> PermutationOutput:
+        wanted_BP: Tensor | None = None,
+    ) -> PermutationOutput | PermutationLoss:
         """Predict one token at each of the P `targets`, from the tokens that its rank lets it see.
 
         tokens: int64 [B, L]. A prediction never sees a token of its own rank, and sees memory of its own group only.
-        Returns logits [B, P, V] and the memory for the next segment.
+        Returns logits [B, P, V], or with the `wanted` tokens the mean loss of their predictions in nats, and the memory
+        for the next segment.
         """
         memory = memory or self.empty_memory(tokens_BL.shape[0])
         length = tokens_BL.shape[1]
@@ -99,7 +110,10 @@ class TwoStreamTransformer(nn.Module):
             rows_BQD, narrow_BQD = self._layer(
                 block, rows_BQD, narrow_BQD, memory.layers_BMD[number], table_RD, mask
             )
-        return PermutationOutput(self.logits(rows_BQD), memory.advanced(inputs_BLD, content))
+        advanced = memory.advanced(inputs_BLD, content)
+        if wanted_BP is None:
+            return PermutationOutput(self.logits(rows_BQD), advanced)
+        return PermutationLoss(output_loss(*self._output_layer(rows_BQD), wanted_BP), advanced)
 
     def read(
         self, tokens_BL: Tensor, content: TokenLayout, memory: SegmentMemory | None = None
@@ -160,9 +174,13 @@ class TwoStreamTransformer(nn.Module):
 
     def logits(self, rows_BPD: Tensor) -> Tensor:
         """Return the logits [B, P, V] of the query stream above the last layer."""
+        return functional.linear(*self._output_layer(rows_BPD))
+
+    def _output_layer(self, rows_BPD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output layer's input [B, P, D], weights [V, D] and bias [V]."""
         rows_BPD = self.dropout(self.final_norm(rows_BPD))
         weight_VD = self.embedding.weight if self.output is None else self.output.weight
-        return functional.linear(rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V)
+        return rows_BPD.to(weight_VD.dtype), weight_VD, self.output_bias_V
 
 
 def _attention_mask(content: TokenLayout, targets: TokenLayout, memory: SegmentMemory) -> AttentionMask:

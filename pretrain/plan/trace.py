@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import TokenLayout
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 
 _NOISE = torch.ops.aten.bernoulli_.float
 """Operators of dropout, whose masks GPUs keep as bytes; without a device PyTorch makes them in the input's type."""

@@ -15,8 +15,9 @@ from pretrain.config import PretrainConfig
 from pretrain.engine.module_engine import Update
 from pretrain.engine.pieces import EnginePieces
 from pretrain.engine.training_engine import TrainingEngine
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import PermutationOutput, TwoStreamTransformer
-from pretrain.objective import left_to_right, prediction_loss
+from pretrain.objective import left_to_right
 from pretrain.randomness import seed_dropout
 from tests.distributed.workers import small_config
 

@@ -15,8 +15,8 @@ from pretrain.data.batch import training_batch
 from pretrain.data.lanes import LaneReader
 from pretrain.engine.training_engine import TrainingEngine
 from pretrain.evaluation.evaluator import Evaluator
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 

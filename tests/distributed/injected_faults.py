@@ -1,7 +1,7 @@
 """Faults that tests inject into a training process: a loss that is not finite, one that jumps, a worker that hangs or
 is slow, an end that takes long.
 
-The loss that `pretrain.pretrainer` calls is wrapped (for a slow worker its layers are); all other code is the real
+`Pretrainer.loss` is wrapped (for a slow worker its layers are); all other code is the real
 one. The data step of a fault is the loop's own `cursor`, which is followed by wrapping the feed.
 """
 
@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pretrain import pretrainer
 from pretrain.data.lanes import LaneBatch, LaneReader
 from pretrain.data.prefetch import LaneFeed
 from pretrain.evaluation import scoring
 from pretrain.model.block import Block
+from pretrain.pretrainer import Pretrainer
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def inject(fault: Fault, rank: int) -> None:
         _slow_end_down()
         return
     cursor = _followed_cursor()
-    real_loss = pretrainer.prediction_loss
+    real_loss = Pretrainer.loss
 
-    def loss(logits_BPV: Tensor, wanted_BP: Tensor) -> Tensor:
-        value = real_loss(logits_BPV, wanted_BP)
+    def loss(trainer: Pretrainer, micro_batch: Any) -> Tensor:
+        value = real_loss(trainer, micro_batch)
         if cursor[0] not in fault.cursors:
             return value
         if fault.kind == "hang":
@@ -55,7 +55,8 @@ def inject(fault: Fault, rank: int) -> None:
         # The gradient of a jump does not change: only the loss that the loop sees is high.
         return value * torch.nan if fault.kind == "nan" else value + value.detach() * 9.0
 
-    pretrainer.prediction_loss = loss
+    patched: Any = Pretrainer
+    patched.loss = loss
 
 
 def _slow_down() -> None:

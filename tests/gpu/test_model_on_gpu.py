@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import left_to_right, prediction_loss
+from pretrain.objective import left_to_right
 
 FP32_TOLERANCE = 1e-4
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
+from pretrain.model.loss import prediction_loss
 from pretrain.model.segment_memory import SegmentMemory
-from pretrain.objective import left_to_right, prediction_loss
+from pretrain.objective import left_to_right
 from tests.numerics.two_stream_cases import (
     CHOICES,
     LANES,

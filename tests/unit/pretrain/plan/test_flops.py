@@ -6,8 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import TokenLayout
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.plan.flops import forward_flops, training_flops_per_step
 
 LANES, LENGTH, EXTENT, NUM_TARGETS, VOCAB_SIZE = 3, 12, 15, 5, 37

@@ -11,8 +11,8 @@ from pretrain import objective
 from pretrain.model import attention
 from pretrain.model.config import ModelConfig
 from pretrain.model.layout import TokenLayout
+from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
-from pretrain.objective import prediction_loss
 from pretrain.plan.trace import AllocationCounter, working_memory
 
 LANES, LENGTH, EXTENT, NUM_TARGETS, VOCAB_SIZE = 4, 64, 70, 32, 500

@@ -1,0 +1,52 @@
+"""The kernels compile for GPUs that are not there: nothing is spilled, shared memory suffices, tensor cores are used."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pretrain.model.fused.gpu.tile_sizes import table
+from tests.integration.smoke_run import ROOT
+
+
+def _check(only: str) -> int:
+    """Compile what the shipped table has, in a process whose kernels are not interpreted; return how many there were."""
+    words = [sys.executable, "-m", "benchmarks.gpu_tiles", "--check", "--only", only]
+    done = subprocess.run(
+        words, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"(\d+) kernels, 0 of them", done.stdout)
+    assert counted is not None, done.stdout
+    return int(counted[1])
+
+
+def test_the_kernels_of_the_recipes_fit() -> None:
+    assert _check("bf16 64 narrow") == 12
+    assert _check("bf16 64 wide") == 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_all_kernels_fit() -> None:
+    assert _check("") == len(table()) == 264
+
+
+def test_a_tile_that_is_too_large_is_found() -> None:
+    script = """
+from pretrain.model.fused.gpu.compilation import Configuration, compile_kernel
+from pretrain.model.fused.gpu.tile_sizes import Tile
+compiled = compile_kernel(Configuration("rows", "sm_80", "bf16", 64, "narrow", Tile(64, 64, 4, 2)))
+assert compiled.spilled_bytes > 0
+assert not compiled.fits("sm_80")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
