@@ -5,8 +5,8 @@
     python -m benchmarks.gpu_tiles --search     choose all anew (two hours of one core) and write tile_sizes.json
     python -m benchmarks.gpu_tiles --search --only "forward sm_90 bf16 64"
 
-No GPU is needed. The prediction divides a multiprocessor's cycles among matrix products, shared memory and arithmetic;
-it orders candidates and is no measurement. `benchmarks.gpu_day` measures the best ones on a GPU.
+No GPU is needed. The prediction (`pretrain/plan/attention_time.py`) orders candidates and is no measurement;
+`benchmarks.gpu_day` measures on a GPU.
 """
 
 import argparse
@@ -29,58 +29,35 @@ from pretrain.model.fused.gpu.tile_sizes import (
     SPREADS,
     Tile,
     entry_name,
+    padded_head_dim,
 )
-from pretrain.model.fused.gpu.work import work_of
+from pretrain.plan.attention_time import cycles_per_pair
 
 GAP_TOKENS = 32
 """The gap that narrow tiles must hold: `objective.max_gap_tokens`' default."""
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 FILE = Path(tile_sizes.__file__).with_name("tile_sizes.json")
-_FLOPS_PER_CYCLE = {
-    ("sm_80", False): 2048,
-    ("sm_90", False): 2500,
-    ("sm_90", True): 4096,
-    ("sm_100", False): 2048,
-    ("sm_100", True): 8192,
-}
-"""bf16, of one multiprocessor, by whether tiles are large enough for wgmma or tcgen05: data sheets; mma.sync on Hopper
-reaches about 60 % of wgmma's."""
-_SHARED_BYTES_PER_CYCLE = 128
-_LANES = {"sm_80": 64, "sm_90": 128, "sm_100": 128}
-_OPERATIONS_PER_PAIR = {"forward": 22, "rows": 26, "keys": 26, "distances": 32}
+_MOST_PAIRS_PER_THREAD = {"forward": 32, "rows": 16, "keys": 32, "distances": 32}
+"""More spill registers: seen while trying."""
 
 
-def candidates(configuration: Configuration) -> list[Configuration]:
+def candidates(entry: Configuration) -> list[Configuration]:
     """Return the tiles that are tried, the one that is predicted fastest first."""
-    spread = configuration.spread
+    limit = _MOST_PAIRS_PER_THREAD[entry.kernel]
+    limit = limit // 2 if entry.type_name == "fp32" or entry.head_dim > 64 else limit
     found = []
     for rows, columns, warps, stages in itertools.product((16, 32, 64), (16, 32, 64, 128), (4, 8), (2, 3, 1)):
         tile = Tile(rows, columns, warps, stages)
-        if spread != "narrow" or tile.holds(GAP_TOKENS):
-            found.append(replace(configuration, tile=tile))
-    return sorted(found, key=lambda one: (cycles_per_pair(one), -one.tile.stages % 3))
+        has_room = rows * columns <= limit * 32 * warps
+        if has_room and (entry.spread != "narrow" or tile.holds(GAP_TOKENS)):
+            found.append(replace(entry, tile=tile))
+    return sorted(found, key=lambda one: (predicted_cycles(one), (2, 3, 1).index(one.tile.stages)))
 
 
-def cycles_per_pair(configuration: Configuration) -> float:
+def predicted_cycles(entry: Configuration) -> float:
     """Return the predicted cycles of a multiprocessor per pair of row and column."""
-    tile, kernel, dim = configuration.tile, configuration.kernel, configuration.head_dim
-    is_float32 = configuration.type_name == "fp32"
-    element_bytes = 4 if is_float32 else 2
-    work = work_of(kernel, configuration.spread, tile, num_halves=3)
-    left_rows = tile.rows if kernel in ("forward", "rows") else tile.columns
-    # wgmma and tcgen05 take 64 rows of bf16; a tile for 8 warps of fewer rows is computed twice.
-    is_large = left_rows >= 64 and not is_float32 and configuration.architecture != "sm_80"
-    repeats = 2 if is_large and tile.warps == 8 and left_rows < 128 else 1
-    rate = _FLOPS_PER_CYCLE[configuration.architecture, is_large] / (8 if is_float32 else 1)
-    products = repeats * work.flops(tile, dim) / rate
-    # Loads are written once; a product reads both factors, without wgmma for each pair of warps anew.
-    pairs = tile.rows * tile.columns
-    reads = work.products * (tile.rows + tile.columns) * dim * element_bytes * (1 if is_large else 2)
-    moved = work.loaded_bytes(dim, element_bytes) + reads + 5 * 4 * pairs * work.gathers
-    arithmetic = _OPERATIONS_PER_PAIR[kernel] * pairs / _LANES[configuration.architecture]
-    least, middle, most = sorted((products, moved / _SHARED_BYTES_PER_CYCLE, arithmetic))
-    # A program alone on its multiprocessor overlaps little of its work.
-    return (most + (0.7 if tile.warps == 8 else 0.3) * (least + middle)) / pairs
+    dim = padded_head_dim(entry.head_dim)
+    return cycles_per_pair(entry.kernel, entry.architecture, entry.type_name, entry.spread, entry.tile, dim)
 
 
 def variants(entry: Configuration) -> list[Configuration]:

@@ -100,7 +100,7 @@ def build(name: str, size: Size, num_targets: int) -> Contender:
     contender = kind(size, precision, Batch.random(size, num_targets, seed=0))
     if name.endswith(WITH_CHECKPOINTING):
         if isinstance(contender, Ours):
-            contender.model.activation_checkpointing = True
+            contender.model.recompute = "layers"
         else:
             contender.model.gradient_checkpointing_enable()
     return contender

@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from cluster.config import Config
 from pretrain.data.config import DataConfig
-from pretrain.model.config import MAX_TEXT_TOKENS, AbsoluteLearnedPositions, ModelConfig
+from pretrain.model.config import MAX_TEXT_TOKENS, AbsoluteLearnedPositions, ModelConfig, Recompute
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.schedule import ScheduleConfig
 
@@ -110,8 +110,8 @@ class PretrainConfig(Config):
     threads_per_worker: PositiveInt | None = None
     """CPU threads of a worker; None is PyTorch's default, and one thread when `deterministic`."""
     precision: Literal["bf16", "fp32"] = "bf16"
-    activation_checkpointing: bool = False
-    """Keep only the inputs of layers for the backward pass and recompute the rest: less memory, more time."""
+    recompute: Recompute = "none"
+    """What is computed again in the backward pass, for less memory: queries, keys, values and attention, or layers."""
     compile: bool = False
     """Whether the model is compiled by torch.compile."""
     max_worker_restarts: NonNegativeInt = 2

@@ -412,7 +412,7 @@ def _fresh_model(context: RunContext) -> TwoStreamTransformer:
     run, config = context.run, context.run.config
     torch.manual_seed(key_seed(run.seed, "initialisation"))
     model = TwoStreamTransformer(config.model, context.corpus.tokenizer.vocab_size).to(context.device)
-    model.activation_checkpointing = config.activation_checkpointing
+    model.recompute = config.recompute
     if config.compile:
         model.compile()
     return model

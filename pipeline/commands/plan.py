@@ -12,13 +12,22 @@ from cluster.reporter import Reporter
 from pipeline.commands.exit_codes import exit_codes
 from pretrain.config import PretrainConfig
 from pretrain.plan.flops import Flops, forward_flops
-from pretrain.plan.gpu_memory import GIB, ZERO_STAGES, gpu_memory, needed_bytes, smallest_change
-from pretrain.plan.hardware import GPUS, Gpu, bill, find_gpu
+from pretrain.plan.gpu_memory import (
+    GIB,
+    ZERO_STAGES,
+    gpu_memory,
+    needed_bytes,
+    passes_bytes,
+    smallest_change,
+)
+from pretrain.plan.hardware import GPUS, Gpu, find_gpu
 from pretrain.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
     from pipeline.folder.config import RunConfig
+    from pretrain.model.config import Recompute
 
+_RECOMPUTED: "tuple[Recompute, ...]" = ("attention", "layers")
 _HELD = ("weights", "gradients", "masters_and_moments", "segment_memory", "reserve")
 
 
@@ -28,8 +37,8 @@ class Assumptions:
 
     tokens: float | None
     """The token budget; None stands for the recipe's steps."""
-    utilisation: float
-    """The share of their peak that GPUs reach."""
+    utilisation: float | None
+    """The share of their peak that GPUs reach; None stands for a prediction."""
     usd_per_hour: float | None
     """The price of a GPU; None stands for the price in permcode's table."""
 
@@ -79,7 +88,8 @@ def _flops_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
     ]
     rows.append(("forward", _mega(flops.forward / tokens), ""))
     rows.append(("training", _mega(flops.training() / tokens), ""))
-    rows.append(("training with checkpointing", _mega(flops.training(True) / tokens), ""))
+    for recompute in _RECOMPUTED:
+        rows.append((f"training, {recompute} recomputed", _mega(flops.training(recompute) / tokens), ""))
     num_targets = config.objective.num_targets(config.segment_tokens)
     return [
         *_table(("FLOPs per corpus token", "millions", "share"), rows),
@@ -89,28 +99,28 @@ def _flops_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
 
 
 def _memory_lines(config: PretrainConfig, vocab_size: int) -> list[str]:
-    plain, again = (
-        [
-            gpu_memory(
-                config.model_copy(update={"activation_checkpointing": checkpointing}), vocab_size, stage
-            )
+    by_policy = {
+        recompute: [
+            gpu_memory(config.model_copy(update={"recompute": recompute}), vocab_size, stage)
             for stage in ZERO_STAGES
         ]
-        for checkpointing in (False, True)
-    )
-    rows = [(_words(name), *(_gib(getattr(memory, name)) for memory in plain)) for name in _HELD]
-    rows.append(("optimizer step", *(_gib(memory.optimizer_step) for memory in plain)))
-    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
-        rows.append((f"forward and backward, {how}", *(_gib(memory.passes) for memory in memories)))
-    for memories, how in ((plain, "no checkpointing"), (again, "checkpointing")):
-        rows.append((f"total, {how}", *(_gib(memory.total) for memory in memories)))
-    checkpointing = "on" if config.activation_checkpointing else "off"
+        for recompute in ("none", *_RECOMPUTED)
+    }
+    kept = by_policy["none"]
+    rows = [(_words(name), *(_gib(getattr(memory, name)) for memory in kept)) for name in _HELD]
+    rows.append(("optimizer step", *(_gib(memory.optimizer_step) for memory in kept)))
+    for recompute, memories in by_policy.items():
+        rows.append((f"passes, recompute={recompute}", *(_gib(memory.passes) for memory in memories)))
+    for recompute, memories in by_policy.items():
+        rows.append((f"total, recompute={recompute}", *(_gib(memory.total) for memory in memories)))
+    plain = passes_bytes(config, vocab_size, with_kernels=False) - passes_bytes(config, vocab_size)
     return [
         *_table(("memory per GPU, GiB", *(f"ZeRO {stage}" for stage in ZERO_STAGES)), rows),
         f"GPUs: {config.max_workers:,}, with {config.lanes // config.max_workers:,} lanes each, "
         f"{config.micro_batch_lanes:,} at a time, {config.precision}; the optimizer step comes after the backward "
         "pass, so the larger counts",
-        f"this run: ZeRO {config.zero_stage}, activation checkpointing {checkpointing}, "
+        f"attention and loss by the kernels for GPUs; plain operations need {_gib(plain)} GiB more",
+        f"this run: ZeRO {config.zero_stage}, recompute={config.recompute}, "
         f"{_gib(needed_bytes(config, vocab_size))} GiB",
     ]
 
@@ -121,32 +131,50 @@ def _time_lines(
     budget = assumed.tokens or config.num_steps * config.tokens_per_step
     num_steps = math.ceil(budget / config.tokens_per_step)
     tokens = num_steps * config.tokens_per_step
-    passes = tokens / (config.micro_batch_lanes * config.segment_tokens)
-    flops = passes * _flops(config, vocab_size).training(config.activation_checkpointing)
     needed = needed_bytes(config, vocab_size)
     rows = []
     for gpu in gpus:
         price = gpu.usd_per_hour if assumed.usd_per_hour is None else assumed.usd_per_hour
-        due = bill(gpu, config.max_workers, config.precision, flops, tokens, assumed.utilisation, price)
-        peak_tflops = gpu.peak_flops(config.precision) / 1e12
+        step_s, utilisation = _step(config, vocab_size, gpu, assumed)
+        seconds = num_steps * step_s
         rows.append(
             (
                 f"{config.max_workers:,} x {gpu.name}",
                 f"{gpu.memory_gib}",
                 "yes" if needed <= gpu.memory_bytes else "no",
-                f"{peak_tflops:,.0f}",
-                f"{due.tokens_per_s:,.0f}",
-                _amount(due.hours),
+                f"{utilisation:.0%}",
+                f"{tokens / seconds:,.0f}",
+                _amount(seconds / 3600),
                 f"{price:.2f}",
-                _amount(due.usd),
+                _amount(seconds / 3600 * config.max_workers * price),
             )
         )
-    header = ("time and cost", "GiB", "fits", "peak TFLOP/s", "tokens/s", "hours", "USD/hour", "USD")
+    header = ("time and cost", "GiB", "fits", "of peak", "tokens/s", "hours", "USD/hour", "USD")
+    how = (
+        "predicted from counted operations, bytes and tiles, without the network; no GPU has confirmed it"
+        if assumed.utilisation is None
+        else f"assumed, not measured: {assumed.utilisation:.0%} of the peak (--mfu)"
+    )
     return [
         *_table(header, rows),
-        f"{tokens:,} tokens in {num_steps:,} steps of {config.tokens_per_step:,}: {flops:.3g} FLOPs",
-        f"assumed, not measured: {assumed.utilisation:.0%} of the peak (--mfu), and the price of an hour (--price)",
+        f"{tokens:,} tokens in {num_steps:,} steps of {config.tokens_per_step:,}",
+        f"{how}; and the price of an hour (--price)",
     ]
+
+
+def _step(config: PretrainConfig, vocab_size: int, gpu: Gpu, assumed: Assumptions) -> tuple[float, float]:
+    """Return the seconds of a step and the share of the peak, predicted or from the assumed share.
+
+    The assumed share counts what is recomputed as work.
+    """
+    if assumed.utilisation is None:
+        from pretrain.plan.step_time import predicted_step
+
+        step = predicted_step(config, vocab_size, gpu)
+        return step.seconds, step.utilisation(gpu, config.precision)
+    passes = config.lanes / config.max_workers / config.micro_batch_lanes
+    flops = passes * _flops(config, vocab_size).training(config.recompute)
+    return flops / (assumed.utilisation * gpu.peak_flops(config.precision)), assumed.utilisation
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -204,9 +232,11 @@ def plan(
         typer.Option("--gpus", metavar="N", help="The number of GPUs; default: the recipe's workers."),
     ] = None,
     mfu: Annotated[
-        float,
-        typer.Option("--mfu", metavar="SHARE", help="The assumed share of their peak that GPUs reach."),
-    ] = 0.4,
+        float | None,
+        typer.Option(
+            "--mfu", metavar="SHARE", help="The share of their peak that GPUs reach; default: predicted."
+        ),
+    ] = None,
     price: Annotated[
         float | None, typer.Option("--price", metavar="USD", help="The price of one GPU for one hour.")
     ] = None,
@@ -225,7 +255,7 @@ def plan(
         for name, value in (("--tokens", tokens), ("--mfu", mfu), ("--price", price)):
             if value is not None and not 0 < value < math.inf:
                 raise UserError(f"{name} {value:g} must be a number above 0")
-        if mfu > 1:
+        if mfu is not None and mfu > 1:
             raise UserError(f"--mfu {mfu:g} is more than the whole peak: give a share such as 0.4")
         chosen = find_gpu(gpu) if gpu else None
         workers = [] if gpus is None else [f"pretrain.num_workers={gpus}"]
@@ -255,7 +285,7 @@ def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:
     change = smallest_change(config, vocab_size, gpu.memory_bytes)
     if change is None:
         remedy = (
-            "neither smaller micro batches nor checkpointing help; use more GPUs, larger ones or fewer lanes"
+            "neither smaller micro batches nor recomputing help; use more GPUs, larger ones or fewer lanes"
         )
     else:
         settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())

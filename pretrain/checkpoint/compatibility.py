@@ -29,7 +29,7 @@ RULES: dict[str, Rule] = {
     "zero_stage": Rule.FREE,
     "offload_optimizer": Rule.FREE,
     "offload_parameters": Rule.FREE,
-    "activation_checkpointing": Rule.FREE,
+    "recompute": Rule.FREE,
     "compile": Rule.FREE,
     "threads_per_worker": Rule.FREE,
     "max_worker_restarts": Rule.FREE,

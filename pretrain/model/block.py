@@ -5,6 +5,7 @@ Shapes: B lanes, L segment, M memory, Q rows of either stream, D model, R distan
 
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from pretrain.model.attention import TwoStreamAttention
 from pretrain.model.config import ModelConfig
@@ -45,25 +46,37 @@ class Block(nn.Module):
         memory_BMD: Tensor,
         table_RD: Tensor | None,
         mask: AttentionMask,
+        recompute_attention: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the rows of the mask after this layer.
 
         Rows are passed twice: as the residual stream, and in the type in which matrices are multiplied (`narrow`). The
         content rows come first; keys and values are made of the memory and of them. The mask's rows come last.
+        With `recompute_attention`, queries, keys, values and what attention keeps are made again in the backward pass.
         """
-        num_content = mask.keys.position_BX.shape[1] - memory_BMD.shape[1]
         first = rows_BQD.shape[1] - mask.position_BQ.shape[1]
         if self.pre_norm:
             narrow_BQD = self.attention_norm(rows_BQD).to(narrow_BQD.dtype)
             memory_BMD = self.attention_norm(memory_BMD)
-        memory_BMD = memory_BMD.to(narrow_BQD.dtype)
-        keys_values = self.attention.keys_values(memory_BMD, narrow_BQD[:, :num_content], mask.keys)
-        distances = self.attention.distances(mask.span, table_RD)
-        attended_BQD = self.attention(narrow_BQD[:, first:], *keys_values, distances, mask)
+        inputs = (narrow_BQD, memory_BMD.to(narrow_BQD.dtype), table_RD, mask)
+        if recompute_attention:
+            attended_BQD: Tensor = checkpoint(self._attend, *inputs, use_reentrant=False)
+        else:
+            attended_BQD = self._attend(*inputs)
         rows_BQD, narrow_BQD = self._add(self.attention_norm, rows_BQD[:, first:], attended_BQD)
         if self.pre_norm:
             narrow_BQD = self.feed_forward_norm(rows_BQD).to(narrow_BQD.dtype)
         return self._add(self.feed_forward_norm, rows_BQD, self.feed_forward(narrow_BQD))
+
+    def _attend(
+        self, narrow_BQD: Tensor, memory_BMD: Tensor, table_RD: Tensor | None, mask: AttentionMask
+    ) -> Tensor:
+        num_content = mask.keys.position_BX.shape[1] - memory_BMD.shape[1]
+        first = narrow_BQD.shape[1] - mask.position_BQ.shape[1]
+        keys_values = self.attention.keys_values(memory_BMD, narrow_BQD[:, :num_content], mask.keys)
+        distances = self.attention.distances(mask.span, table_RD)
+        attended_BQD: Tensor = self.attention(narrow_BQD[:, first:], *keys_values, distances, mask)
+        return attended_BQD
 
     def _add(self, norm: nn.LayerNorm, rows_BQD: Tensor, update_BQD: Tensor) -> tuple[Tensor, Tensor]:
         update_BQD = self.dropout(update_BQD)

@@ -11,6 +11,11 @@ MAX_TEXT_TOKENS = 1_048_576
 trained, so that a typing error is reported when the config is read."""
 
 
+Recompute = Literal["none", "attention", "layers"]
+"""What training computes again in the backward pass instead of keeping it: attention without its input, or all of a
+layer but its input."""
+
+
 class TransformerXLPositions(Config):
     """Relative: sinusoids of the distance, projected per layer, with two learned query biases (XLNet)."""
 

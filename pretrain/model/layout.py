@@ -125,9 +125,14 @@ class AttentionMask:
         self.largest_gap_tokens = largest_gap_tokens
         """How many positions may lack between the first and the last of any rows that are consecutive in the text; None
         if the rows are not those of a whole segment, with or without predictions."""
-        self.derived: dict[str, list[Tensor]] = {}
+        self.derived: dict[str, Tensor] = {}
         """What operators have made of the mask, by their names; every layer uses the same mask."""
         self._dense: DenseMask | None = None
+
+    @property
+    def memory_tokens(self) -> int:
+        """How many positions keys may have before the segment's first."""
+        return self.span.high - self.keys.extent + 1
 
     @classmethod
     def of_streams(

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.model.block import Block, Norm
-from pretrain.model.config import ModelConfig, TransformerXLPositions
+from pretrain.model.config import ModelConfig, Recompute, TransformerXLPositions
 from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
@@ -49,8 +49,8 @@ class TwoStreamTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
-        self.activation_checkpointing = False
-        """Whether training keeps only the inputs of layers and recomputes the rest in the backward pass."""
+        self.recompute: Recompute = "none"
+        """What training does not keep for the backward pass, but computes again there."""
         self.embedding = nn.Embedding(vocab_size, config.model_dim)
         self.input_positions = input_positions(config)
         self.query_start_D = nn.Parameter(torch.empty(config.model_dim))
@@ -138,11 +138,11 @@ class TwoStreamTransformer(nn.Module):
         return inputs_BLD
 
     def _layer(self, block: nn.Module, *inputs: Tensor | AttentionMask | None) -> tuple[Tensor, Tensor]:
-        """Run a block; with activation checkpointing it is recomputed in the backward pass."""
-        if self.activation_checkpointing and self.training:
+        """Run a block; what is recomputed is not kept for the backward pass."""
+        if self.recompute == "layers" and self.training:
             both: tuple[Tensor, Tensor] = checkpoint(block, *inputs, use_reentrant=False)
         else:
-            both = block(*inputs)
+            both = block(*inputs, self.recompute == "attention" and self.training)
         return both
 
     def distance_table(self, span: DistanceSpan) -> Tensor | None:

@@ -10,12 +10,12 @@ keys, P predicted, R = M + 2E - 1 distances, D model, I = heads x head dimension
 
 from dataclasses import dataclass, fields
 
-from pretrain.model.config import ModelConfig, ShawPositions, TransformerXLPositions
+from pretrain.model.config import ModelConfig, Recompute, ShawPositions, TransformerXLPositions
 
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs of one forward pass over B lanes, by part; the last field is contained in others."""
+    """FLOPs of one forward pass over B lanes, by part; the last two fields are contained in others."""
 
     content_stream: int
     """Projections, attention and feed-forward of the L content rows, and their keys and values."""
@@ -28,6 +28,8 @@ class Flops:
     """Transformer-XL's keys of distances: once per forward pass, however many lanes it has."""
     segment_encodings: int
     output_layer: int
+    not_of_attention: int
+    """FLOPs among these of the layers' feed-forward networks and of attention's last product, which is not repeated."""
     of_constants: int
     """FLOPs among these of products with tensors without gradient: sinusoids, and memory without a norm before it."""
 
@@ -36,22 +38,21 @@ class Flops:
         """The sum of all parts."""
         return sum(self.by_part().values())
 
-    @property
-    def layers(self) -> int:
-        """The part that activation checkpointing computes twice: everything but the output layer."""
-        return self.forward - self.output_layer
+    def recomputed(self, recompute: Recompute) -> int:
+        """Return the FLOPs of the forward pass that the backward pass repeats."""
+        layers = self.forward - self.output_layer
+        return {"none": 0, "attention": layers - self.not_of_attention, "layers": layers}[recompute]
 
-    def training(self, activation_checkpointing: bool = False) -> int:
-        """Return the FLOPs of a forward and backward pass; checkpointing computes the layers' forward pass twice.
+    def training(self, recompute: Recompute = "none") -> int:
+        """Return the FLOPs of a forward and backward pass, with those that are repeated.
 
         The backward pass of a product is two products; with a constant it is one.
         """
-        again = self.layers if activation_checkpointing else 0
-        return 3 * self.forward - self.of_constants + again
+        return 3 * self.forward - self.of_constants + self.recomputed(recompute)
 
     def by_part(self) -> dict[str, int]:
         """Return the parts with their names."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
 
 
 def forward_flops(
@@ -74,8 +75,8 @@ def forward_flops(
     per_key = 2 * 2 * config.model_dim * inner_dim
     products = 3 if config.activation == "swiglu" else 2
     # Query and output projection, feed-forward network; scores and mixture.
-    per_row = 2 * 2 * config.model_dim * inner_dim + products * 2 * config.model_dim * config.ffn_dim
-    per_row += 2 * 2 * keys * inner_dim
+    feed_forward_per_row = products * 2 * config.model_dim * config.ffn_dim
+    per_row = 2 * 2 * config.model_dim * inner_dim + feed_forward_per_row + 2 * 2 * keys * inner_dim
     relative = isinstance(config.positions, TransformerXLPositions)
     per_row_and_distance = (
         2 * inner_dim if relative else 4 * inner_dim if isinstance(config.positions, ShawPositions) else 0
@@ -91,6 +92,7 @@ def forward_flops(
         distance_projection=distance_projection,
         segment_encodings=rows * 2 * 2 * inner_dim if config.segment_encodings else 0,
         output_layer=lanes * num_targets * 2 * config.model_dim * vocab_size,
+        not_of_attention=rows * (feed_forward_per_row + 2 * config.model_dim * inner_dim),
         of_constants=distance_projection + (memory_keys_values if config.norm == "post" else 0),
     )
 
@@ -102,16 +104,16 @@ def training_flops_per_step(
     num_targets: int,
     vocab_size: int,
     micro_batch_lanes: int | None = None,
-    activation_checkpointing: bool = False,
+    recompute: Recompute = "none",
     extent_tokens: int | None = None,
 ) -> int:
     """Return the FLOPs of one step over `lanes` lanes, in forward passes of `micro_batch_lanes` (default: one pass).
 
-    For a share of peak that compares models (MFU), leave `activation_checkpointing` out: what is computed twice is
+    For a share of peak that compares models (MFU), leave `recompute` out: what is computed twice is
     not counted twice. Raises ValueError for lanes that are no multiple of `micro_batch_lanes`.
     """
     per_pass = micro_batch_lanes or lanes
     if lanes % per_pass:
         raise ValueError(f"lanes={lanes} must be a multiple of micro_batch_lanes={per_pass}")
     flops = forward_flops(config, per_pass, segment_tokens, num_targets, vocab_size, extent_tokens)
-    return lanes // per_pass * flops.training(activation_checkpointing)
+    return lanes // per_pass * flops.training(recompute)

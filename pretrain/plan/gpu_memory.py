@@ -7,14 +7,15 @@ gathers the embedding and one layer at a time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from pretrain.config import PretrainConfig
-from pretrain.model.config import ModelConfig
 from pretrain.plan.parameters import count_parameters
+
+if TYPE_CHECKING:
+    from pretrain.plan.trace import PassShape
 
 GIB = 1 << 30
 ZERO_STAGES = (0, 1, 2, 3)
@@ -77,39 +78,33 @@ def gpu_memory(config: PretrainConfig, vocab_size: int, zero_stage: int) -> GpuM
     )
 
 
-def passes_bytes(config: PretrainConfig, vocab_size: int) -> int:
-    """Return the peak of one micro-batch's forward and backward pass, on top of weights, gradients and memory."""
-    return _traced(
+def passes_bytes(config: PretrainConfig, vocab_size: int, with_kernels: bool = True) -> int:
+    """Return the peak of one micro-batch's forward and backward pass, on top of weights, gradients and memory.
+
+    Without kernels, attention and loss are plain operations.
+    """
+    from pretrain.plan.trace import traced
+
+    return traced(pass_shape(config, vocab_size, with_kernels)).peak_bytes
+
+
+def pass_shape(config: PretrainConfig, vocab_size: int, with_kernels: bool = True) -> "PassShape":
+    """Return the shape of one micro-batch's pass, for `traced`."""
+    import torch
+
+    from pretrain.plan.trace import PassShape
+
+    return PassShape(
         config.model,
         vocab_size,
         config.micro_batch_lanes,
         config.segment_tokens,
         config.objective.extent(config.segment_tokens),
         config.objective.num_targets(config.segment_tokens),
-        config.precision == "bf16",
-        config.activation_checkpointing,
+        torch.bfloat16 if config.precision == "bf16" else torch.float32,
+        config.recompute,
+        with_kernels,
     )
-
-
-@cache
-def _traced(
-    model: ModelConfig,
-    vocab_size: int,
-    lanes: int,
-    segment_tokens: int,
-    extent_tokens: int,
-    num_targets: int,
-    is_bf16: bool,
-    activation_checkpointing: bool,
-) -> int:
-    import torch
-
-    from pretrain.plan.trace import working_memory
-
-    dtype = torch.bfloat16 if is_bf16 else torch.float32
-    return working_memory(
-        model, vocab_size, lanes, segment_tokens, extent_tokens, num_targets, dtype, activation_checkpointing
-    ).peak_bytes
 
 
 def _element_bytes(config: PretrainConfig) -> int:
@@ -167,8 +162,9 @@ def _changes(config: PretrainConfig) -> Iterator[dict[str, Any]]:
     for lanes in smaller:
         if lanes * _FAIR_SHARE >= config.micro_batch_lanes:
             yield {**stage, "micro_batch_lanes": lanes}
-    again: dict[str, Any] = {} if config.activation_checkpointing else {"activation_checkpointing": True}
-    if again:
+    again: dict[str, Any] = {}
+    for recompute in {"none": ("attention", "layers"), "attention": ("layers",)}.get(config.recompute, ()):
+        again = {"recompute": recompute}
         yield {**stage, **again}
     for lanes in smaller:
         yield {**stage, **again, "micro_batch_lanes": lanes}

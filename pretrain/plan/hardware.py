@@ -1,4 +1,4 @@
-"""GPUs: the time and money that a number of operations takes on them, and the utilisation of a run.
+"""GPUs: their peaks, memory and prices, and the operations of a run per token.
 
 Peaks are those of the vendor's data sheets for dense matrices; memory is what a program finds of it, rounded down.
 Prices are indications for an hour on demand; they differ between sellers by more than a factor of two.
@@ -6,11 +6,15 @@ Prices are indications for an hour on demand; they differ between sellers by mor
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cluster.errors import UserError
 from pretrain.config import PretrainConfig
 from pretrain.plan.flops import training_flops_per_step
 from pretrain.plan.gpu_memory import GIB
+
+if TYPE_CHECKING:
+    from pretrain.model.fused.gpu.tile_sizes import Architecture
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,12 @@ class Gpu:
     peak_fp32_tflops: float
     """The peak without TF32, which PyTorch switches off."""
     usd_per_hour: float
+    memory_tb_per_s: float
+    multiprocessors: int
+    clock_ghz: float
+    """Under load."""
+    architecture: "Architecture"
+    """Whose kernels it runs."""
 
     @property
     def memory_bytes(self) -> int:
@@ -35,12 +45,12 @@ class Gpu:
 
 
 GPUS = (
-    Gpu("l40s", 44, 362.0, 91.6, 1.0),
-    Gpu("a100-40gb", 39, 312.0, 19.5, 1.3),
-    Gpu("a100-80gb", 79, 312.0, 19.5, 2.0),
-    Gpu("h100", 79, 989.4, 66.9, 3.0),
-    Gpu("h200", 139, 989.4, 66.9, 3.8),
-    Gpu("b200", 178, 2250.0, 75.0, 5.0),
+    Gpu("l40s", 44, 362.0, 91.6, 1.0, 0.864, 142, 2.5, "sm_80"),
+    Gpu("a100-40gb", 39, 312.0, 19.5, 1.3, 1.555, 108, 1.41, "sm_80"),
+    Gpu("a100-80gb", 79, 312.0, 19.5, 2.0, 2.0, 108, 1.41, "sm_80"),
+    Gpu("h100", 79, 989.4, 66.9, 3.0, 3.35, 132, 1.755, "sm_90"),
+    Gpu("h200", 139, 989.4, 66.9, 3.8, 4.8, 132, 1.755, "sm_90"),
+    Gpu("b200", 178, 2250.0, 75.0, 5.0, 8.0, 148, 1.85, "sm_100"),
 )
 
 
@@ -50,29 +60,6 @@ def find_gpu(name: str) -> Gpu:
         if gpu.name == name.lower():
             return gpu
     raise UserError(f"unknown GPU {name!r}: known are {', '.join(gpu.name for gpu in GPUS)}")
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """The time and money of a run on a kind of GPU."""
-
-    hours: float
-    usd: float
-    tokens_per_s: float
-
-
-def bill(
-    gpu: Gpu,
-    num_gpus: int,
-    precision: str,
-    flops: float,
-    tokens: float,
-    utilisation: float,
-    usd_per_hour: float,
-) -> RunCost:
-    """Return the bill for `flops` operations on `tokens` tokens, if GPUs reach `utilisation` of their peak."""
-    seconds = flops / (num_gpus * utilisation * gpu.peak_flops(precision))
-    return RunCost(seconds / 3600, seconds / 3600 * num_gpus * usd_per_hour, tokens / seconds)
 
 
 def flops_per_token(config: PretrainConfig, vocab_size: int) -> float:

@@ -38,7 +38,7 @@ def run_ranks(prep_folder: Path, out: Path, config: PretrainConfig) -> None:
     [
         (0, "fp32", {}),
         (1, "bf16", {}),
-        (2, "bf16", {"activation_checkpointing": True}),
+        (2, "bf16", {"recompute": "layers"}),
         (3, "fp32", {}),
         (3, "bf16", {}),
         (2, "fp32", {"compile": True}),

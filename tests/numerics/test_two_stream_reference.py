@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain.model.config import Recompute
 from tests.numerics.two_stream_cases import (
     CHOICES,
     LANES,
@@ -65,11 +66,11 @@ def reference_gradients(choice: str) -> dict[str, Tensor | None]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "attention", "layers"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_gradients_equal_the_loop_reference(choice: str, checkpointing: bool) -> None:
+def test_gradients_equal_the_loop_reference(choice: str, recompute: Recompute) -> None:
     model, (case, wanted) = small_model(choice), gradient_case()
-    model.activation_checkpointing = checkpointing
+    model.recompute = recompute
     logits = predict(model, case, filled_memory(model, 3, 3)).logits_BPV
     functional.cross_entropy(logits.flatten(0, 1), wanted).backward()
     expected = reference_gradients(choice)

@@ -1,22 +1,32 @@
 """`pretrain.model.attention_scores.attend` for GPUs: scores and weights exist in tiles only, forward and backward.
 
 Sums are made in one fixed order, without atomic additions, so that a repetition has the same bits. The operators
-`torch.ops.permcode_gpu` are opaque to torch.compile, which so needs no graph break.
+`torch.ops.permcode_gpu` are opaque to torch.compile, which so needs no graph break; on tensors without contents they
+work without Triton.
 
 Shapes: N heads, B lanes, Q rows, K keys, H head dim, R distances.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from pretrain.model.attention_scores import Distances, Queries
-from pretrain.model.fused.gpu.launch import Problem, empty_heads, launch_backward, launch_forward
-from pretrain.model.fused.gpu.tables import MAX_RUNS, MaskTables, memory_tokens_of, padded, tables_of
-from pretrain.model.fused.gpu.tile_sizes import Kernel, KernelTile, architecture_of, tiles_for
+from pretrain.model.fused.gpu.tile_sizes import (
+    Kernel,
+    KernelTile,
+    TableSizes,
+    architecture_of,
+    padded,
+    tiles_for,
+)
+from pretrain.model.fused.gpu.work import empty_heads, num_sets_of_lanes
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout
+
+if TYPE_CHECKING:
+    from pretrain.model.fused.gpu.launch import Problem
 
 _UNKNOWN = -1
 
@@ -48,7 +58,7 @@ def attend_on_gpu(
             keys.rank_BX,
             keys.group_BX,
             keys.document_BX,
-            memory_tokens_of(mask),
+            mask.memory_tokens,
             keys.extent,
             gap_tokens,
             queries.query_NBQH.new_empty(0),
@@ -64,6 +74,7 @@ def attend_on_gpu(
         value_NBKH,
         distance_NRH,
         mask.derived[name],
+        mask.memory_tokens + keys.extent,
         queries.scale,
         dropout,
         gap_tokens,
@@ -94,12 +105,14 @@ def _mask_tables(
     like: Tensor,
     head_dim: int,
     has_distances: bool,
-) -> list[Tensor]:
-    """Make the tables that all layers use."""
+) -> Tensor:
+    """Make the tables that all layers use, int32 [X] packed."""
+    from pretrain.model.fused.gpu.tables import tables_of
+
     keys = TokenLayout(key_position_BK, key_rank_BK, key_group_BK, key_document_BK, extent)
     span = DistanceSpan.of_segment(extent, memory_tokens)
     mask = AttentionMask(position_BQ, bound_BQ, group_BQ, document_BQ, keys, span)
-    return tables_of(mask, _tiles(like, head_dim, gap_tokens, has_distances)).flat()
+    return tables_of(mask, _tiles(like, head_dim, gap_tokens, has_distances)).packed()
 
 
 @_mask_tables.register_fake
@@ -118,24 +131,11 @@ def _(
     like: Tensor,
     head_dim: int,
     has_distances: bool,
-) -> list[Tensor]:
+) -> Tensor:
     lanes, num_rows = position_BQ.shape
-    rows, columns = padded(num_rows), padded(memory_tokens + extent)
-
-    def integers(*shape: int) -> Tensor:
-        return position_BQ.new_empty(shape, dtype=torch.int32)
-
-    tensors = [integers(lanes, rows) for _ in range(5)] + [integers(lanes, columns) for _ in range(3)]
-    num_distances = memory_tokens + 2 * extent - 1
-    for kernel, chosen in _tiles(like, head_dim, gap_tokens, has_distances).items():
-        row_tiles = rows // chosen.tile.rows
-        programs = {
-            "keys": columns // chosen.tile.columns,
-            "distances": -(-num_distances // chosen.tile.columns),
-        }.get(kernel, row_tiles)
-        tensors += [integers(lanes, row_tiles), integers(lanes, row_tiles)]
-        tensors += [integers(lanes, programs, MAX_RUNS, 2), integers(lanes, programs)]
-    return tensors
+    tiles = _tiles(like, head_dim, gap_tokens, has_distances)
+    sizes = TableSizes(lanes, num_rows, memory_tokens + extent, memory_tokens + 2 * extent - 1, tiles)
+    return position_BQ.new_empty(sum(map(math.prod, sizes.shapes())), dtype=torch.int32)
 
 
 def _problem(
@@ -146,12 +146,20 @@ def _problem(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distance_NRH: Tensor | None,
-    tables: Sequence[Tensor],
+    tables_X: Tensor,
+    num_columns: int,
     scale: float,
     dropout: float,
     gap_tokens: int,
     seed: int,
-) -> Problem:
+) -> "Problem":
+    from pretrain.model.fused.gpu.launch import Problem
+    from pretrain.model.fused.gpu.tables import MaskTables
+
+    _, lanes, num_rows, head_dim = query_NBQH.shape
+    num_distances = 0 if distance_NRH is None else distance_NRH.shape[1]
+    tiles = _tiles(query_NBQH, head_dim, gap_tokens, distance_NRH is not None)
+    sizes = TableSizes(lanes, num_rows, num_columns, num_distances, tiles)
     return Problem(
         _steps_of_one(query_NBQH),
         None if content_bias_NH is None else content_bias_NH.contiguous(),
@@ -160,8 +168,8 @@ def _problem(
         _steps_of_one(key_NBKH),
         _steps_of_one(value_NBKH),
         None if distance_NRH is None else _steps_of_one(distance_NRH),
-        MaskTables.from_flat(tables),
-        _tiles(query_NBQH, query_NBQH.shape[-1], gap_tokens, distance_NRH is not None),
+        MaskTables.unpacked(tables_X, sizes),
+        tiles,
         scale,
         dropout,
         seed,
@@ -181,12 +189,15 @@ def _attend(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distance_NRH: Tensor | None,
-    tables: Sequence[Tensor],
+    tables_X: Tensor,
+    num_columns: int,
     scale: float,
     dropout: float,
     gap_tokens: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the output, the logarithm of each row's sum of weights, and the seed of the dropout (on the CPU)."""
+    from pretrain.model.fused.gpu.launch import launch_forward
+
     seed = torch.randint(2**63 - 1, ()) if dropout > 0.0 else torch.zeros((), dtype=torch.int64)
     problem = _problem(
         query_NBQH,
@@ -196,7 +207,8 @@ def _attend(
         key_NBKH,
         value_NBKH,
         distance_NRH,
-        tables,
+        tables_X,
+        num_columns,
         scale,
         dropout,
         gap_tokens,
@@ -214,13 +226,14 @@ def _(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distance_NRH: Tensor | None,
-    tables: Sequence[Tensor],
+    tables_X: Tensor,
+    num_columns: int,
     scale: float,
     dropout: float,
     gap_tokens: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     heads, lanes, rows, head_dim = query_NBQH.shape
-    log_sum_BNX = query_NBQH.new_empty(lanes, heads, tables[0].shape[1], dtype=torch.float32)
+    log_sum_BNX = query_NBQH.new_empty(lanes, heads, padded(rows), dtype=torch.float32)
     seed = torch.empty((), dtype=torch.int64, device="cpu")
     return empty_heads(heads, lanes, rows, head_dim, query_NBQH), log_sum_BNX, seed
 
@@ -238,12 +251,15 @@ def _attend_backward(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distance_NRH: Tensor | None,
-    tables: Sequence[Tensor],
+    tables_X: Tensor,
+    num_columns: int,
     scale: float,
     dropout: float,
     gap_tokens: int,
 ) -> list[Tensor]:
     """Return the gradients of the first seven inputs; those that are missing are empty."""
+    from pretrain.model.fused.gpu.launch import launch_backward
+
     problem = _problem(
         query_NBQH,
         content_bias_NH,
@@ -252,7 +268,8 @@ def _attend_backward(
         key_NBKH,
         value_NBKH,
         distance_NRH,
-        tables,
+        tables_X,
+        num_columns,
         scale,
         dropout,
         gap_tokens,
@@ -260,6 +277,44 @@ def _attend_backward(
     )
     gradients = launch_backward(problem, mixed_NBQH, log_sum_BNX, _steps_of_one(gradient_NBQH))
     return [query_NBQH.new_empty(0) if part is None else part for part in vars(gradients).values()]
+
+
+def backward_workspace_bytes(
+    gradient_NBQH: Tensor,
+    mixed_NBQH: Tensor,
+    log_sum_BNX: Tensor,
+    seed: Tensor,
+    query_NBQH: Tensor,
+    content_bias_NH: Tensor | None,
+    distance_bias_NH: Tensor | None,
+    document_NBQ2: Tensor | None,
+    key_NBKH: Tensor,
+    value_NBKH: Tensor,
+    distance_NRH: Tensor | None,
+    tables_X: Tensor,
+    num_columns: int,
+    scale: float,
+    dropout: float,
+    gap_tokens: int,
+) -> int:
+    """Return the bytes that `attend_backward` allocates besides what it returns.
+
+    They are queries for keys and for distances, a number per row, and parts of the sums for biases and distances.
+    """
+    lanes, heads, num_padded = log_sum_BNX.shape
+    head_dim, element_bytes = query_NBQH.shape[-1], query_NBQH.element_size()
+    tiles = _tiles(query_NBQH, head_dim, gap_tokens, distance_NRH is not None)
+    rows = heads * lanes * num_padded
+    num_queries = 1 if distance_NRH is None else 2
+    total = rows * (num_queries * head_dim * element_bytes + 4)
+    if content_bias_NH is not None:
+        total += heads * lanes * padded(num_columns) // tiles["keys"].tile.columns * head_dim * 4
+    if distance_NRH is not None:
+        num_chunks = -(-distance_NRH.shape[1] // tiles["distances"].tile.columns)
+        num_sets = num_sets_of_lanes(lanes, num_chunks * heads)
+        total += num_sets * distance_NRH.numel() * 4
+        total += num_sets * heads * num_chunks * head_dim * 4 if distance_bias_NH is not None else 0
+    return total
 
 
 @_attend_backward.register_fake
@@ -275,7 +330,8 @@ def _(
     key_NBKH: Tensor,
     value_NBKH: Tensor,
     distance_NRH: Tensor | None,
-    tables: Sequence[Tensor],
+    tables_X: Tensor,
+    num_columns: int,
     scale: float,
     dropout: float,
     gap_tokens: int,
@@ -293,19 +349,17 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, tables, scale, dropout, gap_tokens = inputs
-    ctx.save_for_backward(*output, *tensors, *tables)
-    ctx.others = (scale, dropout, gap_tokens)
+    ctx.save_for_backward(*output, *inputs[:8])
+    ctx.others = inputs[8:]
 
 
 def _backward(ctx: Any, gradient_NBQH: Tensor, *_: Tensor) -> tuple[Any, ...]:
-    mixed_NBQH, log_sum_BNX, seed, *saved = ctx.saved_tensors
-    tensors, tables = saved[:7], list(saved[7:])
+    mixed_NBQH, log_sum_BNX, seed, *inputs = ctx.saved_tensors
     gradients = torch.ops.permcode_gpu.attend_backward(
-        gradient_NBQH, mixed_NBQH, log_sum_BNX, seed, *tensors, tables, *ctx.others
+        gradient_NBQH, mixed_NBQH, log_sum_BNX, seed, *inputs, *ctx.others
     )
-    known = [None if tensor is None else part for tensor, part in zip(tensors, gradients, strict=True)]
-    return (*known, [None] * len(tables), None, None, None)
+    known = [None if tensor is None else part for tensor, part in zip(inputs[:7], gradients, strict=True)]
+    return (*known, *[None] * (1 + len(ctx.others)))
 
 
 _attend.register_autograd(_backward, setup_context=_save)

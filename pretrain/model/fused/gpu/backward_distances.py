@@ -23,6 +23,7 @@ from pretrain.model.fused.gpu.tile_parts import (
     load_vectors,
     log2_scores,
     product,
+    travelling,
 )
 
 
@@ -66,7 +67,7 @@ def _with_half(
 @triton.jit
 def distances_backward(
     of_keys, of_distances, key, value, distance, document_score, output_gradient, log_sum, row_dot,
-    distance_sum,
+    distance_sum, bias_sum,
     row_index, row_shift, row_group_code, row_num_codes, row_document,
     key_index, key_code, key_document,
     tile_shift, tile_halves, runs, num_runs,
@@ -77,9 +78,13 @@ def distances_backward(
     gradient_stride_n, gradient_stride_b, gradient_stride_q,
     num_lanes, num_rows_padded, num_columns, num_distances, seed, threshold, keep_scale,
     HEAD_DIM: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MAX_RUNS: tl.constexpr,
-    HAS_DOCUMENTS: tl.constexpr, HAS_DROPOUT: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_DISTANCE_BIAS: tl.constexpr, HAS_DOCUMENTS: tl.constexpr, HAS_DROPOUT: tl.constexpr, WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write each set of lanes' part of the gradient of the distances' keys, float32 [G, N, R, H]."""
+    """Write each set of lanes' part of the gradient of the distances' keys, float32 [G, N, R, H].
+
+    Also each program's part of the distance bias's, [G, N, Y, H].
+    """
     chunk, head, first_lane = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(1)
     wide_head = head.to(tl.int64)
@@ -95,6 +100,7 @@ def distances_backward(
     )
 
     of_distance_JH = tl.zeros([COLUMNS, H], tl.float32)
+    of_scores_J = tl.zeros([COLUMNS], tl.float32)
     num_sets = tl.num_programs(2)
     for number_of_lane in range(tl.cdiv(num_lanes - first_lane, num_sets)):
         lane = first_lane + number_of_lane * num_sets
@@ -144,7 +150,9 @@ def distances_backward(
                             lane, num_columns, HEAD_DIM, H, COLUMNS, HAS_DOCUMENTS, HAS_DROPOUT, PRECISION,
                         )  # fmt: skip
                 score_JI, of_weight_JI, key_code_JI, key_index_JI, key_document_JI = pairs
-                by_distance_JI = product(distance_JH, tl.trans(of_distances_IH), PRECISION)
+                by_distance_JI = travelling(
+                    product(distance_JH, tl.trans(of_distances_IH), PRECISION), of_distances_IH
+                )
                 score_JI += tl.gather(by_distance_JI, (t_J[:, None] + u_I[None, :]) & (COLUMNS - 1), 0)
                 if HAS_DOCUMENTS:
                     document_I = tl.load(row_document + x_I)
@@ -163,13 +171,19 @@ def distances_backward(
                     is_kept_JI = keeps(row_key_I[None, :], key_index_JI, threshold)
                     of_weight_JI = tl.where(is_kept_JI, of_weight_JI * keep_scale, 0.0)
                 of_score_JI = weight_JI * (of_weight_JI - tl.load(row_dot + of_head)[None, :])
-                by_distance_JI = tl.gather(of_score_JI, (t_J[:, None] - u_I[None, :]) & (COLUMNS - 1), 0)
-                of_distance_JH = add_product(
-                    of_distance_JH, by_distance_JI.to(narrow), of_distances_IH, PRECISION
+                by_distance_JI = tl.gather(
+                    of_score_JI.to(narrow), (t_J[:, None] - u_I[None, :]) & (COLUMNS - 1), 0
                 )
+                if HAS_DISTANCE_BIAS:
+                    of_scores_J += tl.sum(by_distance_JI.to(tl.float32), 1)
+                of_distance_JH = add_product(of_distance_JH, by_distance_JI, of_distances_IH, PRECISION)
 
     h = tl.arange(0, H)
     r_J = chunk * COLUMNS + t_J
     first = (first_lane.to(tl.int64) * num_heads + head) * num_distances
     places_JH = distance_sum + (first + r_J)[:, None] * HEAD_DIM + h[None, :]
     tl.store(places_JH, of_distance_JH, mask=(r_J < num_distances)[:, None] & (h < HEAD_DIM)[None, :])
+    if HAS_DISTANCE_BIAS:
+        total_H = tl.sum(of_scores_J[:, None] * distance_JH.to(tl.float32), 0)
+        part = ((first_lane.to(tl.int64) * num_heads + head) * tl.num_programs(0) + chunk) * HEAD_DIM
+        tl.store(bias_sum + part + h, total_H, mask=h < HEAD_DIM)

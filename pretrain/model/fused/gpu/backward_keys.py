@@ -21,6 +21,7 @@ from pretrain.model.fused.gpu.tile_parts import (
     log2_scores,
     product,
     store_vectors,
+    travelling,
     uses_half,
 )
 
@@ -33,30 +34,30 @@ def _distance_scores(
 ):  # fmt: skip
     """Return the scores [J, I] for the distances of a tile, from half bands of distances from `start` on."""
     t_J = tl.arange(0, COLUMNS)
-    chosen_JI = tl.zeros([COLUMNS, ROWS], tl.float32)
+    chosen_JI = travelling(tl.zeros([COLUMNS, ROWS], tl.float32), of_distances_IH)
     if WIDE:
         for number in range(num_halves):
             distance_JH = load_distances(
                 distance, start + number * COLUMNS, num_distances, stride, HEAD_DIM, H, COLUMNS
             )
-            half_JI = product(distance_JH, tl.trans(of_distances_IH), PRECISION)
-            is_used_JI = uses_half(
-                (u_I & (COLUMNS - 1))[None, :], (u_I // COLUMNS)[None, :], number, t_J[:, None]
-            )
+            half_JI = travelling(product(distance_JH, tl.trans(of_distances_IH), PRECISION), of_distances_IH)
+            v_I, half_I = u_I & (COLUMNS - 1), u_I // COLUMNS
+            is_used_JI = uses_half(v_I[None, :], half_I[None, :], number, t_J[:, None])
             chosen_JI = tl.where(is_used_JI, half_JI, chosen_JI)
     else:
         distance_JH = load_distances(distance, start, num_distances, stride, HEAD_DIM, H, COLUMNS)
-        first_JI = product(distance_JH, tl.trans(of_distances_IH), PRECISION)
+        first_JI = travelling(product(distance_JH, tl.trans(of_distances_IH), PRECISION), of_distances_IH)
         distance_JH = load_distances(distance, start + COLUMNS, num_distances, stride, HEAD_DIM, H, COLUMNS)
-        second_JI = product(distance_JH, tl.trans(of_distances_IH), PRECISION)
+        second_JI = travelling(product(distance_JH, tl.trans(of_distances_IH), PRECISION), of_distances_IH)
         chosen_JI = tl.where(t_J[:, None] >= u_I[None, :], first_JI, second_JI)
-    return tl.gather(chosen_JI, (u_I[None, :] + t_J[:, None]) & (COLUMNS - 1), 0)
+    rotation_JI = (u_I[None, :] + t_J[:, None]) & (COLUMNS - 1)
+    return tl.gather(chosen_JI, rotation_JI, 0).to(tl.float32)
 
 
 @triton.jit
 def keys_backward(
     of_keys, of_distances, key, value, distance, document_score, output_gradient, log_sum, row_dot,
-    key_gradient, value_gradient,
+    key_gradient, value_gradient, content_sum,
     row_index, row_shift, row_group_code, row_num_codes, row_document,
     key_index, key_code, key_document,
     tile_shift, tile_halves, runs, num_runs,
@@ -68,10 +69,10 @@ def keys_backward(
     result_stride_n, result_stride_b, result_stride_k,
     num_rows_padded, num_columns, num_distances, seed, threshold, keep_scale,
     HEAD_DIM: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MAX_RUNS: tl.constexpr,
-    HAS_DISTANCES: tl.constexpr, HAS_DOCUMENTS: tl.constexpr, HAS_DROPOUT: tl.constexpr, WIDE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    HAS_DISTANCES: tl.constexpr, HAS_CONTENT_BIAS: tl.constexpr, HAS_DOCUMENTS: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of keys and values, [N, B, K, H] each."""
+    """Write the gradients of keys and values, [N, B, K, H], and each tile's part of the content bias's [N, B, Y, H]."""
     tile, head, lane = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(1)
     wide_head, wide_lane = head.to(tl.int64), lane.to(tl.int64)
@@ -96,6 +97,7 @@ def keys_backward(
 
     of_key_JH = tl.zeros([COLUMNS, H], tl.float32)
     of_value_JH = tl.zeros([COLUMNS, H], tl.float32)
+    of_scores_J = tl.zeros([COLUMNS], tl.float32)
     place = lane * (num_columns // COLUMNS) + tile
     for run in range(tl.load(num_runs + place)):
         first = tl.load(runs + (place * MAX_RUNS + run) * 2)
@@ -138,7 +140,15 @@ def keys_backward(
                 of_weight_JI = tl.where(is_kept_JI, of_weight_JI * keep_scale, 0.0)
             of_value_JH = add_product(of_value_JH, kept_JI.to(narrow), gradient_IH, PRECISION)
             of_score_JI = weight_JI * (of_weight_JI - tl.load(row_dot + of_head)[None, :])
+            if HAS_CONTENT_BIAS:
+                of_scores_J += tl.sum(of_score_JI, 1)
             of_key_JH = add_product(of_key_JH, of_score_JI.to(narrow), of_keys_IH, PRECISION)
 
     store_vectors(key_gradient, key_index_J, exists_J, result_stride_k, of_key_JH, HEAD_DIM, H)
     store_vectors(value_gradient, key_index_J, exists_J, result_stride_k, of_value_JH, HEAD_DIM, H)
+    if HAS_CONTENT_BIAS:
+        # The bias is added to the queries of all rows: its gradient is the sum of all gradients of scores times keys.
+        h = tl.arange(0, H)
+        part = ((wide_head * tl.num_programs(2) + lane) * tl.num_programs(0) + tile) * HEAD_DIM
+        total_H = tl.sum(of_scores_J[:, None] * key_JH.to(tl.float32), 0)
+        tl.store(content_sum + part + h, total_H, mask=h < HEAD_DIM)

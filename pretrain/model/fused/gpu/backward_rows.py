@@ -20,6 +20,7 @@ from pretrain.model.fused.gpu.tile_parts import (
     log2_scores,
     product,
     store_vectors,
+    travelling,
     uses_half,
 )
 
@@ -35,7 +36,8 @@ def add_through_distances(
     """
     t_J = tl.arange(0, COLUMNS)
     narrow = distance.dtype.element_ty
-    turned_IJ = tl.gather(of_score_IJ, (t_J[None, :] - u_I[:, None]) & (COLUMNS - 1), 1)
+    turned_IJ = tl.gather(of_score_IJ.to(narrow), (t_J[None, :] - u_I[:, None]) & (COLUMNS - 1), 1)
+    nothing_IJ = tl.zeros_like(turned_IJ)
     if WIDE:
         for number in range(num_halves):
             is_used_IJ = uses_half(
@@ -44,21 +46,21 @@ def add_through_distances(
             distance_JH = load_distances(
                 distance, start + number * COLUMNS, num_distances, stride, HEAD_DIM, H, COLUMNS
             )
-            half_IJ = tl.where(is_used_IJ, turned_IJ, 0.0).to(narrow)
+            half_IJ = tl.where(is_used_IJ, turned_IJ, nothing_IJ)
             sum_IH = add_product(sum_IH, half_IJ, distance_JH, PRECISION)
     else:
         is_first_IJ = t_J[None, :] >= u_I[:, None]
         distance_JH = load_distances(distance, start, num_distances, stride, HEAD_DIM, H, COLUMNS)
-        complete_IJ = tl.where(is_first_IJ, turned_IJ, rest_IJ).to(narrow)
+        complete_IJ = tl.where(is_first_IJ, turned_IJ, rest_IJ)
         sum_IH = add_product(sum_IH, complete_IJ, distance_JH, PRECISION)
-        rest_IJ = tl.where(is_first_IJ, 0.0, turned_IJ)
+        rest_IJ = tl.where(is_first_IJ, nothing_IJ, turned_IJ)
     return sum_IH, rest_IJ
 
 
 @triton.jit
 def rows_backward(
     query, key, value, distance, content_bias, distance_bias, document_score, output, output_gradient, log_sum,
-    row_dot, of_keys, of_distances, query_gradient, content_sum, distance_sum, document_gradient,
+    row_dot, of_keys, of_distances, query_gradient, document_gradient,
     row_index, row_shift, row_group_code, row_num_codes, row_document,
     key_index, key_code, key_document,
     tile_shift, tile_halves, runs, num_runs,
@@ -77,7 +79,7 @@ def rows_backward(
     """Write the gradient of the queries [N, B, Q, H], and of the documents' scores [N, B, Q, 2].
 
     Also what the other backward kernels read: each row's dot product of output and gradient [B, N, X] and its queries
-    for keys and for distances [B, N, X, H]; and each tile's part of the biases' gradients [N, B, X / I, H].
+    for keys and for distances [B, N, X, H].
     """
     tile, head, lane = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(1)
@@ -123,10 +125,9 @@ def rows_backward(
     if HAS_DROPOUT:
         row_key_I = dropout_rows(seed, index_I, lane * num_heads + head)
 
-    through_keys_IH = tl.zeros([ROWS, H], tl.float32)
-    through_distances_IH = tl.zeros([ROWS, H], tl.float32)
-    before_IJ = tl.zeros([ROWS, COLUMNS], tl.float32)
-    rest_IJ = tl.zeros([ROWS, COLUMNS], tl.float32)
+    of_query_IH = tl.zeros([ROWS, H], tl.float32)
+    before_IJ = travelling(tl.zeros([ROWS, COLUMNS], tl.float32), of_distances_IH)
+    rest_IJ = tl.zeros([ROWS, COLUMNS], narrow)
     for run in range(tl.load(num_runs + place)):
         first = tl.load(runs + (place * MAX_RUNS + run) * 2)
         last = tl.load(runs + (place * MAX_RUNS + run) * 2 + 1)
@@ -163,32 +164,24 @@ def rows_backward(
                 is_kept_IJ = keeps(row_key_I[:, None], key_index_J[None, :], threshold)
                 of_weight_IJ = tl.where(is_kept_IJ, of_weight_IJ * keep_scale, 0.0)
             of_score_IJ = weight_IJ * (of_weight_IJ - dot_I[:, None])
-            through_keys_IH = add_product(through_keys_IH, of_score_IJ.to(narrow), key_JH, PRECISION)
+            of_query_IH = add_product(of_query_IH, of_score_IJ.to(narrow), key_JH, PRECISION)
             if HAS_DOCUMENTS:
                 is_other_IJ = key_document_J[None, :] != document_I[:, None]
                 of_all_I += tl.sum(of_score_IJ, 1)
                 of_other_I += tl.sum(tl.where(is_other_IJ, of_score_IJ, 0.0), 1)
             if HAS_DISTANCES:
-                through_distances_IH, rest_IJ = add_through_distances(
-                    through_distances_IH, rest_IJ, of_score_IJ, u_I, num_halves, distance, key_tile * COLUMNS + base,
+                of_query_IH, rest_IJ = add_through_distances(
+                    of_query_IH, rest_IJ, of_score_IJ, u_I, num_halves, distance, key_tile * COLUMNS + base,
                     num_distances, distance_stride_r, HEAD_DIM, H, COLUMNS, WIDE, PRECISION,
                 )  # fmt: skip
         if HAS_DISTANCES and not WIDE:
             distance_JH = load_distances(
                 distance, last * COLUMNS + base, num_distances, distance_stride_r, HEAD_DIM, H, COLUMNS
             )
-            through_distances_IH = add_product(
-                through_distances_IH, rest_IJ.to(narrow), distance_JH, PRECISION
-            )
-            rest_IJ = tl.zeros([ROWS, COLUMNS], tl.float32)
+            of_query_IH = add_product(of_query_IH, rest_IJ, distance_JH, PRECISION)
+            rest_IJ = tl.zeros([ROWS, COLUMNS], narrow)
 
-    of_query_IH = (through_keys_IH + through_distances_IH) * scale
-    store_vectors(query_gradient, index_I, exists_I, output_stride_q, of_query_IH, HEAD_DIM, H)
-    part = ((wide_head * tl.num_programs(2) + lane) * (num_rows_padded // ROWS) + tile) * HEAD_DIM
-    if HAS_CONTENT_BIAS:
-        tl.store(content_sum + part + h, tl.sum(through_keys_IH, 0), mask=h < HEAD_DIM)
-    if HAS_DISTANCE_BIAS:
-        tl.store(distance_sum + part + h, tl.sum(through_distances_IH, 0), mask=h < HEAD_DIM)
+    store_vectors(query_gradient, index_I, exists_I, output_stride_q, of_query_IH * scale, HEAD_DIM, H)
     if HAS_DOCUMENTS:
         pairs_I = document_gradient + ((wide_head * tl.num_programs(2) + lane) * num_rows + index_I) * 2
         narrow_score = document_gradient.dtype.element_ty

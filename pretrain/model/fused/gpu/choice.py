@@ -2,10 +2,14 @@
 
 import importlib.util
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from cluster.errors import first_line
 from pretrain.model.attention_scores import Distances, Queries
@@ -19,7 +23,33 @@ LEAST_CAPABILITY = (8, 0)
 MAX_HEAD_DIM = 128
 MAX_KEYS = 46_340
 """The most keys of a row: their ranks and groups are compared as one 32-bit number."""
+_TYPES = (torch.float32, torch.bfloat16)
 _log = logging.getLogger(__name__)
+_is_planned: ContextVar[bool] = ContextVar("_is_planned", default=False)
+
+
+@contextmanager
+def planned_for_kernels() -> Iterator[None]:
+    """Let tensors without contents be served as on a GPU that has the kernels, within the block."""
+    token = _is_planned.set(True)
+    try:
+        yield
+    finally:
+        _is_planned.reset(token)
+
+
+def has_kernels(rows: Tensor) -> bool:
+    """Return whether these rows are on a GPU that runs the kernels."""
+    if rows.device.type == "meta":
+        return _is_planned.get() and rows.dtype in _TYPES
+    return rows.device.type == "cuda" and rows.dtype in _TYPES and _runs_kernels(rows.device)
+
+
+@cache
+def _runs_kernels(device: torch.device) -> bool:
+    if reason := why_no_kernels(device):
+        _log.warning("attention and loss run in plain PyTorch, which takes more time and memory: %s", reason)
+    return not reason
 
 
 def served_by_kernels(queries: Queries, distances: Distances, mask: AttentionMask, dropout: float) -> bool:
@@ -28,8 +58,10 @@ def served_by_kernels(queries: Queries, distances: Distances, mask: AttentionMas
     The first call for new features compiles the kernels and compares them with the plain operations on a small problem.
     """
     query_NBQH = queries.query_NBQH
-    if query_NBQH.device.type != "cuda" or not _is_supported(queries, distances, mask):
+    if not has_kernels(query_NBQH) or not _is_supported(queries, distances, mask):
         return False
+    if query_NBQH.device.type == "meta":
+        return True
     has_distances = distances.keys_NRH is not None
     return _is_sound(
         query_NBQH.device,
@@ -47,14 +79,13 @@ def _is_supported(queries: Queries, distances: Distances, mask: AttentionMask) -
     query_NBQH, keys = queries.query_NBQH, mask.keys
     biases = (queries.content_bias_NH is None, queries.distance_bias_NH is None)
     return (
-        query_NBQH.dtype in (torch.float32, torch.bfloat16)
-        and query_NBQH.shape[-1] <= MAX_HEAD_DIM
+        query_NBQH.shape[-1] <= MAX_HEAD_DIM
         and query_NBQH.shape[2] > 0
         and keys.position_BX.shape[1] <= MAX_KEYS
         and distances.values_RH is None
         and (distances.keys_NRH is None or distances.keys_NRH.shape[1] == len(mask.span))
         and (distances.keys_NRH is None or biases[0] == biases[1])
-        and mask.span == DistanceSpan.of_segment(keys.extent, mask.span.high - keys.extent + 1)
+        and mask.span == DistanceSpan.of_segment(keys.extent, mask.memory_tokens)
     )
 
 
@@ -69,9 +100,6 @@ def _is_sound(
     has_documents: bool,
     dropout: float,
 ) -> bool:
-    if reason := why_no_kernels(device):
-        _log.warning("attention runs in plain PyTorch, which takes more time and memory: %s", reason)
-        return False
     from pretrain.model.fused.gpu.self_check import Features
     from pretrain.model.fused.gpu.tile_sizes import architecture_of, tiles_for
 

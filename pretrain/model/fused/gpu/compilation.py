@@ -19,8 +19,14 @@ from pretrain.model.fused.gpu.backward_distances import distances_backward
 from pretrain.model.fused.gpu.backward_keys import keys_backward
 from pretrain.model.fused.gpu.backward_rows import rows_backward
 from pretrain.model.fused.gpu.forward import attend_forward
-from pretrain.model.fused.gpu.tables import MAX_RUNS
-from pretrain.model.fused.gpu.tile_sizes import Architecture, Kernel, Spread, Tile, padded_head_dim
+from pretrain.model.fused.gpu.tile_sizes import (
+    MAX_RUNS,
+    Architecture,
+    Kernel,
+    Spread,
+    Tile,
+    padded_head_dim,
+)
 
 _FUNCTIONS = {
     "forward": attend_forward,
@@ -28,7 +34,7 @@ _FUNCTIONS = {
     "keys": keys_backward,
     "distances": distances_backward,
 }
-_FLOAT32 = ("log_sum", "row_dot", "content_sum", "distance_sum")
+_FLOAT32 = ("log_sum", "row_dot", "content_sum", "distance_sum", "bias_sum")
 _FLOATS = ("scale", "keep_scale")
 _LONG = ("seed", "threshold")
 _COUNTS = ("num_rows", "num_rows_padded", "num_columns", "num_distances", "num_lanes")

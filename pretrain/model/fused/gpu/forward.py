@@ -18,6 +18,7 @@ from pretrain.model.fused.gpu.tile_parts import (
     load_vectors,
     log2_scores,
     store_vectors,
+    travelling,
 )
 
 
@@ -72,7 +73,7 @@ def attend_forward(
     highest_I = tl.full([ROWS], float("-inf"), tl.float32)
     sum_I = tl.zeros([ROWS], tl.float32)
     mixed_IH = tl.zeros([ROWS, H], tl.float32)
-    before_IJ = tl.zeros([ROWS, COLUMNS], tl.float32)
+    before_IJ = travelling(tl.zeros([ROWS, COLUMNS], tl.float32), of_distances_IH)
     for run in range(tl.load(num_runs + place)):
         first = tl.load(runs + (place * MAX_RUNS + run) * 2)
         last = tl.load(runs + (place * MAX_RUNS + run) * 2 + 1)

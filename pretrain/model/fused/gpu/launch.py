@@ -1,6 +1,6 @@
 """The kernels' launches: from tensors to the arguments of each kernel.
 
-Shapes: N heads, B lanes, Q rows, K keys, X rows padded, Y tiles of rows, H head dim, R distances, G sets of lanes.
+Shapes: N heads, B lanes, Q rows, K keys, X rows padded, Y programs, H head dim, R distances, G sets of lanes.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,9 @@ from pretrain.model.fused.gpu.backward_keys import keys_backward
 from pretrain.model.fused.gpu.backward_rows import rows_backward
 from pretrain.model.fused.gpu.dropout import threshold_of
 from pretrain.model.fused.gpu.forward import attend_forward
-from pretrain.model.fused.gpu.tables import MAX_RUNS, MaskTables
-from pretrain.model.fused.gpu.tile_sizes import Kernel, KernelTile, padded_head_dim
-
-_PROGRAMS = 1024
-"""Programs of the gradient of distances that fill a GPU: lanes are divided into so many sets."""
+from pretrain.model.fused.gpu.tables import MaskTables
+from pretrain.model.fused.gpu.tile_sizes import MAX_RUNS, Kernel, KernelTile, padded_head_dim
+from pretrain.model.fused.gpu.work import empty_heads, num_sets_of_lanes
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,6 @@ def strides(name: str, letters: str, tensor: Tensor | None) -> dict[str, int]:
     return {f"{name}_stride_{letter}": step for letter, step in zip(letters, steps, strict=False)}
 
 
-def empty_heads(heads: int, lanes: int, rows: int, head_dim: int, like: Tensor) -> Tensor:
-    """Return an empty tensor [N, B, X, H] whose memory is [B, X, N, H]: the heads of a row side by side."""
-    return torch.empty(lanes, rows, heads, head_dim, dtype=like.dtype, device=like.device).permute(2, 0, 1, 3)
-
-
 def launch_forward(problem: Problem) -> tuple[Tensor, Tensor]:
     """Return the output [N, B, Q, H] and the logarithm of every row's sum of weights [B, N, X]."""
     heads, lanes, rows, head_dim = problem.query_NBQH.shape
@@ -166,32 +159,34 @@ def launch_backward(
         **strides("gradient", "nbq", gradient_NBQH),
     }
     # The first one also writes what the others read.
-    of_query_NBQH, biases, of_document_NBQ2 = _of_rows(problem, mixed_NBQH, shared)
-    of_key_NBKH, of_value_NBKH = _of_keys(problem, shared)
-    of_distance_NRH = _of_distances(problem, shared) if problem.has_distances else None
-    return Gradients(of_query_NBQH, *biases, of_document_NBQ2, of_key_NBKH, of_value_NBKH, of_distance_NRH)
+    of_query_NBQH, of_document_NBQ2 = _of_rows(problem, mixed_NBQH, shared)
+    of_key_NBKH, of_value_NBKH, of_content_NH = _of_keys(problem, shared)
+    of_distance_NRH = of_bias_NH = None
+    if problem.has_distances:
+        of_distance_NRH, of_bias_NH = _of_distances(problem, shared)
+    return Gradients(
+        of_query_NBQH,
+        of_content_NH,
+        of_bias_NH,
+        of_document_NBQ2,
+        of_key_NBKH,
+        of_value_NBKH,
+        of_distance_NRH,
+    )
 
 
-def _of_rows(
-    problem: Problem, mixed_NBQH: Tensor, shared: Mapping[str, Any]
-) -> tuple[Tensor, tuple[Tensor | None, Tensor | None], Tensor | None]:
+def _of_rows(problem: Problem, mixed_NBQH: Tensor, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of queries and of the documents' scores."""
     query_NBQH = problem.query_NBQH
     heads, lanes, rows, head_dim = query_NBQH.shape
     unused = shared["row_dot"]
-    num_tiles = unused.shape[-1] // problem.tiles["rows"].tile.rows
     of_query_NBQH = empty_heads(heads, lanes, rows, head_dim, query_NBQH)
-    content_NBYH, distance_NBYH = (
-        None if bias is None else unused.new_empty(heads, lanes, num_tiles, head_dim)
-        for bias in (problem.content_bias_NH, problem.distance_bias_NH)
-    )
     of_document_NBQ2 = None
     if problem.document_NBQ2 is not None:
         of_document_NBQ2 = problem.document_NBQ2.new_empty(problem.document_NBQ2.shape)
-    rows_backward[(num_tiles, heads, lanes)](
+    rows_backward[(unused.shape[-1] // problem.tiles["rows"].tile.rows, heads, lanes)](
         output=mixed_NBQH,
         query_gradient=of_query_NBQH,
-        content_sum=unused if content_NBYH is None else content_NBYH,
-        distance_sum=unused if distance_NBYH is None else distance_NBYH,
         document_gradient=unused if of_document_NBQ2 is None else of_document_NBQ2,
         num_rows=rows,
         HAS_DISTANCES=problem.has_distances,
@@ -200,43 +195,49 @@ def _of_rows(
         **problem.queries(),
         **problem.arguments("rows"),
     )
-    of_content_NH, of_distance_NH = (
-        None if part is None else part.sum(dim=(1, 2)).to(query_NBQH.dtype)
-        for part in (content_NBYH, distance_NBYH)
-    )
-    return of_query_NBQH, (of_content_NH, of_distance_NH), of_document_NBQ2
+    return of_query_NBQH, of_document_NBQ2
 
 
-def _of_keys(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _of_keys(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of keys, values and the content bias."""
     heads, lanes, num_keys, head_dim = problem.key_NBKH.shape
     of_key_NBKH, of_value_NBKH = (
         empty_heads(heads, lanes, num_keys, head_dim, problem.key_NBKH) for _ in range(2)
     )
     num_tiles = problem.tables.columns.index_BC.shape[1] // problem.tiles["keys"].tile.columns
+    has_bias = problem.content_bias_NH is not None
+    part_NBYH = shared["row_dot"].new_empty((heads, lanes, num_tiles, head_dim) if has_bias else 0)
     keys_backward[(num_tiles, heads, lanes)](
         key_gradient=of_key_NBKH,
         value_gradient=of_value_NBKH,
+        content_sum=part_NBYH,
         HAS_DISTANCES=problem.has_distances,
+        HAS_CONTENT_BIAS=has_bias,
         **strides("result", "nbk", of_key_NBKH),
         **shared,
         **problem.arguments("keys"),
     )
-    return of_key_NBKH, of_value_NBKH
+    of_content_NH = part_NBYH.sum(dim=(1, 2)).to(of_key_NBKH.dtype) if has_bias else None
+    return of_key_NBKH, of_value_NBKH, of_content_NH
 
 
-def _of_distances(problem: Problem, shared: Mapping[str, Any]) -> Tensor:
+def _of_distances(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of the distances' keys and of their bias."""
     assert problem.distance_NRH is not None
     heads, num_distances, head_dim = problem.distance_NRH.shape
-    lanes = problem.query_NBQH.shape[1]
+    lanes, dtype = problem.query_NBQH.shape[1], problem.distance_NRH.dtype
     num_chunks = -(-num_distances // problem.tiles["distances"].tile.columns)
     num_sets = num_sets_of_lanes(lanes, num_chunks * heads)
-    part_GNRH = problem.query_NBQH.new_empty(num_sets, heads, num_distances, head_dim, dtype=torch.float32)
+    has_bias = problem.distance_bias_NH is not None
+    part_GNRH = shared["row_dot"].new_empty(num_sets, heads, num_distances, head_dim)
+    part_GNYH = part_GNRH.new_empty((num_sets, heads, num_chunks, head_dim) if has_bias else 0)
     distances_backward[(num_chunks, heads, num_sets)](
-        distance_sum=part_GNRH, num_lanes=lanes, **shared, **problem.arguments("distances")
+        distance_sum=part_GNRH,
+        bias_sum=part_GNYH,
+        num_lanes=lanes,
+        HAS_DISTANCE_BIAS=has_bias,
+        **shared,
+        **problem.arguments("distances"),
     )
-    return part_GNRH.sum(dim=0).to(problem.distance_NRH.dtype)
-
-
-def num_sets_of_lanes(lanes: int, programs_per_set: int) -> int:
-    """Return into how many sets lanes are divided, so that programs fill a GPU: G."""
-    return min(lanes, -(-_PROGRAMS // programs_per_set))
+    of_bias_NH = part_GNYH.sum(dim=(0, 2)).to(dtype) if has_bias else None
+    return part_GNRH.sum(dim=0).to(dtype), of_bias_NH

@@ -6,7 +6,8 @@ Shapes: B lanes, Q rows, K keys, X rows padded, C columns padded (a column is a 
 first), Y tiles of rows or columns, I rows of a tile, J columns of a tile, S runs.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,13 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.model.fused.gpu.tile_runs import find_runs, find_runs_of_distances
-from pretrain.model.fused.gpu.tile_sizes import KERNELS, Kernel, KernelTile
+from pretrain.model.fused.gpu.tile_sizes import MAX_RUNS, Kernel, KernelTile, TableSizes, padded
 from pretrain.model.layout import UNFILLED_GROUP, AttentionMask
 
-MAX_RUNS = 8
-"""The most runs of tiles that a tile sees; the last one includes what is between it and later ones."""
-PADDING_TOKENS = 128
-"""Rows and columns are padded to a multiple of this, the largest tile."""
 _HIGHEST = torch.iinfo(torch.int32).max
 _HIDDEN = -1
 _NOT_FOUND = -2
@@ -73,27 +70,20 @@ class MaskTables:
     columns: Columns
     of_kernels: Mapping[Kernel, TileTables]
 
-    def flat(self) -> list[Tensor]:
-        """Return the tensors as a list, for `from_flat`."""
+    def packed(self) -> Tensor:
+        """Return all numbers in one tensor, for `unpacked`."""
         of_kernels = [tensor for tables in self.of_kernels.values() for tensor in vars(tables).values()]
-        return [*vars(self.rows).values(), *vars(self.columns).values(), *of_kernels]
+        tensors = [*vars(self.rows).values(), *vars(self.columns).values(), *of_kernels]
+        return torch.cat([tensor.flatten() for tensor in tensors])
 
     @classmethod
-    def from_flat(cls, tensors: Sequence[Tensor]) -> "MaskTables":
-        """Make them of `flat`'s list."""
-        kernels = KERNELS[: (len(tensors) - 8) // 4]
-        parts = [TileTables(*tensors[first : first + 4]) for first in range(8, len(tensors), 4)]
-        return cls(Rows(*tensors[:5]), Columns(*tensors[5:8]), dict(zip(kernels, parts, strict=True)))
-
-
-def memory_tokens_of(mask: AttentionMask) -> int:
-    """Return how many positions the mask's keys have before the segment's first."""
-    return mask.span.high - mask.keys.extent + 1
-
-
-def padded(length: int) -> int:
-    """Return the number of rows or columns with padding."""
-    return -(-max(length, 1) // PADDING_TOKENS) * PADDING_TOKENS
+    def unpacked(cls, packed_X: Tensor, sizes: TableSizes) -> "MaskTables":
+        """Return views of what `packed` returned."""
+        parts = iter(torch.split(packed_X, [math.prod(shape) for shape in sizes.shapes()]))
+        tensors = [part.view(shape) for part, shape in zip(parts, sizes.shapes(), strict=True)]
+        tiles = [TileTables(*tensors[first : first + 4]) for first in range(8, len(tensors), 4)]
+        of_kernels = dict(zip(sizes.tiles, tiles, strict=True))
+        return cls(Rows(*tensors[:5]), Columns(*tensors[5:8]), of_kernels)
 
 
 def tables_of(mask: AttentionMask, tiles: Mapping[Kernel, KernelTile]) -> MaskTables:
@@ -112,9 +102,7 @@ def tables_of(mask: AttentionMask, tiles: Mapping[Kernel, KernelTile]) -> MaskTa
         shift_BYI = _tiles(rows.shift_BX, row_tile)
         shift_BY, highest_BY = shift_BYI.amin(dim=-1), shift_BYI.amax(dim=-1)
         halves_BY = (highest_BY - shift_BY + column_tile - 1) // column_tile + 1
-        # Copies: an operator may not return a tensor twice.
-        runs_BYS2, num_runs_BY = of_tiles[direction, row_tile, column_tile]
-        runs = runs_BYS2.clone(), num_runs_BY.clone()
+        runs = of_tiles[direction, row_tile, column_tile]
         if kernel == "distances":
             num_chunks = -(-len(mask.span) // column_tile)
             runs = _runs_of_distances(*runs, shift_BY, highest_BY, num_chunks, column_tile)
@@ -124,7 +112,7 @@ def tables_of(mask: AttentionMask, tiles: Mapping[Kernel, KernelTile]) -> MaskTa
 
 def _rows_and_columns(mask: AttentionMask) -> tuple[Rows, Columns]:
     keys, extent = mask.keys, mask.keys.extent
-    memory_tokens = memory_tokens_of(mask)
+    memory_tokens = mask.memory_tokens
     num_keys, num_columns = keys.position_BX.shape[1], padded(memory_tokens + extent)
     column_BK = keys.position_BX + memory_tokens
     group_BK, group_BQ = _numbered(keys.group_BX, mask.group_BQ)

@@ -98,6 +98,17 @@ def document_scores(key_document, row_document, same, other):
 
 
 @triton.jit
+def travelling(scores, inputs):
+    """Return scores in the type in which they move between threads: float16 with `inputs` of bfloat16.
+
+    That is finer than bfloat16, in which the plain operations keep scores, and takes half of the registers and traffic.
+    """
+    if inputs.dtype == tl.float32:
+        return scores
+    return scores.to(tl.float16)
+
+
+@triton.jit
 def uses_half(v_X, half_X, number, t_X):
     """Whether a row (its h and v = u mod J) uses half band `number` at `t`; shapes broadcast."""
     return tl.where(t_X >= v_X, half_X, half_X + 1) == number
@@ -162,7 +173,7 @@ def half_band(
 ):  # fmt: skip
     """Return the products [I, J] of the queries and the J distances from `first` on."""
     distance_JH = load_distances(distance, first, num_distances, stride, HEAD_DIM, H, COLUMNS)
-    return product(of_distances_IH, tl.trans(distance_JH), PRECISION)
+    return travelling(product(of_distances_IH, tl.trans(distance_JH), PRECISION), of_distances_IH)
 
 
 @triton.jit
@@ -178,27 +189,21 @@ def distance_scores(
     """
     t_J = tl.arange(0, COLUMNS)
     if WIDE:
-        chosen_IJ = tl.zeros([ROWS, COLUMNS], tl.float32)
+        chosen_IJ = tl.zeros_like(before_IJ)
         for number in range(num_halves):
+            first = start + number * COLUMNS
             half_IJ = half_band(
-                of_distances_IH,
-                distance,
-                start + number * COLUMNS,
-                num_distances,
-                stride,
-                HEAD_DIM,
-                H,
-                COLUMNS,
-                PRECISION,
+                of_distances_IH, distance, first, num_distances, stride, HEAD_DIM, H, COLUMNS, PRECISION
             )
-            is_used_IJ = uses_half(
-                (u_I & (COLUMNS - 1))[:, None], (u_I // COLUMNS)[:, None], number, t_J[None, :]
-            )
+            v_I, half_I = u_I & (COLUMNS - 1), u_I // COLUMNS
+            is_used_IJ = uses_half(v_I[:, None], half_I[:, None], number, t_J[None, :])
             chosen_IJ = tl.where(is_used_IJ, half_IJ, chosen_IJ)
     else:
+        first = start + COLUMNS
         after_IJ = half_band(
-            of_distances_IH, distance, start + COLUMNS, num_distances, stride, HEAD_DIM, H, COLUMNS, PRECISION
+            of_distances_IH, distance, first, num_distances, stride, HEAD_DIM, H, COLUMNS, PRECISION
         )
         chosen_IJ = tl.where(t_J[None, :] >= u_I[:, None], before_IJ, after_IJ)
         before_IJ = after_IJ
-    return tl.gather(chosen_IJ, (u_I[:, None] + t_J[None, :]) & (COLUMNS - 1), 1), before_IJ
+    rotation_IJ = (u_I[:, None] + t_J[None, :]) & (COLUMNS - 1)
+    return tl.gather(chosen_IJ, rotation_IJ, 1).to(tl.float32), before_IJ

@@ -19,6 +19,10 @@ Spread = Literal["narrow", "wide", "none"]
 SPREADS: tuple[Spread, ...] = ("narrow", "wide", "none")
 Architecture = Literal["sm_80", "sm_90", "sm_100"]
 ARCHITECTURES: tuple[Architecture, ...] = ("sm_80", "sm_90", "sm_100")
+MAX_RUNS = 8
+"""The most runs of tiles that a tile sees; the last one includes what is between it and later ones."""
+_PADDING_TOKENS = 128
+"""Rows and columns are padded to a multiple of this, the largest tile."""
 PADDED_HEAD_DIMS = (16, 32, 64, 128)
 
 
@@ -42,6 +46,37 @@ class KernelTile:
 
     tile: Tile
     spread: Spread
+
+
+@dataclass(frozen=True)
+class TableSizes:
+    """The sizes of a mask's tables (`tables.MaskTables`) for B lanes."""
+
+    lanes: int
+    num_rows: int
+    num_columns: int
+    """With memory and gaps, without padding."""
+    num_distances: int
+    tiles: Mapping[Kernel, KernelTile]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of all tables in order: of rows, of columns, of the tiles of each kernel."""
+        rows, columns = padded(self.num_rows), padded(self.num_columns)
+        found: list[tuple[int, ...]] = [*[(self.lanes, rows)] * 5, *[(self.lanes, columns)] * 3]
+        for kernel, chosen in self.tiles.items():
+            row_tiles = rows // chosen.tile.rows
+            programs = {
+                "keys": columns // chosen.tile.columns,
+                "distances": -(-self.num_distances // chosen.tile.columns),
+            }.get(kernel, row_tiles)
+            found += [(self.lanes, row_tiles)] * 2
+            found += [(self.lanes, programs, MAX_RUNS, 2), (self.lanes, programs)]
+        return found
+
+
+def padded(length: int) -> int:
+    """Return the number of rows or columns with padding."""
+    return -(-max(length, 1) // _PADDING_TOKENS) * _PADDING_TOKENS
 
 
 def padded_head_dim(head_dim: int) -> int:

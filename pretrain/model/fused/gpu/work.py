@@ -5,6 +5,9 @@ Letters: I rows and J columns of a tile, H head dim (padded).
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from pretrain.model.fused.gpu.tile_sizes import Kernel, Spread, Tile
 
 
@@ -51,3 +54,17 @@ def work_of(kernel: Kernel, spread: Spread, tile: Tile, num_halves: int = 2) -> 
             return TileWork(4 + halves, min(halves, 1), (2 + min(halves, 1)) * rows + halves * columns)
         case "distances":
             return TileWork(2 * halves + 2, 2, 3 * rows + 2 * halves * columns)
+
+
+_PROGRAMS = 1024
+"""Programs of the gradient of distances that fill a GPU: lanes are divided into so many sets."""
+
+
+def num_sets_of_lanes(lanes: int, programs_per_set: int) -> int:
+    """Return into how many sets lanes are divided, so that programs fill a GPU: G."""
+    return min(lanes, -(-_PROGRAMS // programs_per_set))
+
+
+def empty_heads(heads: int, lanes: int, rows: int, head_dim: int, like: Tensor) -> Tensor:
+    """Return an empty tensor [N, B, X, H] whose memory is [B, X, N, H]: the heads of a row side by side."""
+    return torch.empty(lanes, rows, heads, head_dim, dtype=like.dtype, device=like.device).permute(2, 0, 1, 3)

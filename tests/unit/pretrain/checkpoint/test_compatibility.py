@@ -55,7 +55,7 @@ def test_what_does_not_change_the_result_is_free() -> None:
     now = changed(
         num_workers=1,
         zero_stage=1,
-        activation_checkpointing=True,
+        recompute="layers",
         threads_per_worker=3,
         checkpoint__every_steps=7,
         validation__every_steps=9,

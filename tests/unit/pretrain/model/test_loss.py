@@ -6,8 +6,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.model.config import ModelConfig
+from pretrain.model.fused.gpu import output_loss as gpu_loss
+from pretrain.model.fused.gpu.output_loss import chunked_loss
 from pretrain.model.layout import TokenLayout
-from pretrain.model.loss import chunked_loss, output_loss
+from pretrain.model.loss import output_loss
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.objective import left_to_right
 
@@ -30,7 +32,22 @@ def _exact(rows_BPD: Tensor, weight_VD: Tensor, bias_V: Tensor, wanted_BP: Tenso
     return functional.cross_entropy(logits_BPV.flatten(0, 1), wanted_BP.flatten())
 
 
-@pytest.mark.parametrize("loss", [output_loss, chunked_loss])
+def _chunked(rows_BPD: Tensor, weight_VD: Tensor, bias_V: Tensor, wanted_BP: Tensor) -> Tensor:
+    """A GPU's, interpreted on the CPU."""
+    return chunked_loss(rows_BPD.flatten(0, 1), weight_VD, bias_V, wanted_BP.flatten())
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 32, 1000])
+def test_chunks_change_nothing(chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_loss, "chunk_rows", lambda *_: chunk_rows)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
+        found, exact = _solved(_chunked, dtype), _solved(_exact, torch.float64)
+        assert found[0].dtype == torch.float32
+        for one, other in zip(found, exact, strict=True):
+            assert (one - other).norm() < tolerance * other.norm()
+
+
+@pytest.mark.parametrize("loss", [output_loss, _chunked])
 def test_the_loss_and_its_gradients_equal_those_of_the_logits(loss: object) -> None:
     for found, exact in zip(_solved(loss, torch.float32), _solved(_exact, torch.float64), strict=True):
         assert (found - exact).norm() < 1e-5 * exact.norm()

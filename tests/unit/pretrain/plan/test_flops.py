@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pretrain.model.config import ModelConfig
+from pretrain.model.config import ModelConfig, Recompute
 from pretrain.model.layout import TokenLayout
 from pretrain.model.loss import prediction_loss
 from pretrain.model.transformer import TwoStreamTransformer
@@ -32,13 +32,13 @@ CHOICES: list[dict[str, object]] = [
 ]
 
 
-def counted(config: ModelConfig, backward: bool, checkpointing: bool = False) -> int:
+def counted(config: ModelConfig, backward: bool, recompute: Recompute = "none") -> int:
     """FLOPs of the products that the model really makes, on a device that computes nothing."""
     with torch.device("meta"):
         model = TwoStreamTransformer(config, VOCAB_SIZE)
         tokens_BL = torch.zeros(LANES, LENGTH, dtype=torch.int64)
         target_BP = torch.zeros(LANES, NUM_TARGETS, dtype=torch.int64)
-        model.activation_checkpointing = checkpointing
+        model.recompute = recompute
         documents_BL = tokens_BL if config.segment_encodings else None
         content = TokenLayout(tokens_BL, tokens_BL, tokens_BL, documents_BL, EXTENT)
         with FlopCounterMode(display=False) as counter:
@@ -63,10 +63,11 @@ def test_forward_and_backward_are_counted_exactly(choice: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize("choice", [{}, {"memory_tokens": 0}, {"segment_encodings": True}], ids=str)
-def test_what_checkpointing_computes_again_is_counted_exactly(choice: dict[str, object]) -> None:
+@pytest.mark.parametrize("recompute", ["attention", "layers"])
+def test_what_is_recomputed_is_counted_exactly(choice: dict[str, object], recompute: Recompute) -> None:
     config = ModelConfig.model_validate({**BASE, **choice})
     flops = forward_flops(config, LANES, LENGTH, NUM_TARGETS, VOCAB_SIZE, EXTENT)
-    assert flops.training(activation_checkpointing=True) == counted(config, True, checkpointing=True)
+    assert flops.training(recompute) == counted(config, True, recompute)
 
 
 def test_a_step_in_several_passes_projects_distances_in_each() -> None:

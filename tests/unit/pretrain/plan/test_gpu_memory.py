@@ -90,9 +90,14 @@ def test_the_larger_of_passes_and_optimizer_step_counts() -> None:
     assert rest == held + memory.segment_memory + memory.reserve
 
 
-def test_checkpointing_and_smaller_micro_batches_save_memory() -> None:
+def test_recomputing_and_smaller_micro_batches_save_memory() -> None:
+    deep = {"num_layers": 32, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
+    kept, attention, layers = (
+        passes_bytes(config_of(model=deep, recompute=recompute), VOCAB_SIZE)
+        for recompute in ("none", "attention", "layers")
+    )
+    assert layers < attention < kept
     plain = passes_bytes(config_of(), VOCAB_SIZE)
-    assert passes_bytes(config_of(activation_checkpointing=True), VOCAB_SIZE) < plain
     assert passes_bytes(config_of(micro_batch_lanes=8), VOCAB_SIZE) == pytest.approx(plain / 2, rel=0.05)
 
 
@@ -109,12 +114,12 @@ def test_a_run_that_fits_needs_only_the_sharing_of_gradients() -> None:
     [
         {"micro_batch_lanes": 8},
         {"micro_batch_lanes": 4},
-        {"activation_checkpointing": True},
-        {"activation_checkpointing": True, "micro_batch_lanes": 1},
+        {"recompute": "layers"},
+        {"recompute": "layers", "micro_batch_lanes": 1},
     ],
 )
 def test_the_first_change_that_fits_is_named_with_what_it_needs(values: dict[str, Any]) -> None:
-    deep = {"num_layers": 16, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
+    deep = {"num_layers": 128, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
     needed = needed_bytes(config_of(model=deep, **values), VOCAB_SIZE)
     change = smallest_change(config_of(model=deep), VOCAB_SIZE, needed)
     assert change is not None

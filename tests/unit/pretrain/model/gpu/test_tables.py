@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.model.fused.gpu.tables import MAX_RUNS, MaskTables, memory_tokens_of, tables_of
-from pretrain.model.fused.gpu.tile_sizes import Kernel, KernelTile, Tile
+from pretrain.model.fused.gpu.tables import MaskTables, tables_of
+from pretrain.model.fused.gpu.tile_sizes import MAX_RUNS, Kernel, KernelTile, Tile
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout
 from tests.unit.pretrain.model.fused_cases import Shape, make_problem
 
@@ -27,7 +27,7 @@ def _seen_pairs(mask: AttentionMask, tables: MaskTables, lane: int) -> set[tuple
     place_of_row = {
         int(row): place for place, row in enumerate(tables.rows.index_BX[lane].tolist()) if row >= 0
     }
-    columns = (mask.keys.position_BX[lane] + memory_tokens_of(mask)).tolist()
+    columns = (mask.keys.position_BX[lane] + mask.memory_tokens).tolist()
     return {(place_of_row[row], columns[key]) for row, key in visible_QK.nonzero().tolist()}
 
 
