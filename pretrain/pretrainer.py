@@ -1,7 +1,5 @@
 """Pretraining: the permutation language model's data, loss, evaluation, checkpoints and result."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -13,9 +11,8 @@ from cluster.errors import UserError
 from cluster.fault_points import fault_point
 from cluster.journal import Level, read_journal
 from cluster.storage import write_document
-from data_prep.finished.prepared import PreparedCorpus, open_prepared
 from pretrain.agreement import agreed, agreed_in_parts
-from pretrain.checkpoint.compatibility import RunIdentity, check_num_steps, check_resumable
+from pretrain.checkpoint.compatibility import check_num_steps, check_resumable
 from pretrain.checkpoint.finding import last_valid_before_of_all
 from pretrain.checkpoint.listing import step_folders, step_of
 from pretrain.checkpoint.manager import CheckpointManager
@@ -23,11 +20,9 @@ from pretrain.checkpoint.reading import CheckpointTensors
 from pretrain.checkpoint.retention import VALIDATION, discard_newer
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.data.batch import Batch, ordered_batch
-from pretrain.data.corpora import WeightedCorpus, open_corpora
 from pretrain.data.lanes import LaneReader
 from pretrain.data.prefetch import LaneFeed
 from pretrain.engine.training_engine import TrainingEngine
-from pretrain.evaluation.evaluator import Evaluator
 from pretrain.figures import VALIDATION_BYTES_FACT
 from pretrain.files import PretrainFiles
 from pretrain.health.divergence import (
@@ -39,11 +34,7 @@ from pretrain.health.divergence import (
 )
 from pretrain.health.rewinds import Rewind, record_rewind, write_rewinds
 from pretrain.health.spikes import Spike, SpikeDetector
-from pretrain.health.stop import StopRequest
-from pretrain.health.stragglers import OwnTime
-from pretrain.health.watchdog import Watchdog
 from pretrain.journal import events
-from pretrain.journal.recorder import Recorder
 from pretrain.journal.replay import replayed
 from pretrain.model.segment_memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
@@ -51,7 +42,7 @@ from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.randomness import key_seed
 from pretrain.resume import ResumePoint, prepare_resume
-from pretrain.run import Run
+from pretrain.run_context import RunContext
 from pretrain.schedule import learning_rate
 from pretrain.trainer import StepData, StepResult, Trainer, TrainerConfig, TrainState, Validation
 from pretrain.weights import ModelDescription, save_model
@@ -59,44 +50,6 @@ from pretrain.weights import ModelDescription, save_model
 _MAX_DOCUMENTS = 50
 _MAX_COUNTED_TOKENS = 1 << 26
 """The most tokens that the n-gram baselines count: one worker counts while the others wait."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """The objects that a worker keeps from its start to its end, across rewinds."""
-
-    run: Run
-    device: torch.device
-    recorder: Recorder
-    watchdog: Watchdog
-    stop: StopRequest
-    corpus: PreparedCorpus
-    corpora: Sequence[WeightedCorpus]
-    """The corpora that training mixes, usually with `corpus` among them."""
-    identity: RunIdentity
-    evaluator: Evaluator
-    own_time: OwnTime
-
-    @classmethod
-    def open(
-        cls, run: Run, device: torch.device, recorder: Recorder, watchdog: Watchdog, stop: StopRequest
-    ) -> "RunContext":
-        """Open the corpora; collective. Raises UserError for one that cannot be used."""
-        config = run.config
-        corpus, corpora = agreed(lambda: _opened(run))
-        evaluator = Evaluator(
-            config.validation,
-            corpus,
-            config.lanes,
-            config.segment_tokens,
-            config.micro_batch_lanes,
-            device,
-            watchdog.tick,
-        )
-        identity = run.identity(corpora)
-        return cls(
-            run, device, recorder, watchdog, stop, corpus, corpora, identity, evaluator, OwnTime(device)
-        )
 
 
 class Pretrainer(Trainer):
@@ -400,12 +353,6 @@ class Pretrainer(Trainer):
         """Stop reading ahead, and release the engine."""
         self._feed.close()
         super().close()
-
-
-def _opened(run: Run) -> tuple[PreparedCorpus, list[WeightedCorpus]]:
-    """Open the run's own corpus and all that are mixed; for one worker, since each open reads all shards' indexes."""
-    corpus = open_prepared(run.prep_folder)
-    return corpus, open_corpora(corpus, run.config.data)
 
 
 def _fresh_model(context: RunContext) -> TwoStreamTransformer:

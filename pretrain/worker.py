@@ -18,9 +18,10 @@ from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
 from pretrain.journal.events import Hang, Stopped
 from pretrain.journal.recorder import Recorder, recorded_attempt
-from pretrain.pretrainer import Pretrainer, RunContext
+from pretrain.pretrainer import Pretrainer
 from pretrain.ray_workers import is_first_of_node, joined
 from pretrain.run import Run
+from pretrain.run_context import RunContext
 from pretrain.trainer import Outcome
 
 _WAIT_FOR_OLD_WRITER_S = 60.0

@@ -12,8 +12,8 @@ from data_prep.finished.prepared import LocalFiles
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog
 from pretrain.journal.recorder import Recorder
-from pretrain.pretrainer import RunContext
 from pretrain.run import Run
+from pretrain.run_context import RunContext
 from tests.distributed.workers import small_config
 
 

@@ -15,7 +15,7 @@ PART_ORDERS = {
     "pretrain": (
         *("model", "objective", "randomness", "orders", "data", "schedule", "config", "files", "agreement"),
         *("journal", "engine", "weights", "checkpoint", "health", "evaluation", "goodput", "figures", "run"),
-        *("resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
+        *("run_context", "resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
         *("plan", "inference", "hf"),
     ),
     "finetune": (
