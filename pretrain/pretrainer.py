@@ -20,6 +20,7 @@ from pretrain.checkpoint.reading import CheckpointTensors
 from pretrain.checkpoint.retention import VALIDATION, discard_newer
 from pretrain.checkpoint.snapshot import Snapshot, StaticFiles
 from pretrain.data.batch import Batch, ordered_batch
+from pretrain.data.device_feed import DeviceFeed
 from pretrain.data.lanes import LaneReader
 from pretrain.data.prefetch import LaneFeed
 from pretrain.engine.training_engine import TrainingEngine
@@ -104,7 +105,8 @@ class Pretrainer(Trainer):
         super().__init__(
             limits, engine, state, checkpoints, context.recorder, context.stop, context.watchdog.at
         )
-        self._feed = LaneFeed(self._reader, self._lanes, state.cursor)
+        feed = LaneFeed(self._reader, self._lanes, state.cursor)
+        self._feed = DeviceFeed(feed, context.device, config.model.segment_encodings)
         self._record_start(origin, is_first_start)
 
     def _restore(self, engine: TrainingEngine, state: TrainState, stored: CheckpointTensors) -> None:
@@ -159,8 +161,8 @@ class Pretrainer(Trainer):
     def read(self, cursor: int) -> StepData:
         """Read one segment of each of this worker's lanes and draw its order of prediction."""
         config = self._context.run.config
-        segments = self._feed.take(cursor)
-        batch = ordered_batch(segments, self._mixture, self.config.seed, config.model.segment_encodings)
+        segments, waited_s = self._feed.take(cursor)
+        batch = ordered_batch(segments, self._mixture, self.config.seed)
         size, self._next_memory = config.micro_batch_lanes, []
         micro_batches = [
             (
@@ -170,7 +172,7 @@ class Pretrainer(Trainer):
             for first in range(0, len(self._lanes), size)
         ]
         num_tokens = len(self._lanes) * config.segment_tokens
-        return StepData(micro_batches, num_tokens, segments.digest, segments.wait_s)
+        return StepData(micro_batches, num_tokens, segments.read.digest, waited_s)
 
     def loss(self, micro_batch: tuple[Batch, SegmentMemory]) -> Tensor:
         """Return the mean negative log-likelihood of the predicted tokens."""

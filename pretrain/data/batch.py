@@ -5,13 +5,12 @@ Shapes: B lanes, L segment, P predicted.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from data_prep.documents import SPECIAL_TOKENS
 from pretrain.data.lanes import LaneBatch, LaneReader
+from pretrain.device_copies import on_device
 from pretrain.model.layout import TokenLayout
 from pretrain.objective import left_to_right
 from pretrain.orders.sampling import OrderMixture
@@ -38,18 +37,42 @@ class Batch:
         )
 
 
+@dataclass(frozen=True)
+class Segments:
+    """What was read of some lanes at one step, with tokens, groups and maybe documents int64 [B, L] on a device."""
+
+    read: LaneBatch
+    tokens_BL: Tensor
+    group_BL: Tensor
+    document_BL: Tensor | None
+
+    @classmethod
+    def of(cls, read: LaneBatch, with_documents: bool, device: torch.device) -> "Segments":
+        """Copy what was read to `device`; does not wait for a GPU."""
+        document_BL = on_device(torch.from_numpy(read.document_BL), device) if with_documents else None
+        tokens_BL = on_device(torch.from_numpy(read.tokens_BL), device)
+        return cls(read, tokens_BL, on_device(torch.from_numpy(read.group_BL), device), document_BL)
+
+    def tensors(self) -> list[Tensor]:
+        """Return its tensors."""
+        tensors_BL = [self.tokens_BL, self.group_BL]
+        return tensors_BL if self.document_BL is None else [*tensors_BL, self.document_BL]
+
+
 def training_batch(
     reader: LaneReader, mixture: OrderMixture, seed: int, step: int, lanes: range, with_documents: bool
 ) -> Batch:
     """Read the segments of `lanes` at `step` and draw their orders by (seed, step, lane), on the mixture's device."""
-    return ordered_batch(reader.batch(step, lanes), mixture, seed, with_documents)
+    return ordered_batch(
+        Segments.of(reader.batch(step, lanes), with_documents, mixture.device), mixture, seed
+    )
 
 
-def ordered_batch(read: LaneBatch, mixture: OrderMixture, seed: int, with_documents: bool) -> Batch:
-    """Draw the orders of segments that were read, by (seed, cursor, lane), on the mixture's device."""
-    tokens_BL, group_BL, document_BL = _segments(read, with_documents, mixture.device)
+def ordered_batch(segments: Segments, mixture: OrderMixture, seed: int) -> Batch:
+    """Draw the orders of segments on the mixture's device, by (seed, cursor, lane)."""
+    tokens_BL, read = segments.tokens_BL, segments.read
     orders = mixture.orders(tokens_BL, seed, read.cursor, read.lanes)
-    content, targets = orders.layouts(group_BL, document_BL, mixture.extent)
+    content, targets = orders.layouts(segments.group_BL, segments.document_BL, mixture.extent)
     return Batch(tokens_BL, content, targets, orders.wanted(tokens_BL, _END_HOLE_ID))
 
 
@@ -57,21 +80,6 @@ def left_to_right_batch(
     reader: LaneReader, step: int, lanes: range, with_documents: bool, device: torch.device
 ) -> Batch:
     """Read the segments of `lanes` at `step` onto `device`; every token is predicted from those before it."""
-    tokens_BL, group_BL, document_BL = _segments(reader.batch(step, lanes), with_documents, device)
-    content = left_to_right(group_BL, document_BL)
-    return Batch(tokens_BL, content, content, tokens_BL)
-
-
-def _segments(
-    read: LaneBatch, with_documents: bool, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return tokens, groups and, with `with_documents`, documents [B, L] on `device`."""
-    document_BL = _on_device(read.document_BL, device) if with_documents else None
-    return _on_device(read.tokens_BL, device), _on_device(read.group_BL, device), document_BL
-
-
-def _on_device(array_BL: NDArray[np.int64], device: torch.device) -> Tensor:
-    tensor_BL = torch.from_numpy(array_BL)
-    if device.type == "cuda":  # a copy from pageable memory would wait for all work of the GPU
-        return tensor_BL.pin_memory().to(device, non_blocking=True)
-    return tensor_BL.to(device)
+    segments = Segments.of(reader.batch(step, lanes), with_documents, device)
+    content = left_to_right(segments.group_BL, segments.document_BL)
+    return Batch(segments.tokens_BL, content, content, segments.tokens_BL)

@@ -13,7 +13,8 @@ PART_ORDERS = {
         *("steps", "forget", "stage"),
     ),
     "pretrain": (
-        *("model", "objective", "randomness", "orders", "data", "schedule", "config", "files", "agreement"),
+        *("model", "objective", "randomness", "device_copies", "orders", "data", "schedule"),
+        *("config", "files", "agreement"),
         *("journal", "engine", "weights", "checkpoint", "health", "evaluation", "goodput", "figures", "run"),
         *("run_context", "resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
         *("plan", "inference", "hf"),
