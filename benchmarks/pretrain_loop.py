@@ -35,7 +35,8 @@ from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
 from pretrain.run import Run
 from pretrain.schedule import learning_rate
-from pretrain.trainer import StepResult, Trainer
+from pretrain.step import LaunchedStep, StepResult
+from pretrain.trainer import Trainer
 from pretrain.worker import train
 
 _ROUNDS = 3
@@ -95,14 +96,14 @@ class SideBySide:
         """Patch the trainer to time its steps while the block runs."""
         train_step, record = Trainer.train_step, Trainer._record
 
-        def timed_step(trainer: Trainer) -> StepResult:
+        def timed_step(trainer: Trainer) -> LaunchedStep:
             started_s = time.perf_counter()
-            result = train_step(trainer)
+            launched = train_step(trainer)
             self.loop_s.append(time.perf_counter() - started_s)
             started_s = time.perf_counter()
             self._bare.step()
             self.bare_s.append(time.perf_counter() - started_s)
-            return result
+            return launched
 
         def timed_record(trainer: Trainer, result: StepResult) -> None:
             started_s = time.perf_counter()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from cluster.fault_points import fault_point
-from cluster.journal import Level, read_journal
+from cluster.journal import read_journal
 from cluster.storage import write_document
 from pretrain.agreement import agreed, agreed_in_parts
 from pretrain.checkpoint.compatibility import check_num_steps, check_resumable
@@ -37,7 +37,8 @@ from pretrain.health.rewinds import Rewind, record_rewind, write_rewinds
 from pretrain.health.spikes import Spike, SpikeDetector
 from pretrain.journal import events
 from pretrain.journal.replay import replayed
-from pretrain.model.segment_memory import SegmentMemory, concatenate
+from pretrain.lane_memory import LaneMemory
+from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.orders.sampling import OrderMixture
 from pretrain.orders.words import WordPieces
@@ -45,7 +46,8 @@ from pretrain.randomness import key_seed
 from pretrain.resume import ResumePoint, prepare_resume
 from pretrain.run_context import RunContext
 from pretrain.schedule import learning_rate
-from pretrain.trainer import StepData, StepResult, Trainer, TrainerConfig, TrainState, Validation
+from pretrain.step import StepData, StepResult
+from pretrain.trainer import Trainer, TrainerConfig, TrainState, Validation
 from pretrain.weights import ModelDescription, save_model
 
 _MAX_DOCUMENTS = 50
@@ -69,7 +71,8 @@ class Pretrainer(Trainer):
         fault_point("start.agreed")
         per_worker = config.lanes // dist.get_world_size()
         model = _fresh_model(context)
-        self._memory = model.empty_memory(per_worker)  # float32, as the model is before the engine rounds it
+        # float32, as the model is before the engine rounds it
+        self._memory = LaneMemory(model.empty_memory(per_worker))
         engine = TrainingEngine(model, config, dist.get_world_size())
         state = TrainState(cursor=origin.rewinds.first_from(0))
         words = WordPieces.of_tokenizer(context.corpus.tokenizer, context.device)
@@ -77,8 +80,6 @@ class Pretrainer(Trainer):
         self._lanes = range(dist.get_rank() * per_worker, (dist.get_rank() + 1) * per_worker)
         self._reader = LaneReader(context.corpora, "train", config.lanes, config.segment_tokens, run.seed)
         self._mixture = OrderMixture(config.objective, config.segment_tokens, words, context.device)
-        self._next_memory: list[SegmentMemory] = []
-        """The memory after each micro-batch of the step in progress."""
         self._spikes = SpikeDetector(
             health.spike_window_steps, health.spike_threshold, health.spike_patience_steps
         )
@@ -116,7 +117,7 @@ class Pretrainer(Trainer):
             self._context.recorder.event(f"accepted: {change}", events.Accepted(key=change.key), "warning")
         check_num_steps(stored.step, run.config)
         engine.restore(stored)
-        self._memory = stored.memory(self._lanes).to(self._context.device)
+        self._memory = LaneMemory(stored.memory(self._lanes).to(self._context.device))
         if stored.state["rewinds_seen"] > len(self._rewinds):
             raise UserError(
                 f"{stored.folder} was written after {stored.state['rewinds_seen']} rewinds, but rewinds.json in "
@@ -163,16 +164,20 @@ class Pretrainer(Trainer):
         config = self._context.run.config
         segments, waited_s = self._feed.take(cursor)
         batch = ordered_batch(segments, self._mixture, self.config.seed)
-        size, self._next_memory = config.micro_batch_lanes, []
+        size = config.micro_batch_lanes
         micro_batches = [
             (
                 self._lanes[first] // size,
-                (batch.part(first, first + size), self._memory.lanes(first, first + size)),
+                (batch.part(first, first + size), self._memory.all.lanes(first, first + size)),
             )
             for first in range(0, len(self._lanes), size)
         ]
         num_tokens = len(self._lanes) * config.segment_tokens
         return StepData(micro_batches, num_tokens, segments.read.digest, waited_s)
+
+    def prepare(self) -> float:
+        """On a GPU, copy the segments of the next step ahead."""
+        return self._feed.prepare(self.state.cursor)
 
     def loss(self, micro_batch: tuple[Batch, SegmentMemory]) -> Tensor:
         """Return the mean negative log-likelihood of the predicted tokens."""
@@ -180,15 +185,12 @@ class Pretrainer(Trainer):
         output = self.engine.forward_loss(
             batch.tokens_BL, batch.content, batch.targets, memory, batch.wanted_BP
         )
-        self._next_memory.append(output.memory)
+        self._memory.add(output.memory)
         return output.loss
 
-    def end_step(self, result: StepResult) -> None:
-        """Carry the memory of the step's segments to the next step."""
-        if result.applied:
-            self._memory = concatenate(self._next_memory)
-        self._cursors = {step: cursor for step, cursor in self._cursors.items() if self._spikes.covers(step)}
-        self._cursors[result.step] = result.cursor
+    def carry(self, is_applied: Tensor) -> None:
+        """Carry the memory of the step's segments to the next step, or the old one if the step is not applied."""
+        self._memory.end_step(is_applied)
 
     def next_cursor(self, cursor: int) -> int:
         """Return the next data step that no rewind skips."""
@@ -224,15 +226,17 @@ class Pretrainer(Trainer):
             step=self.state.step,
             cursor=self.state.cursor,
             pieces=self.engine.pieces(),
-            # A step makes new memory and does not change the old one, so this needs no copy.
-            memory=self._memory,
+            # The next step makes new memory and does not change this one, so it needs no copy.
+            memory=self._memory.all,
             first_lane=self._lanes.start,
             state=remembered,
         )
 
     def after_step(self, result: StepResult) -> bool:
         """Compare the workers' times when that is due; check for a loss spike, and rewind if the config says so."""
-        self._compare_own_times(result)
+        self._context.own_time.add(result.step, result.own_s_W)
+        self._cursors = {step: cursor for step, cursor in self._cursors.items() if self._spikes.covers(step)}
+        self._cursors[result.step] = result.cursor
         spikes = self._context.run.config.health.spikes
         spike = self._spikes.see(result.step, result.loss) if result.applied else None
         if spike is None or spikes == "off":
@@ -244,19 +248,6 @@ class Pretrainer(Trainer):
         seen = events.SpikeSeen(first_step=spike.first_step, last_step=spike.last_step)
         self.recorder.event(text, seen, "warning")
         return spikes == "rewind" and self._rewind(spike, text)
-
-    def _compare_own_times(self, result: StepResult) -> None:
-        own_time, every_steps = self._context.own_time, self._context.run.config.health.straggler_every_steps
-        own_time.add(result.own_s)
-        if dist.get_world_size() == 1 or result.step % every_steps:
-            return
-        times = own_time.compare()
-        lagging = times.laggards()
-        text = "workers' own seconds per step: " + ", ".join(f"{own_s:.3f}" for own_s in times.seconds_W)
-        if lagging:
-            text += f"; lagging: worker {', '.join(map(str, lagging))}"
-        level: Level = "warning" if lagging else "info"
-        self.recorder.event(text, events.Stragglers(own_s=times.seconds_W, lagging=lagging), level)
 
     def _rewind(self, spike: Spike, cause: str) -> bool:
         """Record a rewind and remove the checkpoints after its target; return False if there is no target."""
@@ -272,7 +263,7 @@ class Pretrainer(Trainer):
             self.recorder.event(f"not going back: {refusal}", level="warning")
             return False
         skipped = range(self._cursors[spike.first_step], self._cursors[spike.last_step] + 1)
-        rewind = Rewind(self.state.step, step_of(back_to) or 0, skipped.start, skipped.stop, cause)
+        rewind = Rewind(spike.last_step, step_of(back_to) or 0, skipped.start, skipped.stop, cause)
         if dist.get_rank() == 0:
             write_rewinds(run.folder, self._rewinds.with_one_more(rewind))
             discard_newer(run.checkpoints, rewind.to_step)

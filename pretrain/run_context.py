@@ -50,9 +50,8 @@ class RunContext:
             watchdog.tick,
         )
         identity = run.identity(corpora)
-        return cls(
-            run, device, recorder, watchdog, stop, corpus, corpora, identity, evaluator, OwnTime(device)
-        )
+        own_time = OwnTime(config.health.straggler_every_steps, recorder)
+        return cls(run, device, recorder, watchdog, stop, corpus, corpora, identity, evaluator, own_time)
 
 
 def _opened(run: Run) -> tuple[PreparedCorpus, list[WeightedCorpus]]:

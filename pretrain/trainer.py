@@ -3,18 +3,22 @@
 `Trainer` has the loop and the optimizer step. A subclass builds the engine, resumes from a checkpoint, and says what is
 read, what its loss is, how it is evaluated and what a checkpoint of it holds: `pretrain.pretrainer.Pretrainer`,
 `finetune.training.finetuner.Finetuner`.
+
+On a GPU the host launches a step and then waits, once, for the figures of the step before it, so that the GPU need not
+wait for the host. Whether a step is applied is decided on the device. Before an evaluation, a checkpoint and the end,
+and after a step that was not applied or asked to stop, the host waits for the last step too.
 """
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from cluster.fault_points import fault_point
@@ -25,51 +29,11 @@ from pretrain.health.stop import StopRequest
 from pretrain.journal.events import Skipped, SuspectData
 from pretrain.journal.recorder import Recorder
 from pretrain.randomness import seed_dropout
+from pretrain.step import LaunchedStep, StepData, StepResult
+from pretrain.step_figures import OwnFigures, SummedFigures
 
 OnPhase = Callable[[int, str, int], None]
 """Called with the step, the phase of it that begins, and the number of the micro-batch: a watchdog's `at`."""
-
-
-@dataclass(frozen=True)
-class StepData:
-    """The data of this worker for one step."""
-
-    micro_batches: Sequence[tuple[int, Any]]
-    """The index of each in the global batch, and the argument of the trainer's `loss`."""
-    num_tokens: int
-    digest: int = 0
-    """A checksum of the data, which can be added up over workers."""
-    wait_s: float = 0.0
-    """How long this worker waited for the data."""
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of one optimizer step, the same on every worker except for its own times."""
-
-    step: int
-    """The number of the step, from 1."""
-    cursor: int
-    """The data step that was read."""
-    loss: float
-    """The mean over all micro-batches of all workers."""
-    grad_norm: float
-    learning_rate: float
-    applied: bool
-    """Whether loss and gradient were finite; otherwise only `step` and `cursor` changed."""
-    num_tokens: int
-    digest: int
-    """The checksum over all workers, as `num_tokens` is."""
-    stop_asked: bool
-    step_s: float
-    data_s: float
-    own_s: float
-    """This worker's time before it first waited for another worker."""
-
-    @property
-    def not_finite(self) -> str:
-        """What was not finite in a step that was not applied: "loss" or "gradient"."""
-        return "gradient" if math.isfinite(self.loss) else "loss"
 
 
 @dataclass(frozen=True)
@@ -88,7 +52,7 @@ class TrainState:
     """The state that every training carries from step to step, besides weights and moments."""
 
     step: int = 0
-    """The number of optimizer steps done."""
+    """The number of optimizer steps done, or launched."""
     cursor: int = 0
     """The data step to read next: `step`, plus the data steps that rewinds skipped."""
     skipped: list[StepResult] = field(default_factory=list)
@@ -126,6 +90,9 @@ class TrainerConfig:
 class Trainer(ABC):
     """Trains to the last step. Collective: every worker makes one and calls the same methods."""
 
+    LAG_STEPS: ClassVar[Mapping[str, int]] = {"cuda": 1}
+    """How many steps the host launches before it waits for the figures of one, by the device's type; 0 for others."""
+
     def __init__(
         self,
         config: TrainerConfig,
@@ -140,6 +107,14 @@ class Trainer(ABC):
         self.config, self.engine, self.state = config, engine, state
         self.checkpoints, self.recorder = checkpoints, recorder
         self._stop, self._on_phase = stop, on_phase
+        lag_steps = self.LAG_STEPS.get(engine.device.type, 0) if engine.decides_on_device else 0
+        # A step that must end the training is known before another one is launched.
+        self._lag_steps = min(lag_steps, config.max_skipped_steps - 1)
+        self._launched: deque[LaunchedStep] = deque()
+        """The steps whose figures are not known yet."""
+        self._is_stop_asked = False
+        self._handled_s, self._data_s = time.perf_counter(), 0.0
+        """When the last result was handled, and how long this worker has waited for data since."""
 
     @abstractmethod
     def learning_rate(self, step: int) -> float:
@@ -182,12 +157,22 @@ class Trainer(ABC):
         """Return metrics for the journal besides loss, rate and speed."""
         return {}
 
-    def end_step(self, result: StepResult) -> None:
-        """Update the subclass's state for the next step; called after `state` has advanced."""
+    def carry(self, is_applied: Tensor) -> None:
+        """Update what the next step needs of a step that was launched; called after `state` has advanced.
+
+        Whether the step is applied (bool [], on the device) is not known to the host.
+        """
         return
 
+    def prepare(self) -> float:
+        """Prepare the data of the next step, while the device works; return how long this worker waited for data."""
+        return 0.0
+
     def after_step(self, result: StepResult) -> bool:
-        """Check a recorded step; return whether the training went back to an older checkpoint. Collective."""
+        """Check a recorded step; return whether the training went back to an older checkpoint. Collective.
+
+        Another step may have been launched meanwhile; after a return to a checkpoint it is forgotten.
+        """
         return False
 
     def close(self) -> None:
@@ -200,30 +185,26 @@ class Trainer(ABC):
         Raises UserError when losses stay not finite, data are damaged, or the last checkpoint cannot be written.
         """
         while not self.is_finished:
-            result = self.train_step()
-            self._record(result)
-            if self.after_step(result):
-                return Outcome.REWOUND
-            self._handle_skipped(result)
-            if self.state.skipped:
-                continue  # no start may resume from weights whose loss or gradient is not finite
-            if result.stop_asked and not self.is_finished:
-                self._save_and_wait("stop")
-                return Outcome.STOPPED
-            if self.checkpoints.is_due(self.state.step):
-                self._save("cadence")
+            self._launched.append(self.train_step())
+            if not self.is_finished:
+                self._data_s += self.prepare()
+            while len(self._launched) > self._allowed_lag_steps():
+                outcome = self._handle(self._result(self._launched.popleft()))
+                if outcome is not None:
+                    return outcome
         if self.state.score is not None and not math.isfinite(self.state.score):
             self.fail()
         self._save_and_wait("end")
         return Outcome.FINISHED
 
-    def train_step(self) -> StepResult:
-        """Make an optimizer step: read, predict, sum the gradients, and update the weights if all is finite."""
+    def train_step(self) -> LaunchedStep:
+        """Launch an optimizer step: read, predict, sum the gradients, and update the weights if all is finite."""
         state, engine, on_phase = self.state, self.engine, self._on_phase
         rate, cursor = self.learning_rate(state.step), state.cursor
         on_phase(state.step, "read", 0)
         started_s = time.perf_counter()
         data = self.read(cursor)
+        self._data_s += data.wait_s
         own_s, losses = time.perf_counter() - started_s, []
 
         for number, (place, micro_batch) in enumerate(data.micro_batches):
@@ -238,32 +219,71 @@ class Trainer(ABC):
 
         fault_point("step.computed")
         on_phase(state.step, "exchange", 0)
-        loss_sum, num_tokens, digest, stops = _sums_over_workers(
-            [torch.stack(losses).mean(), data.num_tokens, data.digest, self._stop.is_made()],
-            losses[0].device,
-        )
-        loss_mean = loss_sum / dist.get_world_size()
+        mean = torch.stack(losses).mean()
+        mine = OwnFigures(mean, data.num_tokens, data.digest, self._stop.is_made(), own_s)
+        summed = SummedFigures(mine)
         fault_point("step.exchanged")
-        update = engine.update(rate, is_loss_finite=math.isfinite(loss_mean))
+        update = engine.update(rate, summed.is_loss_finite)
         fault_point("step.updated")
 
-        result = StepResult(
-            step=state.step + 1,
-            cursor=cursor,
-            loss=loss_mean,
-            grad_norm=update.grad_norm,
-            learning_rate=rate,
-            applied=update.applied,
-            num_tokens=round(num_tokens),
-            digest=round(digest),
-            stop_asked=stops > 0,
-            step_s=time.perf_counter() - started_s,
-            data_s=data.wait_s,
-            own_s=own_s,
+        figures = summed.sent(update.grad_norm, update.is_applied)
+        launched = LaunchedStep(state.step + 1, cursor, rate, started_s, figures)
+        state.step, state.cursor = launched.step, self.next_cursor(cursor)
+        self.carry(update.is_applied)
+        return launched
+
+    def _allowed_lag_steps(self) -> int:
+        """Return for how many steps the host need not wait now: none where the state must be that of a known step."""
+        step = self.state.step
+        is_state_needed = (
+            self.is_finished
+            or step % self.config.evaluate_every_steps == 0
+            or self.checkpoints.is_due(step)
+            or bool(self.state.skipped)
+            or self._is_stop_asked
         )
-        state.step, state.cursor = result.step, self.next_cursor(cursor)
-        self.end_step(result)
-        return result
+        return 0 if is_state_needed else self._lag_steps
+
+    def _result(self, launched: LaunchedStep) -> StepResult:
+        """Wait for the figures of a step."""
+        self._on_phase(self.state.step - 1, "exchange", 0)
+        figures = launched.figures.read()
+        since_s, data_s = max(launched.started_s, self._handled_s), self._data_s
+        self._data_s = 0.0
+        return StepResult(
+            step=launched.step,
+            cursor=launched.cursor,
+            loss=figures.loss,
+            grad_norm=figures.grad_norm,
+            learning_rate=launched.learning_rate,
+            applied=figures.is_applied,
+            num_tokens=figures.num_tokens,
+            digest=figures.digest,
+            stop_asked=figures.is_stop_asked,
+            step_s=time.perf_counter() - since_s,
+            data_s=data_s,
+            own_s_W=figures.own_s_W,
+        )
+
+    def _handle(self, result: StepResult) -> Outcome | None:
+        """Record a step and do what follows from it; return how the training ends, None if it goes on."""
+        self._record(result)
+        has_gone_back = self.after_step(result)
+        self._handled_s = time.perf_counter()
+        if has_gone_back:
+            self._launched.clear()
+            return Outcome.REWOUND
+        self._handle_skipped(result)
+        self._is_stop_asked = self._is_stop_asked or result.stop_asked
+        # No start may resume from weights whose loss or gradient is not finite, or is not known to be.
+        if self.state.skipped or self._launched:
+            return None
+        if self._is_stop_asked and not self.is_finished:
+            self._save_and_wait("stop")
+            return Outcome.STOPPED
+        if self.checkpoints.is_due(self.state.step):
+            self._save("cadence")
+        return None
 
     def _record(self, result: StepResult) -> None:
         """Write the step's line into the journal, with an evaluation when one is due."""
@@ -280,7 +300,8 @@ class Trainer(ABC):
             "digest": result.digest,
             "applied": result.applied,
         }
-        if self.is_finished or result.step % self.config.evaluate_every_steps == 0:
+        is_last = self.is_finished and not self._launched
+        if is_last or result.step % self.config.evaluate_every_steps == 0:
             self._on_phase(result.step - 1, "evaluate", 0)
             with self.recorder.span("evaluation_s"):
                 evaluation = self.evaluate()
@@ -327,10 +348,3 @@ class Trainer(ABC):
     def _save_and_wait(self, reason: str) -> None:
         self._save(reason)
         self.checkpoints.wait_for(self.state.step)
-
-
-def _sums_over_workers(mine: Sequence[Tensor | int | bool], device: torch.device) -> list[float]:
-    """Return the sums of these numbers over all workers; float64 is exact for the digests' sum. Collective."""
-    sums = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=device) for value in mine])
-    dist.all_reduce(sums)
-    return [float(value) for value in sums.tolist()]

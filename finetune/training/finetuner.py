@@ -28,15 +28,8 @@ from pretrain.health.stop import StopRequest
 from pretrain.inference.finite import NotFinite
 from pretrain.journal.events import Start
 from pretrain.journal.recorder import Recorder
-from pretrain.trainer import (
-    Outcome,
-    StepData,
-    StepResult,
-    Trainer,
-    TrainerConfig,
-    TrainState,
-    Validation,
-)
+from pretrain.step import StepData, StepResult
+from pretrain.trainer import Outcome, Trainer, TrainerConfig, TrainState, Validation
 
 _MAX_SKIPPED_STEPS = 5
 _KEPT_CHECKPOINTS = 2

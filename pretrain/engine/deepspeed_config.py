@@ -39,12 +39,17 @@ class EngineSettings:
         )
 
     @property
-    def deepspeed_clips(self) -> bool:
-        """Whether DeepSpeed clips gradients and skips updates that are not finite.
+    def decides_on_device(self) -> bool:
+        """Whether the device clips and refuses updates, without the host; not where the host updates or sums.
 
-        It does so only where it wraps the optimizer: not in float32 without ZeRO.
+        With offloading the weights are updated in CPU memory. The deterministic sum scales by a number that it reads.
         """
-        return not self.deterministic and (self.zero_stage > 0 or self.precision == "bf16")
+        return not (self.deterministic or self.offload_optimizer or self.offload_parameters)
+
+    @property
+    def deepspeed_clips(self) -> bool:
+        """Whether DeepSpeed clips gradients and skips updates that are not finite."""
+        return not (self.deterministic or self.decides_on_device)
 
 
 _NEVER_PRINT_STEPS = 1 << 30
@@ -61,15 +66,17 @@ def deepspeed_config(
         "train_batch_size": items,
         "train_micro_batch_size_per_gpu": settings.micro_batch_items,
         "gradient_accumulation_steps": micro_batches,
-        "zero_optimization": _zero(settings, parameters, on_gpu),
-        "bf16": {"enabled": settings.precision == "bf16"},
+        "zero_optimization": _zero(settings, micro_batches, parameters, on_gpu),
+        "bf16": {
+            "enabled": settings.precision == "bf16",
+            "check_grad_overflow": not settings.decides_on_device,
+        },
         "gradient_clipping": settings.clip_norm if settings.deepspeed_clips else 0.0,
         "steps_per_print": _NEVER_PRINT_STEPS,
         # torch's fused Adam works for offloaded states too; DeepSpeed's own takes a minute to compile.
         "zero_force_ds_cpu_optimizer": False,
     }
-    if micro_batches > 1 and settings.precision == "bf16" and settings.zero_stage > 0:
-        # Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed has no other.
+    if _sums_in_float32(settings, micro_batches):
         described["data_types"] = {"grad_accum_dtype": "fp32"}
     if settings.deterministic:
         # The engine gets one gradient per step, which is already summed and clipped.
@@ -81,7 +88,17 @@ def deepspeed_config(
     return described
 
 
-def _zero(settings: EngineSettings, parameters: Sequence[Tensor], on_gpu: bool) -> dict[str, Any]:
+def _sums_in_float32(settings: EngineSettings, micro_batches: int) -> bool:
+    """Return whether DeepSpeed is told to add up a worker's `micro_batches` gradients in float32.
+
+    Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed has no other.
+    """
+    return micro_batches > 1 and settings.precision == "bf16" and settings.zero_stage > 0
+
+
+def _zero(
+    settings: EngineSettings, micro_batches: int, parameters: Sequence[Tensor], on_gpu: bool
+) -> dict[str, Any]:
     bucket = min(sum(parameter.numel() for parameter in parameters), _LARGEST_BUCKET_ELEMENTS)
     vectors = [parameter.numel() for parameter in parameters if parameter.dim() < 2]
     zero: dict[str, Any] = {
@@ -95,6 +112,9 @@ def _zero(settings: EngineSettings, parameters: Sequence[Tensor], on_gpu: bool) 
         # one in the whole process, so on CPUs it is off.
         "memory_efficient_linear": on_gpu,
     }
+    if settings.decides_on_device and settings.zero_stage in (1, 2):
+        # DeepSpeed refuses this with sums in float32 under ZeRO 1; `device_update.py` replaces its step there.
+        zero["compute_grad_norm"] = settings.zero_stage == 1 and _sums_in_float32(settings, micro_batches)
     if settings.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": on_gpu}
     if settings.offload_parameters:

@@ -1,14 +1,14 @@
 """The only use of DeepSpeed: backward pass, update and state of any module that is trained.
 
 Used of DeepSpeed: the spreading of weights, gradients and moments over workers (ZeRO 1 to 3), offloading, bfloat16
-weights with float32 masters, gradient accumulation over micro-batches, clipping where it wraps the optimizer, and its
-refusal of gradients that are not finite.
+weights with float32 masters, gradient accumulation over micro-batches, and with offloading its clipping and its refusal
+of gradients that are not finite.
 
 Not used, and why:
 
 - Its checkpoints: they are bound to a ZeRO stage and a number of workers and are not atomic; `pieces` and `restore`
   read and write the optimizer's own tensors (`state.py`), `pretrain.checkpoint` makes them a checkpoint.
-- Its clipping in float32 without ZeRO, where it has none that skips updates: `_clip`.
+- Its clipping and its refusals without offloading: the host reads the norm for them; `device_update.py` does not.
 - Its accumulation and reduction with `deterministic`: their order depends on the number of workers;
   `deterministic_sum.py` sums in a fixed one, and DeepSpeed gets the finished gradient.
 - Its learning-rate schedules, data loading and loss scaling: `Trainer.train_step` sets the rate and checks the loss.
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from pretrain.engine.deepspeed_config import EngineSettings, deepspeed_config
 from pretrain.engine.deterministic_sum import DeterministicSum, SummedGradient, backward_with
+from pretrain.engine.device_update import DeviceUpdate
 from pretrain.engine.float32_sums import add_with_few_passes
 from pretrain.engine.optimizer import set_learning_rate
 from pretrain.engine.pieces import EnginePieces, Piece, StateSource
@@ -41,11 +42,14 @@ from pretrain.engine.state import (
 
 @dataclass(frozen=True)
 class Update:
-    """The result of an optimizer step, the same on every worker."""
+    """The result of an optimizer step, the same on every worker: scalar tensors on the device of the weights.
 
-    grad_norm: float
+    Reading one waits for the device, where it may still be computed.
+    """
+
+    grad_norm: Tensor
     """The norm of the mean gradient over all lanes, before clipping; infinity if the step was not applied."""
-    applied: bool
+    is_applied: Tensor
     """False if a loss or a gradient of any worker was not finite: weights and moments are then unchanged."""
 
 
@@ -69,10 +73,14 @@ class ModuleEngine:
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
         forget_first_step(self._engine)
         self._is_refused = False
-        """Whether the update in progress must not change weights and moments."""
+        """Whether the update in progress must not change weights and moments; where the host decides."""
         self._withheld: list[tuple[Tensor, Tensor | None]] = []
-        base_optimizer(self._engine).register_step_pre_hook(self._withhold)
-        base_optimizer(self._engine).register_step_post_hook(self._put_back)
+        self._device_update: DeviceUpdate | None = None
+        if settings.decides_on_device:
+            self._device_update = DeviceUpdate(self._engine, list(trained.values()), settings.clip_norm)
+        else:
+            base_optimizer(self._engine).register_step_pre_hook(self._withhold)
+            base_optimizer(self._engine).register_step_post_hook(self._put_back)
         self._spare_work(world_size)
         self._deterministic_sum: DeterministicSum | None = None
         if settings.deterministic:
@@ -96,25 +104,32 @@ class ModuleEngine:
         if not self._engine.is_gradient_accumulation_boundary():
             self._engine.step()  # counts micro-batches
 
-    def update(self, rate: float, is_loss_finite: bool = True) -> Update:
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights that the module computes with."""
+        device: torch.device = self._engine.device
+        return device
+
+    @property
+    def decides_on_device(self) -> bool:
+        """Whether `update` returns without waiting for the device: the host then knows its result later."""
+        return self._device_update is not None
+
+    def update(self, rate: float, is_loss_finite: Tensor | None = None) -> Update:
         """Update the weights with the mean gradient of all micro-batches, clipped; collective.
 
-        They do not change if `is_loss_finite` (the same on all workers) is false or the gradient is not finite.
+        They do not change if `is_loss_finite` (bool [], the same on all workers; None for true) is false or the
+        gradient is not finite.
         """
-        self._is_refused = not is_loss_finite
         set_learning_rate(self._engine.optimizer.param_groups, rate)
-        if self._deterministic_sum:
-            norm = self._update_with(self._deterministic_sum.take(self._settings.clip_norm))
-        elif self._settings.deepspeed_clips:
-            self._engine.step()
-            norm = float(self._engine.get_global_grad_norm())
-        else:
-            norm = self._clip()
-            self._engine.step()
-        applied = is_loss_finite and math.isfinite(norm) and bool(self._engine.was_step_applied())
-        if not applied:
-            drop_gradients(self._engine)
-        return Update(norm if applied else math.inf, applied)
+        if self._device_update is not None:
+            norm, is_applied = self._device_update.make(is_loss_finite)
+            return Update(torch.where(is_applied, norm, math.inf), is_applied)
+        norm_read = self._update_read(is_loss_finite is None or bool(is_loss_finite))
+        return Update(
+            torch.full((), norm_read, dtype=torch.float64, device=self.device),
+            torch.full((), math.isfinite(norm_read), device=self.device),
+        )
 
     def pieces(self) -> EnginePieces:
         """Copy this worker's part of masters and moments to CPU memory; no communication."""
@@ -146,6 +161,19 @@ class ModuleEngine:
     def close(self) -> None:
         """Remove DeepSpeed's hooks from the model; without this a process with ZeRO 3 aborts at its exit."""
         self._engine.destroy()
+
+    def _update_read(self, is_loss_finite: bool) -> float:
+        """Update, reading the gradient's norm; return it, or infinity if the update was refused."""
+        self._is_refused = not is_loss_finite
+        if self._deterministic_sum:
+            norm = self._update_with(self._deterministic_sum.take(self._settings.clip_norm))
+        else:
+            self._engine.step()
+            norm = float(self._engine.get_global_grad_norm())
+        if is_loss_finite and math.isfinite(norm) and self._engine.was_step_applied():
+            return norm
+        drop_gradients(self._engine)
+        return math.inf
 
     def _withhold(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Remove the gradients before torch's optimizer updates, so that it changes nothing.
@@ -185,23 +213,6 @@ class ModuleEngine:
             )
             self._engine.step()
         return gradient.norm
-
-    def _clip(self) -> float:
-        """Clip the gradients, which every worker has whole, or drop them if they are not finite. Return their norm.
-
-        A parameter without gradient gets zeros, as from DeepSpeed with several workers: Adam's step counts must agree.
-        """
-        for parameter in self._parameters.values():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [one.grad for one in self._parameters.values() if one.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if math.isfinite(norm):
-            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), self._settings.clip_norm, norm)
-        else:
-            for parameter in self._parameters.values():
-                parameter.grad = None
-        return float(norm)
 
 
 @contextmanager

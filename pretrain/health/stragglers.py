@@ -2,13 +2,16 @@
 
 A worker's own time is the time before it first waits for the others: reading its batch and the forward passes. A
 whole step takes all workers as long as the slowest, so it cannot show which worker is slow.
+
+Shapes: W workers.
 """
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
-import torch.distributed as dist
+from cluster.journal import Level
+from pretrain.journal.events import Stragglers
+from pretrain.journal.recorder import Recorder
 
 _LAGS_FROM = 1.3
 """The factor above the median of all workers from which a worker is slow."""
@@ -26,21 +29,30 @@ class OwnTimes:
         return [rank for rank, own_s in enumerate(self.seconds_W) if own_s > _LAGS_FROM * middle_s]
 
 
-@dataclass
 class OwnTime:
-    """Collects this worker's own seconds per step."""
+    """Collects the workers' own seconds per step, which come with every step's figures, and compares them."""
 
-    device: torch.device
-    seconds: list[float] = field(default_factory=list)
+    def __init__(self, every_steps: int, recorder: Recorder) -> None:
+        """Compare after every `every_steps` steps, and record it."""
+        self._every_steps, self._recorder = every_steps, recorder
+        self._steps: list[tuple[float, ...]] = []
+        """Of every step since the last comparison, the seconds by rank."""
 
-    def add(self, own_s: float) -> None:
-        """Add the own time of a step."""
-        self.seconds.append(own_s)
+    def add(self, step: int, own_s_W: tuple[float, ...]) -> None:
+        """Add the own times of a step, and record a comparison if it is due."""
+        self._steps.append(own_s_W)
+        if len(own_s_W) == 1 or step % self._every_steps:
+            return
+        times = self.compare()
+        lagging = times.laggards()
+        text = "workers' own seconds per step: " + ", ".join(f"{own_s:.3f}" for own_s in times.seconds_W)
+        if lagging:
+            text += f"; lagging: worker {', '.join(map(str, lagging))}"
+        level: Level = "warning" if lagging else "info"
+        self._recorder.event(text, Stragglers(own_s=times.seconds_W, lagging=lagging), level)
 
     def compare(self) -> OwnTimes:
-        """Return all workers' medians since the last comparison; collective."""
-        mine = torch.tensor([statistics.median(self.seconds)], dtype=torch.float64, device=self.device)
-        self.seconds = []
-        all_W = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(all_W, mine)
-        return OwnTimes(tuple(float(own) for own in all_W))
+        """Return the workers' medians since the last comparison."""
+        medians_W = tuple(statistics.median(own_s) for own_s in zip(*self._steps, strict=True))
+        self._steps = []
+        return OwnTimes(medians_W)

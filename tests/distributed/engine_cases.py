@@ -176,7 +176,7 @@ class Rank:
         is_finite = [math.isfinite(loss_sum)]
         gathered = [is_finite] * self.world_size
         dist.all_gather_object(gathered, is_finite)
-        return loss_sum / mine, self.engine.update(RATE, all(one for (one,) in gathered))
+        return loss_sum / mine, self.engine.update(RATE, torch.tensor(all(one for (one,) in gathered)))
 
     def state(self) -> WholeState:
         """Collective."""
@@ -201,7 +201,7 @@ def try_case(case: Case, before: WholeState | None) -> tuple[Seen, WholeState]:
     half = rank.state()
     seen.half = half.sha256()
     for spoilt in ("loss", "gradient"):
-        seen.spoilt_applied.append(rank.step(NUM_STEPS, spoilt)[1].applied)
+        seen.spoilt_applied.append(bool(rank.step(NUM_STEPS, spoilt)[1].is_applied))
         seen.after_spoilt.append(rank.state().sha256())
     _train(rank, range(NUM_STEPS // 2, NUM_STEPS), seen)
     end, masters = rank.state(), rank.engine.masters()
@@ -228,9 +228,9 @@ def try_case(case: Case, before: WholeState | None) -> tuple[Seen, WholeState]:
 def _train(rank: Rank, steps: range, seen: Seen) -> None:
     for step in steps:
         loss, update = rank.step(step)
-        assert update.applied
+        assert update.is_applied
         seen.losses.append(loss)
-        seen.norms.append(update.grad_norm)
+        seen.norms.append(float(update.grad_norm))
 
 
 def _starts_empty(state: WholeState) -> bool:

@@ -15,6 +15,7 @@ from finetune.training.finetuner import fit
 from pretrain.health.stop import stop_requests
 from pretrain.inference.finite import check_finite
 from pretrain.randomness import keyed_generator
+from pretrain.trainer import Trainer
 
 _NUM_EXAMPLES = 60
 
@@ -69,6 +70,7 @@ def main(settings: dict[str, Any]) -> None:
     join_process_group("gloo")
     folder, config = Path(settings["folder"]), FitConfig.model_validate(settings["config"])
     metric: float | None = settings["metric"]
+    Trainer.LAG_STEPS = {"cpu": settings["lag_steps"]}
     learner = ToyLearner(torch.bfloat16 if config.precision == "bf16" else torch.float32)
     journal = Journal(folder / "journal.jsonl") if dist.get_rank() == 0 else None
     with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:

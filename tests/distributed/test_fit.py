@@ -27,17 +27,23 @@ def config(**changes: Any) -> FitConfig:
     return FitConfig.model_validate(values | changes)
 
 
-def start(folder: Path, given: FitConfig, metric: float | None = None, **environment: str) -> list[Worker]:
-    """`metric` is what every evaluation finds, instead of the loss."""
+def start(
+    folder: Path, given: FitConfig, metric: float | None = None, lag_steps: int = 0, **environment: str
+) -> list[Worker]:
+    """`metric` is what every evaluation finds, instead of the loss; `lag_steps` as in `workers.Workers`."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"folder": str(folder), "config": given.model_dump(mode="json"), "metric": metric}
+    settings = {
+        "folder": str(folder), "config": given.model_dump(mode="json"), "metric": metric, "lag_steps": lag_steps
+    }  # fmt: skip
     logs = str(folder.parent / f"{folder.name}-{{}}.log")
     return start_ranks("fit_main", settings, given.num_workers, logs, environment)
 
 
-def finish(folder: Path, given: FitConfig, metric: float | None = None) -> tuple[str, str]:
+def finish(
+    folder: Path, given: FitConfig, metric: float | None = None, lag_steps: int = 0
+) -> tuple[str, str]:
     """Hashes of the last checkpoint and of the best weights."""
-    for rank, process in enumerate(start(folder, given, metric)):
+    for rank, process in enumerate(start(folder, given, metric, lag_steps)):
         log = folder.parent / f"{folder.name}-{rank}.log"
         assert process.wait(120) == 0, log.read_text()[-3000:]
     return state(folder)
@@ -76,6 +82,18 @@ def test_killed_and_repeated_ends_with_the_same_bits(
         process.kill()
     assert finish(tmp_path / "killed", given) == whole
     assert len(events(tmp_path / "killed", "start")) == 2
+
+
+def test_one_step_ahead_of_the_figures_it_learns_the_same_and_ends_at_the_same_step(tmp_path: Path) -> None:
+    """With the patience of two evaluations."""
+    ends = []
+    for lag_steps in (0, 1):
+        folder, given = tmp_path / str(lag_steps), config(patience=2, steps=100, evaluate_every_steps=3)
+        states = finish(folder, given, metric=0.0, lag_steps=lag_steps)
+        steps = [r for r in read_journal(folder / "journal.jsonl") if r.kind == "step"]
+        ends.append((states, [(record.step, record.metrics["loss"]) for record in steps]))
+    assert ends[0] == ends[1]
+    assert len(ends[0][1]) == 9
 
 
 def test_it_learns_and_the_best_weights_are_those_of_the_best_evaluation(tmp_path: Path) -> None:

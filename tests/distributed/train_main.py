@@ -11,6 +11,7 @@ from cluster.errors import UserError
 from cluster.process_group import configure_environment, join_process_group
 from pretrain.config import PretrainConfig
 from pretrain.run import Run
+from pretrain.trainer import Trainer
 from pretrain.worker import train
 from tests.distributed.injected_faults import Fault, inject
 
@@ -22,6 +23,7 @@ def main(given: dict[str, Any]) -> None:
     join_process_group("gloo")
     if given["fault"] is not None:
         inject(Fault(**given["fault"]), dist.get_rank())
+    Trainer.LAG_STEPS = {"cpu": given.get("lag_steps", 0)}
     run = Run(
         PretrainConfig.model_validate(given["config"]),
         seed=3,

@@ -41,8 +41,12 @@ class Workers:
         fault: dict[str, object] | None = None,
         accepted: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        lag_steps: int = 0,
     ) -> None:
-        """`fault`: see `tests.distributed.injected_faults`; `environment` is added to every process's."""
+        """`fault`: see `tests.distributed.injected_faults`; `environment` is added to every process's.
+
+        `lag_steps`: how many steps the host is ahead of the figures it knows, 1 as on a GPU.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "config": config.model_dump(mode="json"),
@@ -50,6 +54,7 @@ class Workers:
             "folder": str(folder),
             "fault": fault,
             "accepted": accepted,
+            "lag_steps": lag_steps,
         }
         self.folder = folder
         logs = str(folder.parent / f"{folder.name}-{{}}.log")

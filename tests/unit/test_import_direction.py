@@ -13,10 +13,10 @@ PART_ORDERS = {
         *("steps", "forget", "stage"),
     ),
     "pretrain": (
-        *("model", "objective", "randomness", "device_copies", "orders", "data", "schedule"),
-        *("config", "files", "agreement"),
-        *("journal", "engine", "weights", "checkpoint", "health", "evaluation", "goodput", "figures", "run"),
-        *("run_context", "resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
+        *("model", "objective", "lane_memory", "randomness", "device_copies", "orders", "data", "schedule"),
+        *("config", "files", "agreement", "journal", "engine", "weights", "checkpoint", "health"),
+        *("evaluation", "goodput", "figures", "run", "run_context", "resume", "step_figures", "step"),
+        *("trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
         *("plan", "inference", "hf"),
     ),
     "finetune": (

@@ -38,14 +38,33 @@ def test_a_deterministic_step_is_one_gradient_clipped_already() -> None:
     assert "data_types" not in reported
 
 
-def test_deepspeed_clips_where_it_wraps_the_optimizer() -> None:
-    clips = {
-        (stage, precision): config(zero_stage=stage, precision=precision).deepspeed_clips
-        for stage in (0, 1, 2, 3)
+def test_deepspeed_clips_and_checks_only_where_it_updates_in_cpu_memory() -> None:
+    for stage in (0, 1, 2, 3):
+        for offloaded in (False, True) if stage else (False,):
+            asked = config(zero_stage=stage, offload_optimizer=offloaded)
+            assert asked.decides_on_device is not offloaded
+            reported = deepspeed_config(asked, 2, PARAMETERS, on_gpu=True)
+            assert reported["gradient_clipping"] == (1.0 if offloaded else 0.0)
+            assert reported["bf16"]["check_grad_overflow"] is offloaded
+    assert not config(deterministic=True).decides_on_device
+
+
+def test_deepspeed_computes_no_norm_that_it_can_leave_out() -> None:
+    """It refuses that where its bfloat16 optimizer adds up in float32."""
+    computes = {
+        (stage, precision, world_size): deepspeed_config(
+            config(zero_stage=stage, precision=precision, num_workers=world_size),
+            world_size,
+            PARAMETERS,
+            True,
+        )["zero_optimization"].get("compute_grad_norm", True)
+        for stage in (1, 2, 3)
         for precision in ("bf16", "fp32")
+        for world_size in (2, 4)
     }
-    assert [case for case, does in clips.items() if not does] == [(0, "fp32")]
-    assert not config(deterministic=True).deepspeed_clips
+    assert {case for case, does in computes.items() if does} == {
+        (1, "bf16", 2), (3, "bf16", 2), (3, "bf16", 4), (3, "fp32", 2), (3, "fp32", 4)
+    }  # fmt: skip
 
 
 def test_buffers_fit_the_model_and_zero_3_shares_out_every_matrix() -> None:
