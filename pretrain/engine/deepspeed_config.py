@@ -54,6 +54,9 @@ class EngineSettings:
 
 _NEVER_PRINT_STEPS = 1 << 30
 _LARGEST_BUCKET_ELEMENTS = 500_000_000
+_BUCKETS_ON_GPU = 8
+_LARGEST_BUCKET_ON_GPU_ELEMENTS = 50_000_000
+"""100 MB in bfloat16: enough for the full rate of links, few enough for many buckets of a large model."""
 
 
 def deepspeed_config(
@@ -99,12 +102,10 @@ def _sums_in_float32(settings: EngineSettings, micro_batches: int) -> bool:
 def _zero(
     settings: EngineSettings, micro_batches: int, parameters: Sequence[Tensor], on_gpu: bool
 ) -> dict[str, Any]:
-    bucket = min(sum(parameter.numel() for parameter in parameters), _LARGEST_BUCKET_ELEMENTS)
     vectors = [parameter.numel() for parameter in parameters if parameter.dim() < 2]
     zero: dict[str, Any] = {
         "stage": settings.zero_stage,
-        # Buffers of this size are allocated for the whole run; the default is for models of billions.
-        "reduce_bucket_size": bucket,
+        "reduce_bucket_size": _bucket_elements(parameters, on_gpu),
         "overlap_comm": on_gpu,
         # ZeRO 3 partitions all matrices, whatever the model's size.
         "stage3_param_persistence_threshold": max(vectors, default=0),
@@ -120,3 +121,15 @@ def _zero(
     if settings.offload_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": on_gpu}
     return zero
+
+
+def _bucket_elements(parameters: Sequence[Tensor], on_gpu: bool) -> int:
+    """Return how many gradients DeepSpeed collects before it exchanges them; it allocates them for the whole run.
+
+    On a GPU there are several buckets, so that the first ones are exchanged while the backward pass goes on. None is
+    smaller than the largest parameter, for which DeepSpeed would need an exchange, and memory, of its own.
+    """
+    sizes = [parameter.numel() for parameter in parameters]
+    if not on_gpu:
+        return min(sum(sizes), _LARGEST_BUCKET_ELEMENTS)
+    return max(*sizes, min(sum(sizes) // _BUCKETS_ON_GPU, _LARGEST_BUCKET_ON_GPU_ELEMENTS))

@@ -1,5 +1,6 @@
 """The DeepSpeed configuration of a run."""
 
+import pytest
 import torch
 
 from pretrain.config import PretrainConfig
@@ -71,6 +72,22 @@ def test_buffers_fit_the_model_and_zero_3_shares_out_every_matrix() -> None:
     zero = deepspeed_config(config(zero_stage=3), 2, PARAMETERS, on_gpu=False)["zero_optimization"]
     assert zero["reduce_bucket_size"] == 95
     assert zero["stage3_param_persistence_threshold"] == 9
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements"),
+    [
+        ([(100, 10)] * 16, 2000),  # an eighth of the model
+        ([(400, 10)] + [(10, 10)] * 40, 4000),  # the embedding
+        ([(20_000, 4000)] * 40, 80_000_000),
+        ([(4000, 4000)] * 40, 50_000_000),
+    ],
+)
+def test_a_gpu_exchanges_gradients_in_several_buckets(sizes: list[tuple[int, int]], elements: int) -> None:
+    parameters = [torch.empty(size, device="meta") for size in sizes]
+    zero = deepspeed_config(config(), 2, parameters, on_gpu=True)["zero_optimization"]
+    assert zero["reduce_bucket_size"] == elements
+    assert zero["overlap_comm"]
 
 
 def test_offload_is_configured() -> None:
