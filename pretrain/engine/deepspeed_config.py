@@ -76,6 +76,7 @@ def deepspeed_config(
         },
         "gradient_clipping": settings.clip_norm if settings.deepspeed_clips else 0.0,
         "steps_per_print": _NEVER_PRINT_STEPS,
+        "timers": {"throughput": {"enabled": False, "synchronized": False}},
         # torch's fused Adam works for offloaded states too; DeepSpeed's own takes a minute to compile.
         "zero_force_ds_cpu_optimizer": False,
     }

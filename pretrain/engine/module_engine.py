@@ -12,6 +12,16 @@ Not used, and why:
 - Its accumulation and reduction with `deterministic`: their order depends on the number of workers;
   `deterministic_sum.py` sums in a fixed one, and DeepSpeed gets the finished gradient.
 - Its learning-rate schedules, data loading and loss scaling: `Trainer.train_step` sets the rate and checks the loss.
+- Its timer of throughput, which makes the host wait for the GPU in every forward pass.
+
+Exchange of gradients on a GPU (`overlap_comm`), as read in DeepSpeed 0.19.8 and seen in `tests/distributed`: ZeRO 2 and
+3 exchange every micro-batch's gradients, ZeRO 1 the sum in the last micro-batch's backward pass, by hooks that start as
+soon as a bucket is full, on a stream of their own; so the buckets must be smaller than the model. Two cases exchange
+only after the backward pass: no ZeRO, and ZeRO 1 with bfloat16 gradients that are added up in float32
+(`BF16_Optimizer`), which has no such hooks.
+
+Waits of the host for a GPU: without offloading and deterministic sums, ZeRO 0 to 2 have none (`device_update.py`,
+`stream_waits.py`). ZeRO 3 waits after each backward pass, after the update, and to bound the weights in memory.
 """
 
 import math
@@ -38,6 +48,7 @@ from pretrain.engine.state import (
     restore_state,
     whole_shape,
 )
+from pretrain.engine.stream_waits import exchanges_on_own_stream, order_streams_without_host
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class ModuleEngine:
         self._device_update: DeviceUpdate | None = None
         if settings.decides_on_device:
             self._device_update = DeviceUpdate(self._engine, list(trained.values()), settings.clip_norm)
+            if exchanges_on_own_stream(self._engine.optimizer):
+                order_streams_without_host(self._engine.optimizer)
         else:
             base_optimizer(self._engine).register_step_pre_hook(self._withhold)
             base_optimizer(self._engine).register_step_post_hook(self._put_back)

@@ -5,11 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pretrain.engine import module_engine
 from pretrain.model import attention, block, dropout, feed_forward, loss
 from pretrain.step import LaunchedStep, StepResult
 from pretrain.trainer import Trainer
 from tests.distributed import train_main
 from tests.distributed.device_reads import DeviceReads
+from tests.distributed.pretended_gpu import pretend_gpu
 
 _OF_CPUS: tuple[tuple[Any, str], ...] = (
     (attention, "fusable"),
@@ -30,6 +32,10 @@ def main(given: dict[str, Any]) -> None:
         setattr(module, name, lambda *_: False)
     found: list[dict[str, int]] = []
     active: list[DeviceReads] = []
+    if given["pretends_gpu"]:
+        pretend_gpu(lambda what: active[0].note(what) if active else None)
+        described = module_engine.deepspeed_config
+        module_engine.deepspeed_config = lambda *settings: described(*settings[:-1], on_gpu=True)
     launch, result_of = Trainer.train_step, Trainer._result
 
     def train_step(trainer: Trainer) -> LaunchedStep:
