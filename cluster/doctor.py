@@ -28,6 +28,7 @@ _MIN_DISK_BYTES = 1 * GIB
 _GOOD_DISK_BYTES = 5 * GIB
 _MIN_SHM_BYTES = 256 * MIB
 _BUILD_TIMEOUT_S = 900
+_BFLOAT16_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
@@ -231,8 +232,13 @@ def _gpus() -> Check:
 
     if not torch.cuda.is_available():
         return Check("gpus", "ok", "none: CPU run (gloo, bf16)")
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Check("gpus", "ok", f"{len(names)}: {', '.join(sorted(set(names)))}")
+    devices = range(torch.cuda.device_count())
+    names = ", ".join(sorted({torch.cuda.get_device_name(device) for device in devices}))
+    finding = f"{len(devices)}: {names}"
+    if any(torch.cuda.get_device_capability(device) < _BFLOAT16_CAPABILITY for device in devices):
+        fix = "pretrain.precision=fp32, which takes longer, or a GPU of compute capability 8.0 or newer"
+        return Check("gpus", "warning", f"{finding}; some do not compute in bf16", fix)
+    return Check("gpus", "ok", finding)
 
 
 def _bfloat16() -> Check:

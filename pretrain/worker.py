@@ -14,6 +14,7 @@ from cluster.storage import exclusive_lock
 from cluster.system_metrics import sample_system
 from cluster.watch import sigterm_received
 from pretrain.files import PretrainFiles
+from pretrain.gpu_check import check_gpu
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
 from pretrain.journal.events import Hang, Stopped
@@ -46,6 +47,10 @@ def train(run: Run, device: torch.device) -> None:
     if threads := run.config.threads_per_worker or (1 if run.config.deterministic else None):
         torch.set_num_threads(threads)
     with _opened(run, device) as context:
+        if device.type == "cuda":
+            vocab_size = context.corpus.tokenizer.vocab_size
+            if reason := check_gpu(run.config, vocab_size, dist.get_world_size(), device):
+                context.recorder.event(f"attention and loss run in plain PyTorch: {reason}", level="warning")
         is_first_start, outcome = True, Outcome.REWOUND
         while outcome is Outcome.REWOUND:
             trainer = Pretrainer(context, is_first_start)

@@ -16,9 +16,9 @@ from pretrain.plan.gpu_memory import (
     GIB,
     ZERO_STAGES,
     gpu_memory,
+    misfit,
     needed_bytes,
     passes_bytes,
-    smallest_change,
 )
 from pretrain.plan.hardware import GPUS, Gpu, find_gpu
 from pretrain.plan.parameters import count_parameters
@@ -263,7 +263,9 @@ def plan(
 
         try:
             lines = list(plan_lines(run, chosen, Assumptions(tokens, mfu, price)))
-            misfit = _misfit(run, chosen)
+            gpu_to_fit = chosen or max(GPUS, key=lambda known: known.memory_bytes)
+            vocab_size = run.prep.tokenizer.vocab_size
+            problem = misfit(run.pretrain, vocab_size, gpu_to_fit.memory_bytes, gpu_to_fit.name)
         # PyTorch's errors for tensors beyond 64 bits, and Python's for numbers beyond the range of floats.
         except (RuntimeError, OverflowError, MemoryError) as error:
             raise UserError(
@@ -271,26 +273,5 @@ def plan(
             ) from None
         for line in lines:
             Reporter().line(line)
-        if misfit is not None:
-            raise UserError(misfit)
-
-
-def _misfit(run: "RunConfig", chosen: Gpu | None) -> str | None:
-    """Return an error text if the run does not fit the chosen GPU, or the largest known, with the smallest change."""
-    config, vocab_size = run.pretrain, run.prep.tokenizer.vocab_size
-    gpu = chosen or max(GPUS, key=lambda known: known.memory_bytes)
-    needed = needed_bytes(config, vocab_size)
-    if needed <= gpu.memory_bytes:
-        return None
-    change = smallest_change(config, vocab_size, gpu.memory_bytes)
-    if change is None:
-        remedy = (
-            "neither smaller micro batches nor recomputing help; use more GPUs, larger ones or fewer lanes"
-        )
-    else:
-        settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())
-        remedy = f"it fits with {settings} ({change.needed_bytes / GIB:.1f} GiB)"
-    return (
-        f"the run needs {needed / GIB:.1f} GiB on each GPU, {(needed - gpu.memory_bytes) / GIB:.1f} more than the "
-        f"{gpu.memory_gib} of {gpu.name}: {remedy}"
-    )
+        if problem is not None:
+            raise UserError(problem)

@@ -4,11 +4,13 @@ The stages' modules are imported when a stage runs: they import Ray, MLflow and 
 nothing (`--help`, `--dry-run`, a run with nothing left to do) does not need.
 """
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError
+from cluster.resources import ResourcesConfig
 from cluster.storage import fingerprint, sha256_file
 from data_prep.config import PrepConfig
 from data_prep.finished.manifest import FORMAT_VERSION, MANIFEST_NAME, TOKENIZER_NAME
@@ -41,6 +43,7 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
             run=partial(_pretrain, config, accepted),
             inputs=("prep",),
             version=3,
+            check_inputs=partial(_check_gpus, config),
             journals={"": PretrainFiles.JOURNAL},
             artifacts=(PretrainFiles.MODEL,),
             headlines=tuple(f"validation.{name}_bits_per_byte" for name in ("model", "unigram", "bigram")),
@@ -85,6 +88,16 @@ def _prep(config: RunConfig, context: StageContext) -> dict[str, Any]:
 
     forgotten = read_requests(context.folder.parent)
     return run_prep(config.prep, config.seed, context.folder, context.reporter, forgotten)
+
+
+def _check_gpus(config: RunConfig, folder: Path) -> tuple[str, ...]:
+    """Check the GPUs of this machine if the run's own Ray would use them; those of a cluster are checked by workers."""
+    from pretrain.gpu_check import check_gpus_here
+
+    if os.environ.get("RAY_ADDRESS"):
+        return ()
+    resources = config.resources.get("pretrain", ResourcesConfig())
+    return check_gpus_here(config.pretrain, config.prep.tokenizer.vocab_size, resources)
 
 
 def _pretrain(config: RunConfig, accepted: frozenset[str], context: StageContext) -> dict[str, Any]:

@@ -138,6 +138,25 @@ def needed_bytes(config: PretrainConfig, vocab_size: int) -> int:
     return gpu_memory(config, vocab_size, config.zero_stage).total
 
 
+def misfit(config: PretrainConfig, vocab_size: int, available_bytes: int, gpu_name: str) -> str | None:
+    """Return an error text, with the smallest change that fits, if the run needs more than a GPU has; else None."""
+    needed = needed_bytes(config, vocab_size)
+    if needed <= available_bytes:
+        return None
+    change = smallest_change(config, vocab_size, available_bytes)
+    if change is None:
+        remedy = (
+            "neither smaller micro batches nor recomputing help; use more GPUs, larger ones or fewer lanes"
+        )
+    else:
+        settings = " ".join(f"pretrain.{key}={str(value).lower()}" for key, value in change.values.items())
+        remedy = f"it fits with {settings} ({change.needed_bytes / GIB:.1f} GiB)"
+    return (
+        f"the run needs {needed / GIB:.1f} GiB on each GPU, {(needed - available_bytes) / GIB:.1f} more than the "
+        f"{available_bytes / GIB:.3g} of {gpu_name}: {remedy}"
+    )
+
+
 def smallest_change(config: PretrainConfig, vocab_size: int, available_bytes: int) -> Change | None:
     """Return the first change that fits, from free ones to those that cost time; None if none fits this GPU.
 

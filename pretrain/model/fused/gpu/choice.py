@@ -1,11 +1,11 @@
 """Whether the kernels serve an attention: on which GPUs, for which inputs, and after which check."""
 
-import importlib.util
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -133,6 +133,6 @@ def why_no_kernels(device: torch.device) -> str:
     """Return why the kernels cannot run on a GPU at all; empty if they can."""
     if torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
         return f"{torch.cuda.get_device_name(device)} is older than compute capability 8.0"
-    if importlib.util.find_spec("triton") is None:
+    if find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
     return ""

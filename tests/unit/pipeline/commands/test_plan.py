@@ -152,3 +152,17 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("xl", "--gpu", "h100"),
+        ("xl", "--gpu", "a100-80gb"),
+        ("large", "--gpu", "h100", "pretrain.segment_tokens=4096", "pretrain.micro_batch_lanes=2"),
+    ],
+)
+def test_large_models_with_long_segments_fit_gpus_of_80_gb(arguments: tuple[str, ...]) -> None:
+    result = plan("--recipe", *arguments)
+    assert result.exit_code == 0, result.output
+    assert " yes " in result.stdout

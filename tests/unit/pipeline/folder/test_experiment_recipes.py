@@ -152,7 +152,7 @@ _NOT_TO_BE_KEPT_OUT = {"repair_java", "clones_problems"}
 @pytest.mark.parametrize("name", experiment_recipe_names())
 def test_pretraining_recipes_leave_out_the_test_sets_of_other_recipes(name: str) -> None:
     config = load_experiment_config(name, [_MODEL])
-    bases = ["java_cs"] if name.endswith("java_cs") else ["tiny", "small", "base", "large"]
+    bases = ["java_cs"] if name.endswith("java_cs") else ["tiny", "small", "base", "large", "xl"]
     sets = [load_run_config(base).prep.decontamination.sets for base in bases]
     assert all(not one.required for of_base in sets for one in of_base.values())
     if name == "humaneval":

@@ -27,7 +27,7 @@ def test_every_shipped_recipe_is_a_valid_config(name: str) -> None:
 
 
 def test_a_recipe_is_a_runs_or_an_experiments() -> None:
-    assert {"demo", "smoke", "tiny", "small", "base", "large"} <= set(run_recipe_names())
+    assert {"demo", "smoke", "tiny", "small", "base", "large", "xl"} <= set(run_recipe_names())
     assert "translate_java_cs" in experiment_recipe_names()
     assert sorted(run_recipe_names() + experiment_recipe_names()) == recipe_names()
 

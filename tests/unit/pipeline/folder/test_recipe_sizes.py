@@ -16,7 +16,8 @@ def module_parameters(config: ModelConfig, vocab_size: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "millions"), [("tiny", 5.0), ("small", 30.0), ("base", 116.8), ("large", 360.3)]
+    ("recipe", "millions"),
+    [("tiny", 5.0), ("small", 30.0), ("base", 116.8), ("large", 360.3), ("xl", 1410.0)],
 )
 def test_a_recipes_size_is_what_its_name_says(recipe: str, millions: float) -> None:
     run = load_run_config(recipe)
