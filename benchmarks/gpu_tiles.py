@@ -27,6 +27,7 @@ from pretrain.model.fused.gpu.tile_sizes import (
     KERNELS,
     PADDED_HEAD_DIMS,
     SPREADS,
+    Architecture,
     Tile,
     entry_name,
     padded_head_dim,
@@ -61,7 +62,7 @@ def predicted_cycles(entry: Configuration) -> float:
 
 
 def variants(entry: Configuration) -> list[Configuration]:
-    """Return what an entry must compile for: documents, dropout and biases or none, a head dimension with padding."""
+    """Return what an entry must compile for: everything, less and less of it, nothing, padded head dimensions."""
     biases = (False,) if entry.spread == "none" else (True, False)
     with_flags = [
         replace(entry, has_documents=documents, has_dropout=dropout, has_biases=has_biases)
@@ -70,23 +71,47 @@ def variants(entry: Configuration) -> list[Configuration]:
     return [*with_flags, replace(entry, head_dim=entry.head_dim * 3 // 4)]
 
 
-def search(configuration: Configuration) -> Tile | None:
-    """Return the first candidate of which all variants fit."""
-    for candidate in candidates(configuration):
+def search(entry: Configuration) -> Tile | None:
+    """Return the first candidate that fits with everything, with nothing and with padding, wherever it is used.
+
+    `tests/unit/pretrain/model/gpu/test_compiled_kernels.py` compiles what is between these.
+    """
+    for candidate in candidates(entry):
+        everything, *_, nothing, padding = variants(candidate)
+        wanted = [
+            replace(one, architecture=architecture)
+            for architecture in architectures_of(entry)
+            for one in (everything, nothing, padding)
+        ]
         try:
-            if all(compile_kernel(one).fits(one.architecture) for one in variants(candidate)):
+            if all(compile_kernel(one).fits(one.architecture) for one in wanted):
                 return candidate.tile
         except Exception as error:
             print(f"{candidate}: {type(error).__name__}", file=sys.stderr)
     return None
 
 
+def architectures_of(entry: Configuration) -> tuple[Architecture, ...]:
+    """Return the architectures that use an entry."""
+    return (entry.architecture,) if _has_own_tiles(entry.type_name, entry.head_dim) else ARCHITECTURES
+
+
+def _has_own_tiles(type_name: str, padded_dim: int) -> bool:
+    """Return whether newer architectures have entries of their own: where time matters."""
+    return type_name == "bf16" and padded_dim >= 64
+
+
 def entries() -> Iterator[Configuration]:
-    """Yield all entries of the table, with everything switched on and the smallest tile."""
+    """Yield all entries of the table, with everything switched on and the smallest tile.
+
+    Architectures without an entry use that of sm_80.
+    """
     for kernel, architecture, type_name, dim, spread in itertools.product(
         KERNELS, ARCHITECTURES, TYPES, PADDED_HEAD_DIMS, SPREADS
     ):
-        if not (kernel == "distances" and spread == "none"):
+        if kernel == "distances" and spread == "none":
+            continue
+        if architecture == "sm_80" or _has_own_tiles(type_name, dim):
             smallest = Tile(16, 16, 4, 2)
             yield Configuration(
                 kernel, architecture, type_name, dim, spread, smallest, has_biases=spread != "none"
@@ -101,13 +126,13 @@ def name_of(entry: Configuration) -> str:
 
 def write_table(only: str) -> None:
     """Search for the entries whose name contains `only`, and write the file after each."""
-    known: dict[str, list[int]] = json.loads(FILE.read_text()) if FILE.exists() else {}
     for entry in entries():
         name = name_of(entry)
         if only not in name:
             continue
         tile = search(entry)
         print(f"{name}: {tile}", flush=True)
+        known: dict[str, list[int]] = json.loads(FILE.read_text()) if FILE.exists() else {}
         known.pop(name, None)
         if tile is not None:
             known[name] = [tile.rows, tile.columns, tile.warps, tile.stages]
@@ -118,9 +143,12 @@ def write_table(only: str) -> None:
 def print_resources(only: str) -> int:
     """Print what every entry of the table needs, with everything switched on; return how many do not fit."""
     rows, num_misfits = [], 0
-    for entry in entries():
+    used = [replace(entry, architecture=one) for entry in entries() for one in architectures_of(entry)]
+    for entry in used:
         name = name_of(entry)
-        tile = tile_sizes.table().get(name)
+        tile = tile_sizes.tile_of(
+            entry.kernel, entry.architecture, TYPES[entry.type_name], entry.head_dim, entry.spread
+        )
         if tile is None or only not in name:
             continue
         compiled = compile_kernel(replace(entry, tile=tile))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pretrain.inference.gpu.choice import runs_few_rows_kernels
 from pretrain.inference.linear import FrozenFeedForward, FrozenLinear
 from pretrain.inference.pass_layout import PassLayout
 from pretrain.model.attention_scores import Distances
@@ -45,6 +46,19 @@ def attention_dtype(weight: Tensor) -> torch.dtype:
     if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
         return torch.float32
     return weight.dtype
+
+
+_MAX_FEW_ROWS = 64
+"""The most rows of a lane for kernels that read each key once per row; reading a text is a product of matrices."""
+
+
+def _takes_few_rows(query_BQNH: Tensor, cache: LayerCache) -> bool:
+    """Return whether the kernels for few rows serve these."""
+    return (
+        query_BQNH.shape[1] <= _MAX_FEW_ROWS
+        and cache.distances.values_RH is None
+        and runs_few_rows_kernels(query_BQNH)
+    )
 
 
 class DecodingLayer:
@@ -121,6 +135,8 @@ class DecodingLayer:
         layout.write(cache.value_NBCH, value_BTNH.permute(2, 0, 1, 3))
 
     def _attend(self, query_BQNH: Tensor, cache: LayerCache, layout: PassLayout) -> Tensor:
+        if _takes_few_rows(query_BQNH, cache):
+            return self._attend_few_rows(query_BQNH, cache, layout)
         lanes, rows = query_BQNH.shape[:2]
         query_NBQH = self.positions.with_positions(query_BQNH, layout.position_BQ).permute(2, 0, 1, 3)
         key_NBKH = cache.key_NBCH[:, :, : layout.num_keys]
@@ -132,10 +148,7 @@ class DecodingLayer:
                 distance_BQNH.permute(2, 0, 1, 3), cache.distances.keys_NRH
             )
         if layout.other_document_BQK is not None:
-            # How much more a key of another document scores than one of the row's own.
-            assert self.other_document_NH is not None
-            document_BQNH = query_BQNH + self.from_content_to_document_NH
-            more_NBQ = torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)
+            more_NBQ = self._other_document_scores(query_BQNH)
             score_NBQK = score_NBQK + more_NBQ[..., None] * layout.other_document_BQK
         if layout.hidden_BQK is not None:
             score_NBQK = score_NBQK + layout.hidden_BQK.to(score_NBQK.dtype)
@@ -146,6 +159,24 @@ class DecodingLayer:
         if cache.distances.values_RH is not None:
             mixed_NBQH = mixed_NBQH + layout.distance_values(weight_NBQK, cache.distances.values_RH)
         return mixed_NBQH.permute(1, 2, 0, 3).reshape(lanes, rows, -1)
+
+    def _other_document_scores(self, query_BQNH: Tensor) -> Tensor:
+        """Return how much more a key of another document scores than one of the row's own."""
+        assert self.other_document_NH is not None
+        document_BQNH = query_BQNH + self.from_content_to_document_NH
+        return torch.einsum("bqnh,nh->nbq", document_BQNH, self.other_document_NH)
+
+    def _attend_few_rows(self, query_BQNH: Tensor, cache: LayerCache, layout: PassLayout) -> Tensor:
+        from pretrain.inference.gpu.few_rows import attend_few_rows
+
+        has_distances = cache.distances.keys_NRH is not None
+        return attend_few_rows(
+            self.positions.with_positions(query_BQNH, layout.position_BQ),
+            query_BQNH + self.from_content_to_distance_NH if has_distances else None,
+            None if layout.other_document_BQK is None else self._other_document_scores(query_BQNH),
+            cache,
+            layout,
+        )
 
     def _finish(self, rows_BQD: Tensor, mixed_BQE: Tensor) -> Tensor:
         block = self.block

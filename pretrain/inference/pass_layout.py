@@ -8,11 +8,35 @@ R distances.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from pretrain.model.layout import DistanceSpan
+
+
+@dataclass(frozen=True)
+class PassRows:
+    """The rows of a pass: T tokens that are written, then P columns that are predicted.
+
+    A row sees the tokens of this pass whose ranks are below its bound, and those of earlier passes.
+    """
+
+    token_BT: Tensor
+    column_BQ: Tensor
+    rank_BT: Tensor
+    bound_BQ: Tensor
+
+    @property
+    def num_content(self) -> int:
+        """T."""
+        return self.token_BT.shape[1]
+
+    @property
+    def num_predicted(self) -> int:
+        """P."""
+        return self.column_BQ.shape[1] - self.num_content
 
 
 @dataclass(frozen=True)
@@ -35,6 +59,16 @@ class PassLayout:
     first_column: int | None
     column_BQ: Tensor | None
     other_document_BQK: Tensor | None
+
+    @cached_property
+    def columns_BQ(self) -> Tensor:
+        """The column of every row, int64 [B, Q]."""
+        if self.column_BQ is not None:
+            return self.column_BQ
+        assert self.first_column is not None
+        lanes, rows = self.position_BQ.shape
+        row_Q = torch.arange(self.first_column, self.first_column + rows, device=self.position_BQ.device)
+        return row_Q.expand(lanes, -1)
 
     def predicted(self) -> "PassLayout":
         """Return the layout of the predicted rows alone."""

@@ -15,9 +15,10 @@ from cluster.errors import UserError
 from cluster.memory import check_memory
 from pretrain.inference.context import Context
 from pretrain.inference.fused_layers import FusedLayers
+from pretrain.inference.gpu.static_passes import StaticPasses, can_record
 from pretrain.inference.layer import DecodingLayer, LayerCache
 from pretrain.inference.linear import FrozenLinear
-from pretrain.inference.pass_layout import PassLayout
+from pretrain.inference.pass_layout import PassLayout, PassRows
 from pretrain.model.attention_scores import Distances
 from pretrain.model.block import Block
 from pretrain.model.layout import DistanceSpan
@@ -160,8 +161,12 @@ class DecodingSession:
                 )
                 for layer, of_layer in zip(self.layers, self.tables.of_layers, strict=True)
             ]
+        self.has_documents_before = False
+        """Whether columns of the document before the text are in use, and the model has encodings for them."""
         self._hidden_B1C: Tensor | None = None
-        self._other_document_B1C: Tensor | None = None
+        self._is_hidden_known = True
+        """Whether `_hidden_B1C` fits `filled_BC`: after passes in any columns it is computed when it is needed."""
+        self._static_passes = StaticPasses(self) if can_record(device) else None
 
     @torch.inference_mode()
     def copy_from(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
@@ -177,7 +182,7 @@ class DecodingSession:
         self.offset_B[lanes] = other.offset_B + first_column
         self._update_positions()
         self.num_columns = max(self.num_columns, columns.stop)
-        self._update_masks()
+        self._columns_changed()
 
     @torch.inference_mode()
     def encode(self, context: Context) -> None:
@@ -191,7 +196,7 @@ class DecodingSession:
         self.num_columns += context.num_columns
         self.filled_BC[:, first : self.num_columns] = context.given_BT
         self._before_BC[:, first : self.num_columns] = context.before_BT
-        self._update_masks()
+        self._columns_changed()
         layout = self._aligned(first, context.num_columns, 0)
         if layout.other_document_BQK is not None:
             of_row_BT1 = context.before_BT[:, :, None]
@@ -216,24 +221,22 @@ class DecodingSession:
             column_BC[:, :keep] = column_BC[:, dropped : dropped + keep].clone()
             column_BC[:, keep:] = False
         self.num_columns = keep
-        self._update_masks()
+        self._columns_changed()
 
     @torch.inference_mode()
     def write(self, token_B: Tensor, column: int) -> None:
         """Write the next token of every lane, without a prediction."""
-        self._fill(column)
-        self._run(token_B[:, None], self._aligned(column, 1, 0))
+        self._pass(token_B[:, None], column, 0)
 
     @torch.inference_mode()
     def predict(self, column: int) -> Tensor:
         """Return the logits [B, V] of the token in `column`, given all written tokens."""
-        return self._run(None, self._aligned(column, 0, 1))[:, 0]
+        return self._pass(None, column, 1)[:, 0]
 
     @torch.inference_mode()
     def write_and_predict(self, token_B: Tensor, column: int) -> Tensor:
         """Write into `column` and return the logits [B, V] of the next column, in one pass."""
-        self._fill(column)
-        return self._run(token_B[:, None], self._aligned(column, 1, 1))[:, 0]
+        return self._pass(token_B[:, None], column, 1)[:, 0]
 
     @torch.inference_mode()
     def select_lanes(self, lane_B: Tensor, first_column: int) -> None:
@@ -260,7 +263,9 @@ class DecodingSession:
             LayerCache(cache.key_NBCH[:, lane_X], cache.value_NBCH[:, lane_X], cache.distances)
             for cache in self.caches
         ]
-        self._update_masks()
+        self._columns_changed()
+        if self._static_passes is not None:
+            self._static_passes = StaticPasses(self)
 
     @torch.inference_mode()
     def step(
@@ -276,37 +281,60 @@ class DecodingSession:
         All rows see the tokens of earlier passes. Ranks decide what they see of this pass: a content row sees the
         content rows of its own and lower ranks, a predicted row those of lower ranks.
         """
-        column_BQ = torch.cat([column_BT, predicted_column_BP], dim=1)
-        bound_BQ = torch.cat([rank_BT + 1, predicted_rank_BP], dim=1)
-        lanes, rows = column_BQ.shape
-        num_content = column_BT.shape[1]
-        visible_BQK = self.filled_BC[:, None, : self.num_columns].repeat(1, rows, 1)
+        rows = PassRows(
+            token_BT,
+            torch.cat([column_BT, predicted_column_BP], dim=1),
+            rank_BT,
+            torch.cat([rank_BT + 1, predicted_rank_BP], dim=1),
+        )
+        self._is_hidden_known = False
+        if self._static_passes is not None:
+            return self._static_passes.run(rows, self.num_columns)
+        return self.run_rows(rows, self.num_columns)
+
+    def run_rows(self, rows: PassRows, num_keys: int) -> Tensor:
+        """Write and predict as `step` does, with the first `num_keys` columns, which include all in use.
+
+        Does not wait for a GPU, and no shape depends on numbers: a CUDA graph can repeat it.
+        """
+        column_BT = rows.column_BQ[:, : rows.num_content]
+        lanes, num_rows = rows.column_BQ.shape
+        visible_BQK = self.filled_BC[:, None, :num_keys].repeat(1, num_rows, 1)
         visible_BQK.scatter_(
             2,
-            column_BT[:, None, :].expand(lanes, rows, num_content),
-            rank_BT[:, None, :] < bound_BQ[:, :, None],
+            column_BT[:, None, :].expand(-1, num_rows, -1),
+            rows.rank_BT[:, None, :] < rows.bound_BQ[:, :, None],
         )
-        lowest = torch.finfo(self.model.dtype).min
-        hidden_BQK = visible_BQK.new_zeros(visible_BQK.shape, dtype=self.model.dtype)
+        hidden_BQK = torch.zeros(visible_BQK.shape, dtype=self.model.dtype, device=visible_BQK.device)
         layout = PassLayout(
             self.tables.span,
-            num_content,
-            self.num_columns,
-            column_BQ - self.offset_B[:, None],
-            hidden_BQK.masked_fill(~visible_BQK, lowest),
+            rows.num_content,
+            num_keys,
+            rows.column_BQ - self.offset_B[:, None],
+            hidden_BQK.masked_fill(~visible_BQK, torch.finfo(self.model.dtype).min),
             visible_BQK.any(dim=-1, keepdim=True),
             None,
-            column_BQ,
-            self._other_document_B1K(),
+            rows.column_BQ,
+            self._before_BC[:, None, :num_keys] if self.has_documents_before else None,
         )
         self.filled_BC.scatter_(1, column_BT, True)
-        self._update_masks()
-        return self._run(token_BT, layout)
+        return self._run(rows.token_BT if rows.num_content else None, layout)
 
     def erase(self, column_BT: Tensor) -> None:
         """Erase the tokens in columns."""
         self.filled_BC.scatter_(1, column_BT, False)
-        self._update_masks()
+        self._is_hidden_known = False
+
+    def _pass(self, token_BT: Tensor | None, column: int, num_predicted: int) -> Tensor:
+        """Write tokens from `column` on, which every row sees, and return the logits [B, P, V] of the next columns."""
+        num_content = 0 if token_BT is None else token_BT.shape[1]
+        if self._static_passes is not None:
+            self._is_hidden_known = False
+            self.num_columns = max(self.num_columns, column + num_content)
+            return self._static_passes.run_aligned(token_BT, column, num_predicted)
+        if num_content:
+            self._fill(column)
+        return self._run(token_BT, self._aligned(column, num_content, num_predicted))
 
     def _fill(self, column: int) -> None:
         self.filled_BC[:, column] = True
@@ -317,24 +345,30 @@ class DecodingSession:
     def _update_positions(self) -> None:
         self._position_BC = self._column_C - self.offset_B[:, None]
 
-    def _update_masks(self) -> None:
-        """Recompute which columns are hidden or of another document; None if there are none."""
-        self._hidden_B1C = self._other_document_B1C = None
-        if self._compares_documents and bool(self._before_BC.any()):
-            self._other_document_B1C = self._before_BC[:, None]
-        if not bool(self.filled_BC[:, : self.num_columns].all()):
-            lowest = torch.finfo(self.model.dtype).min
-            hidden_BC = torch.zeros(
-                self.filled_BC.shape, dtype=self.model.dtype, device=self.filled_BC.device
-            )
-            self._hidden_B1C = hidden_BC.masked_fill(~self.filled_BC, lowest)[:, None]
+    def _columns_changed(self) -> None:
+        """Notice that columns were filled, emptied or moved."""
+        self.has_documents_before = self._compares_documents and bool(self._before_BC.any())
+        self._is_hidden_known = False
+
+    def _hidden(self) -> Tensor | None:
+        """Return the lowest number where a column is empty, else 0, [B, 1, C]; None if no column in use is empty."""
+        if not self._is_hidden_known:
+            self._hidden_B1C, self._is_hidden_known = None, True
+            if not bool(self.filled_BC[:, : self.num_columns].all()):
+                zeros_BC = torch.zeros(
+                    self.filled_BC.shape, dtype=self.model.dtype, device=self.filled_BC.device
+                )
+                self._hidden_B1C = zeros_BC.masked_fill(~self.filled_BC, torch.finfo(zeros_BC.dtype).min)[
+                    :, None
+                ]
+        return self._hidden_B1C
 
     def _aligned(self, first_column: int, num_content: int, num_predicted: int) -> PassLayout:
         """Return the layout of consecutive columns, the same in every lane, whose rows see every filled column."""
         last = first_column + num_content + num_predicted
         hidden_B1K = sees_any_B11 = None
-        if self._hidden_B1C is not None:
-            hidden_B1K = self._hidden_B1C[:, :, : self.num_columns]
+        if (hidden_B1C := self._hidden()) is not None:
+            hidden_B1K = hidden_B1C[:, :, : self.num_columns]
             sees_any_B11 = self.filled_BC[:, : self.num_columns].any(dim=-1)[:, None, None]
         return PassLayout(
             self.tables.span,
@@ -345,14 +379,8 @@ class DecodingSession:
             sees_any_B11,
             first_column,
             None,
-            self._other_document_B1K(),
+            self._before_BC[:, None, : self.num_columns] if self.has_documents_before else None,
         )
-
-    def _other_document_B1K(self) -> Tensor | None:
-        """Return which columns are of another document than the text; None if none is, or with no such encodings."""
-        if self._other_document_B1C is None:
-            return None
-        return self._other_document_B1C[:, :, : self.num_columns]
 
     def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """Write the content rows to every layer's cache; return the logits [B, P, V] of the predicted rows."""

@@ -108,7 +108,7 @@ def tiles_for(
         else:
             options = ("narrow", "wide")
         for spread in options:
-            tile = table().get(entry_name(kernel, architecture, dtype, padded_head_dim(head_dim), spread))
+            tile = tile_of(kernel, architecture, dtype, padded_head_dim(head_dim), spread)
             if tile is not None and (
                 spread != "narrow" or (gap_tokens is not None and tile.holds(gap_tokens))
             ):
@@ -117,6 +117,14 @@ def tiles_for(
         else:
             return None
     return found
+
+
+def tile_of(
+    kernel: Kernel, architecture: Architecture, dtype: torch.dtype, padded_dim: int, spread: Spread
+) -> Tile | None:
+    """Return the architecture's entry, or else that of sm_80, which newer GPUs can run too."""
+    names = [entry_name(kernel, one, dtype, padded_dim, spread) for one in (architecture, ARCHITECTURES[0])]
+    return table().get(names[0], table().get(names[1]))
 
 
 def entry_name(
