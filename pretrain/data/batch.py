@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from data_prep.documents import SPECIAL_TOKENS
-from pretrain.data.lanes import LaneBatch, LaneReader
-from pretrain.device_copies import on_device
+from pretrain.data.device_feed import Segments
+from pretrain.data.lanes import LaneReader
 from pretrain.model.layout import TokenLayout
 from pretrain.objective import left_to_right
 from pretrain.orders.sampling import OrderMixture
@@ -35,28 +35,6 @@ class Batch:
             self.targets.part(start, stop),
             self.wanted_BP[start:stop],
         )
-
-
-@dataclass(frozen=True)
-class Segments:
-    """What was read of some lanes at one step, with tokens, groups and maybe documents int64 [B, L] on a device."""
-
-    read: LaneBatch
-    tokens_BL: Tensor
-    group_BL: Tensor
-    document_BL: Tensor | None
-
-    @classmethod
-    def of(cls, read: LaneBatch, with_documents: bool, device: torch.device) -> "Segments":
-        """Copy what was read to `device`; does not wait for a GPU."""
-        document_BL = on_device(torch.from_numpy(read.document_BL), device) if with_documents else None
-        tokens_BL = on_device(torch.from_numpy(read.tokens_BL), device)
-        return cls(read, tokens_BL, on_device(torch.from_numpy(read.group_BL), device), document_BL)
-
-    def tensors(self) -> list[Tensor]:
-        """Return its tensors."""
-        tensors_BL = [self.tokens_BL, self.group_BL]
-        return tensors_BL if self.document_BL is None else [*tensors_BL, self.document_BL]
 
 
 def training_batch(

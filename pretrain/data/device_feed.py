@@ -1,17 +1,49 @@
-"""A worker's segments on its device; on a GPU the next step's are copied while the step before computes."""
+"""A worker's segments on its device; on a GPU the next step's are copied while the step before computes.
+
+Shapes: B lanes, L segment.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from cluster.errors import UserError
-from pretrain.data.batch import Segments
-from pretrain.data.prefetch import LaneFeed
+from pretrain.device_copies import on_device
+
+if TYPE_CHECKING:  # so that a machine that has torch alone can try this on its GPU
+    from pretrain.data.lanes import LaneBatch
+    from pretrain.data.prefetch import LaneFeed
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What was read of some lanes at one step, with tokens, groups and maybe documents int64 [B, L] on a device."""
+
+    read: "LaneBatch"
+    tokens_BL: Tensor
+    group_BL: Tensor
+    document_BL: Tensor | None
+
+    @classmethod
+    def of(cls, read: "LaneBatch", with_documents: bool, device: torch.device) -> "Segments":
+        """Copy what was read to `device`; does not wait for a GPU."""
+        document_BL = on_device(torch.from_numpy(read.document_BL), device) if with_documents else None
+        tokens_BL = on_device(torch.from_numpy(read.tokens_BL), device)
+        return cls(read, tokens_BL, on_device(torch.from_numpy(read.group_BL), device), document_BL)
+
+    def tensors(self) -> list[Tensor]:
+        """Return its tensors."""
+        tensors_BL = [self.tokens_BL, self.group_BL]
+        return tensors_BL if self.document_BL is None else [*tensors_BL, self.document_BL]
 
 
 class DeviceFeed:
     """Copies the segments that a feed reads to a device: pinned and on a stream of its own if that is a GPU."""
 
     def __init__(
-        self, feed: LaneFeed, device: torch.device, with_documents: bool, copies_ahead: bool | None = None
+        self, feed: "LaneFeed", device: torch.device, with_documents: bool, copies_ahead: bool | None = None
     ) -> None:
         """`copies_ahead`: whether `prepare` does anything; None for GPUs only."""
         self._feed, self._device, self._with_documents = feed, device, with_documents

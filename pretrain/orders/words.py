@@ -8,11 +8,13 @@ Shapes: B lanes, L segment, V vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from data_prep.tokenizer import CodeTokenizer
+if TYPE_CHECKING:  # so that a machine that has torch alone can try orders on its GPU
+    from data_prep.tokenizer import CodeTokenizer
 
 _ASCII_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
@@ -29,7 +31,7 @@ class WordPieces:
     last_V: Tensor
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: CodeTokenizer, device: torch.device) -> "WordPieces":
+    def of_tokenizer(cls, tokenizer: "CodeTokenizer", device: torch.device) -> "WordPieces":
         """Make the tables of a vocabulary, on `device`."""
         pieces = [tokenizer.decode_bytes([number]) for number in range(tokenizer.vocab_size)]
         first = [len(piece) > 0 and _in_word(piece[0]) for piece in pieces]

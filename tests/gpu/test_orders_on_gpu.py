@@ -13,6 +13,7 @@ VOCABULARY, LANES, STEPS = 1000, 16, 20
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
 ]
 
 
