@@ -208,6 +208,18 @@ class HeldLease(AbstractContextManager["HeldLease"]):
                 )
 
 
+def end_attempt(folder: Path) -> bool:
+    """End the attempt that holds the lease of `folder`, if there is one: its workers end within seconds.
+
+    For who holds the lease of a folder above it; returns whether there was one.
+    """
+    record = _read(folder)
+    if record is None or record.is_released:
+        return False
+    _write(folder, replace(_Record.own(_claim(folder, record.attempt)), is_released=True))
+    return True
+
+
 class LeaseGuard(AbstractContextManager["LeaseGuard"]):
     """Ends this worker process when its attempt's lease has expired or a later attempt has begun.
 

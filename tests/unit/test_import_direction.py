@@ -15,7 +15,18 @@ PART_ORDERS = {
     "pretrain": (
         *("model", "objective", "randomness", "orders", "data", "schedule", "config", "files", "agreement"),
         *("journal", "engine", "weights", "checkpoint", "health", "evaluation", "goodput", "figures", "run"),
-        *("resume", "trainer", "pretrainer", "ray_workers", "worker", "audit", "stage"),
+        *(
+            "resume",
+            "trainer",
+            "pretrainer",
+            "worker_failures",
+            "workers",
+            "attempt",
+            "joined",
+            "ray_workers",
+            "worker",
+        ),
+        *("audit", "stage"),
         *("plan", "inference", "hf"),
     ),
     "finetune": (
