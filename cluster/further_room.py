@@ -4,9 +4,8 @@ from collections.abc import Set
 from contextlib import suppress
 from typing import Any
 
+from cluster.nodes import node_selector
 from cluster.resources import ResourcesConfig
-
-_NODE_LABEL = "ray.io/node-id"
 
 
 class FurtherRoom:
@@ -52,8 +51,3 @@ class FurtherRoom:
             strategy=self._config.placement.upper(),
             bundle_label_selector=[node_selector(avoid, is_in=False)] * len(self._bundles) if avoid else None,
         )
-
-
-def node_selector(nodes: Set[str], is_in: bool) -> dict[str, str]:
-    """Return Ray's label selector for some nodes, or for all others."""
-    return {_NODE_LABEL: f"{'' if is_in else '!'}in({','.join(sorted(nodes))})"}

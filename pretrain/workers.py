@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.further_room import node_selector
 from cluster.local_ray import session_folder
+from cluster.nodes import node_selector
 from cluster.resources import ResourcesConfig, uses_gpu
 from cluster.storage import read_document, write_document
 from pretrain.checkpoint.listing import COMMIT_NAME

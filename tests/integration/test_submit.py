@@ -37,7 +37,8 @@ JOB = """
 import os, sys
 from pathlib import Path
 import cluster
-from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
+from cluster.file_tasks import FileTask, run_file_tasks
+from cluster.ray_session import RayConfig, ray_session
 from cluster.storage import read_json, write_json
 
 def work(value, output):
