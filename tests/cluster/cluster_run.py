@@ -25,6 +25,13 @@ def overrides(settings: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
 
 
+def audit(out: Path) -> None:
+    """Every token of every step exactly once."""
+    words = [sys.executable, "-m", "pipeline.cli", "audit", str(out)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 class Command:
     """A command on the head, with its output and the run's folder."""
 
@@ -100,10 +107,7 @@ class ClusterRun(Command):
         return hashlib.sha256(model.read_bytes()).hexdigest()
 
     def audit(self) -> None:
-        """Every token of every step exactly once."""
-        words = [sys.executable, "-m", "pipeline.cli", "audit", str(self.out)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        audit(self.out)
 
 
 class SubmittedRun(ClusterRun):

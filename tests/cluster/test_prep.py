@@ -15,7 +15,7 @@ from tests.integration.smoke_run import command, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-_PACKAGES = ("sympy", "mlflow", "networkx")
+PACKAGES = ("sympy", "mlflow", "networkx")
 """Installed with the dependencies; 50 MB of Python keep two workers busy for half a minute."""
 
 
@@ -28,7 +28,7 @@ def machines() -> Iterator[Machines]:
     machines = Machines(root, prefix="pcp", subnet="10.82.0")
     try:
         machines.up(workers=2, cpus=1)
-        for package in _PACKAGES:
+        for package in PACKAGES:
             copy_sources(package, machines.shared / "corpus" / package)
         yield machines
     finally:
