@@ -41,6 +41,7 @@ class Attempt(AbstractContextManager["Attempt"]):
         self._lost_s = 0.0
         self._looked_for_room_s = time.monotonic()
         self._further_room: FurtherRoom | None = None
+        self._earlier_hang_ns = self._hang_ns()
 
     def __enter__(self) -> "Attempt":
         shutil.rmtree(self.workers.own_folder / PretrainFiles.NODES, ignore_errors=True)
@@ -160,6 +161,12 @@ class Attempt(AbstractContextManager["Attempt"]):
             self._further_room = FurtherRoom(resources, self._on_gpu, larger - self.num_workers)
         return bool(self._further_room.look(own if resources.placement == "strict_spread" else frozenset()))
 
+    def _hang_ns(self) -> int | None:
+        """Return when the report of a hang was written, if there is one; it may be an earlier attempt's."""
+        with suppress(OSError):
+            return (self.workers.own_folder / PretrainFiles.HANG).stat().st_mtime_ns
+        return None
+
     def _explain(self, error: Any) -> Exception:
         folder, what = self.workers.own_folder, self.workers.what
         if (folder / PretrainFiles.ERROR).exists():
@@ -169,7 +176,7 @@ class Attempt(AbstractContextManager["Attempt"]):
             if kind is None:
                 raise UserError(known["message"]) from error
             return RetryableError(known["message"], kind)
-        if (folder / PretrainFiles.HANG).exists():
+        if self._hang_ns() not in (None, self._earlier_hang_ns):
             raise RetryableError(
                 f"{read_document(folder / PretrainFiles.HANG)['text']}; run the same command again", "hang"
             ) from error

@@ -49,8 +49,11 @@ class Workers:
         return self.folder.parent / "logs"
 
     def remove_requests(self) -> None:
-        """Remove what an earlier command left in the group's folder: requests to stop, and errors."""
-        for name in (PretrainFiles.ERROR, PretrainFiles.HANG, PretrainFiles.STOP, PretrainFiles.HANDOVER):
+        """Remove what an earlier command left in the group's folder: requests to stop, and errors.
+
+        The report of a hang stays: the next attempt's first worker takes it into the journal.
+        """
+        for name in (PretrainFiles.ERROR, PretrainFiles.STOP, PretrainFiles.HANDOVER):
             (self.own_folder / name).unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:

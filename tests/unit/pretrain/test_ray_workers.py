@@ -165,6 +165,17 @@ def test_what_has_a_reason_is_not_tried_again(
     assert attempts.num_started == 1
 
 
+def test_the_report_of_an_earlier_hang_is_no_reason_and_is_left_for_the_journal(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = workers.folder / PretrainFiles.HANG
+    write_json(report, {"text": "worker 1 hangs"})
+    attempts = Attempts(nothing)
+    run(workers, attempts, monkeypatch)
+    assert attempts.num_started == 2
+    assert report.exists()
+
+
 def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
