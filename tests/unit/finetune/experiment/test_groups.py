@@ -33,6 +33,7 @@ class Cluster:
         self._do, self._jobs = do, list[Job]()
         self.starts: list[tuple[int, tuple[str, ...]]] = []
         """Of each start of a group its number and the jobs that it did or began."""
+        self.begun: set[int] = set()
 
     def make_trainer(
         self,
@@ -56,6 +57,7 @@ class Cluster:
             for node in self._nodes:
                 (folder / PretrainFiles.NODES).mkdir(exist_ok=True)
                 (folder / PretrainFiles.NODES / node).touch()
+            self._cluster.begun.add(self._group)
             begun: list[str] = []
             try:
                 for job in dealt_jobs(folder, self._settings["lease"].attempt, self._settings["jobs"], stop):
@@ -138,6 +140,30 @@ def test_one_node_does_all_jobs_in_their_order_in_one_group(run: Callable[..., R
     cluster = Cluster(1, lambda job, folder: None)
     run(cluster, ["a", "b", "c"])
     assert cluster.starts == [(1, ("a/seed-0", "b/seed-0", "c/seed-0"))]
+
+
+def test_groups_with_gpus_share_a_node(
+    run: Callable[..., RecordingReporter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On this machine's own Ray, too. A group asks for its room when the one before has taken its own."""
+    monkeypatch.setattr(workers_module, "uses_gpu", lambda resources: True)
+    monkeypatch.setattr(groups, "session_folder", lambda: Path("/tmp/session"))
+    meeting = threading.Barrier(2)
+    cluster = Cluster(1, lambda job, folder: meeting.wait(_PATIENCE_S))
+    asked_with: list[int] = []
+
+    def look(self: Room, avoid: Set[str]) -> frozenset[str]:
+        assert not avoid
+        asked_with.append(len(cluster.begun))
+        return frozenset(cluster.nodes) if len(cluster.begun) < 2 else frozenset()
+
+    monkeypatch.setattr(Room, "look", look)
+    run(cluster, ["a", "b", "c", "d"])
+    assert cluster.begun == {1, 2}
+    assert 0 not in asked_with
+    assert sorted(key for _, keys in cluster.starts for key in keys) == [
+        f"{name}/seed-0" for name in ("a", "b", "c", "d")
+    ]
 
 
 def test_this_machine_s_own_ray_has_one_group_on_cpus(
