@@ -229,7 +229,8 @@ class _Groups:
         taken = [group.nodes() for group in self._running]
         if not all(taken):  # the newest has yet to take its room
             return
-        nodes = self._room.look(frozenset() if self._on_gpu else frozenset().union(*taken))
+        lost = self._nodes.lost_nodes() if self._nodes is not None else {}
+        nodes = self._room.look(frozenset(lost).union(*([] if self._on_gpu else taken)))
         if nodes:
             what = self._workers.what
             self._reporter.line(f"{what}: there is room for {len(self._running) + 1} groups side by side")

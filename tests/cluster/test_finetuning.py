@@ -131,6 +131,19 @@ def test_a_node_that_is_gone_for_good_leaves_its_job_to_the_other_one(
     machines.start(lost)
 
 
+def test_a_worker_that_gets_sigterm_makes_a_checkpoint_and_its_job_goes_on(
+    machines: Machines, expected: dict[str, bytes]
+) -> None:
+    one = Finetuning(machines, "preempted")
+    one.wait_for_checkpoint_of("rnn")
+    for process in machines.processes_of(one.host_of("rnn"), "RayTrainWorker"):
+        process.terminate()
+    text = one.end()
+    assert "the workers ended with a checkpoint and are started again" in text
+    assert "workers failed" not in text
+    assert results(one.out) == expected
+
+
 def test_a_killed_command_is_started_again_and_ends_the_same(
     machines: Machines, expected: dict[str, bytes]
 ) -> None:
