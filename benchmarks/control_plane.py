@@ -50,9 +50,9 @@ from pretrain.engine.pieces import MOMENTS, EnginePieces, Piece
 from pretrain.health.watchdog import Watchdog
 from pretrain.journal.recorder import Recorder
 from pretrain.model.segment_memory import SegmentMemory
-from pretrain.ray_workers import lasting_outputs
 from pretrain.resume import prepare_resume
 from pretrain.run import Run
+from pretrain.workers import lasting_outputs
 from tests.checkpoints import STATIC
 from tests.example_corpus import stdlib_packages, write_corpus
 

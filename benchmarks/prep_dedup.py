@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.prep_corpus import choose, default_roots
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.reporter import Reporter
 from data_prep.corpus.text_store import ReadFile, write_part
 from data_prep.corpus.work import Work

@@ -32,6 +32,8 @@ _SUCCESSOR_WAITS_S = LEASE_S + 5 * _READ_S
 """Longer than LEASE_S, so that the last worker has ended when the successor starts."""
 _PATIENCE_S = 3 * _RENEW_S
 """How long a reader on another machine watches a lease that is not renewed."""
+_vanished: set[tuple[str, int, float]] = set()
+"""Holders whose lease of some folder this process has seen expire: their others have expired, too."""
 _NAME = ".lease.json"
 _CLAIMS = ".leases"
 
@@ -53,6 +55,11 @@ class _Record:
     def own(cls, attempt: int) -> "_Record":
         started_s = psutil.Process().create_time()
         return cls(attempt, 0, socket.gethostname(), _boot_id(), os.getpid(), started_s)
+
+    @property
+    def holder(self) -> tuple[str, int, float]:
+        """What tells processes of all machines apart."""
+        return self.boot, self.pid, self.started_s
 
     def holder_is_gone(self) -> bool:
         """Return whether the holder released the lease, or was a process of this machine that has ended."""
@@ -189,7 +196,7 @@ class HeldLease(AbstractContextManager["HeldLease"]):
                 _write(self._folder, self._record)
 
     def _wait_for_end_of(self, before: _Record) -> None:
-        if before.holder_is_gone():
+        if before.holder_is_gone() or before.holder in _vanished:
             return
         self._on_wait(
             f"attempt {before.attempt} (process {before.pid} on {before.host}) has not given its lease back: waiting "
@@ -206,6 +213,19 @@ class HeldLease(AbstractContextManager["HeldLease"]):
                     f"{self._folder} is in use by another permcode process ({now.pid} on {now.host}): wait for it or "
                     "stop it"
                 )
+        _vanished.add(before.holder)
+
+
+def end_attempt(folder: Path) -> bool:
+    """End the attempt that holds the lease of `folder`, if there is one: its workers end within seconds.
+
+    For who holds the lease of a folder above it; returns whether there was one.
+    """
+    record = _read(folder)
+    if record is None or record.is_released:
+        return False
+    _write(folder, replace(_Record.own(_claim(folder, record.attempt)), is_released=True))
+    return True
 
 
 class LeaseGuard(AbstractContextManager["LeaseGuard"]):

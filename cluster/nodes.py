@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ _CONNECT_TIMEOUT_S = 2.0
 _FAILURES_TO_LOSE = 3
 """Consecutive failures after which a node counts as lost: 6 to 14 s."""
 _NUM_CONNECTIONS = 64
+_NODE_LABEL = "ray.io/node-id"
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,11 @@ def _code_digest() -> str:
 def node_name(node: Mapping[str, Any]) -> str:
     """Return a node's host name and address."""
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
+def node_selector(nodes: Set[str], is_in: bool) -> dict[str, str]:
+    """Return Ray's label selector for some nodes, or for all others."""
+    return {_NODE_LABEL: f"{'' if is_in else '!'}in({','.join(sorted(nodes))})"}
 
 
 class NodeWatch(AbstractContextManager["NodeWatch"]):

@@ -13,7 +13,7 @@ from cluster.reporter import Reporter
 
 _SAY_EVERY_S = 30.0
 _LOOK_S = 3.0
-_FEWER_AFTER_S = 20.0
+_FEWER_AFTER_S = 8.0
 """How long the full number of workers is waited for before fewer are taken, where the config allows fewer."""
 
 
@@ -46,7 +46,7 @@ def wait_for_workers(
 ) -> int:
     """Wait until Ray has room for the first of `sizes` (the most workers), and return that.
 
-    A smaller size is taken when the larger ones find no room for 20 s. Says every 30 s what is wanted and what there
+    A smaller size is taken when the larger ones find no room for 8 s. Says every 30 s what is wanted and what there
     is. The room is not kept. UserError when this machine's own Ray is too small, RetryableError when `wait_s` passes.
     """
     import ray

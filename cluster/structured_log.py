@@ -106,10 +106,15 @@ def command_log(logs: Path) -> Path:
     return logs / EVENTS / f"command-{now}-{host}-{os.getpid()}.jsonl"
 
 
-def worker_log(stage_folder: Path, attempt: int, rank: int) -> Path:
-    """Return the path of a worker's file for one attempt."""
+def attempt_logs(stage_folder: Path, attempt: int, group: int = 1) -> Path:
+    """Return the folder of the files of one attempt of a group of workers."""
     logs = stage_folder.parent / "logs" / EVENTS / stage_folder.name
-    return logs / f"attempt-{attempt:04d}" / f"rank-{rank:05d}.jsonl"
+    return (logs if group == 1 else logs / f"group-{group}") / f"attempt-{attempt:04d}"
+
+
+def worker_log(attempt_logs: Path, rank: int) -> Path:
+    """Return the path of a worker's file for one attempt."""
+    return attempt_logs / f"rank-{rank:05d}.jsonl"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.reporter import Reporter
 from cluster.storage import sha256_bytes, sha256_file, write_bytes
 from data_prep.config import PrepConfig

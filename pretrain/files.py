@@ -29,6 +29,9 @@ class PretrainFiles:
     """The lanes of a micro-batch that replaced the config's after workers ran out of memory."""
     NODES = "nodes"
     """Has an empty file for every node on which workers of the attempt run, named by Ray's id of the node."""
+    GROUPS = ".groups"
+    """Has a folder for each further group of workers, where several work side by side in the stage's folder: with its
+    lease, requests to stop, errors and nodes. Those of the first group are in the stage's folder itself."""
     RESULT = "result.json"
     """Written last: figures of the finished training."""
     MODEL = "model"

@@ -21,9 +21,10 @@ from pretrain.figures import VALIDATION_IN_TRAINING, bits_text, figures_of
 from pretrain.files import PretrainFiles
 from pretrain.goodput import LiveGoodput
 from pretrain.journal.events import Start, event_of
-from pretrain.ray_workers import Workers
+from pretrain.ray_workers import run_workers
 from pretrain.run import Run
 from pretrain.worker import work
+from pretrain.workers import Workers
 
 _AFTER_WATCHDOG_S = 60
 _GOODPUT_EVERY_S = 5.0
@@ -54,7 +55,7 @@ def run_pretrain(
     write_document(folder / PretrainFiles.PREP, {"folder": run.prep_folder.name})
     if not (folder / PretrainFiles.RESULT).exists():
         with _shown(folder / JOURNAL_NAME, config, reporter), _exported_goodput(folder / JOURNAL_NAME):
-            _workers(run, resources, reporter).run(work, {"run": run}, reporter)
+            run_workers(_workers(run, resources, reporter), work, {"run": run}, reporter)
             if not (run.folder / PretrainFiles.RESULT).exists():
                 raise KeyboardInterrupt  # a stop was requested
     return summary_of(folder)

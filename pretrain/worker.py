@@ -17,10 +17,10 @@ from pretrain.files import PretrainFiles
 from pretrain.gpu_check import check_gpu
 from pretrain.health.stop import stop_requests
 from pretrain.health.watchdog import Watchdog, take_hang_report
+from pretrain.joined import is_first_of_node, joined
 from pretrain.journal.events import Hang, Stopped
 from pretrain.journal.recorder import Recorder, recorded_attempt
 from pretrain.pretrainer import Pretrainer
-from pretrain.ray_workers import is_first_of_node, joined
 from pretrain.run import Run
 from pretrain.run_context import RunContext
 from pretrain.trainer import Outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import metrics_export
-from cluster.ray_session import FileTask, run_file_tasks
+from cluster.file_tasks import FileTask, run_file_tasks
 from cluster.reporter import Reporter
 from cluster.storage import fingerprint, sha256_file, write_bytes
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.ray_session import FileTask, run_file_tasks
+from cluster.file_tasks import FileTask, run_file_tasks
 from cluster.reporter import Reporter
 from cluster.storage import read_document, sha256_bytes, write_bytes, write_document
 from data_prep.decontamination.config import MATCH_RULE

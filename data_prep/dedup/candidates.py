@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.storage import atomic_file
 from data_prep.corpus.text_store import Part
 from data_prep.corpus.work import Work

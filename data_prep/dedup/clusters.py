@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import UserError
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.storage import fingerprint
 from data_prep.corpus.work import Work
 from data_prep.dedup import pairs

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from data_prep.corpus.work import Work
 from data_prep.dedup import pairs
 from data_prep.dedup.catalogue import Catalogue

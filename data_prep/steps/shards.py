@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cluster.config import Config
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.storage import atomic_file, canonical_json, sha256_bytes, write_bytes
 from data_prep.corpus.text_store import read_texts
 from data_prep.documents import DocumentMeta

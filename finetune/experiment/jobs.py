@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,14 @@ import torch.distributed as dist
 from cluster import structured_log
 from cluster.errors import UserError
 from cluster.journal import JOURNAL_NAME, Journal
+from cluster.lease import Lease
 from cluster.storage import read_document, sha256_file, write_document
 from cluster.watch import sigterm_received
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.files import PREDICTIONS_NAME, RESULT_NAME, write_rows
+from finetune.experiment.dealing import dealt_jobs
+from finetune.experiment.files import PREDICTIONS_NAME, write_rows
+from finetune.experiment.job import Job
 from finetune.experiment.kinds import MODALITIES
 from finetune.experiment.overlap import on_unseen
 from finetune.experiment.pictures import PICTURES_NAME, draw_pictures
@@ -38,30 +41,12 @@ from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
 from pretrain.health.stop import StopRequest, stop_requests
 from pretrain.inference.folders import checked_model
+from pretrain.joined import joined
 from pretrain.journal.events import TestEvaluation
-from pretrain.ray_workers import joined
+from pretrain.journal.recorder import Recorder
 
 _PREDICTIONS_KEY = "predictions_sha256"
 WRITE_EVERY_S = 10.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """A system by name, for one seed."""
-
-    system: str
-    seed: int
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """The name of the job in messages."""
-        return f"{self.system}, seed {self.seed}"
-
-    @property
-    def result(self) -> Path:
-        """The file that exists once the job is done."""
-        return self.folder / RESULT_NAME
 
 
 @dataclass(frozen=True)
@@ -74,6 +59,8 @@ class JobContext:
     evaluation: Evaluation
     overlapping: frozenset[int] = frozenset()
     """The test items that the base's pretraining data contains: the headline is also reported without them."""
+    lease: Lease | None = None
+    """The right of this attempt to write; None where nobody else can write in the job's folder."""
 
     @classmethod
     def open(
@@ -146,22 +133,25 @@ class EvaluationProgress:
 
 
 def run_jobs(settings: dict[str, Any]) -> None:
-    """Run every job that has no result yet, one after the other; end early when a stop is requested.
+    """Run the jobs that the command deals to this group of workers; end early when a stop is requested.
 
     Ray Train runs this in every worker of an experiment.
     """
     jobs: list[Job] = settings["jobs"]
     with joined(settings, "finetune") as device:
-        folder: Path = settings["folder"]
+        folder, lease = settings["folder"], settings["lease"]
         with stop_requests(folder, dist.get_rank() == 0, sigterm_received) as stop:
             context = JobContext.open(
                 settings["config"], settings["model"], settings["prep"], device, settings["overlapping"]
             )
+            context = replace(context, lease=lease)
             # The first worker decides, so that all run the same jobs.
             missing = [job for job in jobs if not agreed(job.result.exists)]
             context.check(missing)
-            for job in missing:
-                with structured_log.at(system=f"{job.system}/seed-{job.seed}"):
+            for job in dealt_jobs(folder, lease.attempt, jobs, stop):
+                if job not in missing:
+                    continue
+                with structured_log.at(system=job.key):
                     if not run_job(job, context, stop):
                         return
 
@@ -218,7 +208,7 @@ def _train_at_rate(job: Job, context: JobContext, rate: float, folder: Path, sto
             job.seed,
             folder,
             lambda: context.evaluation.validate(system),
-            journal,
+            Recorder(journal, context.lease),
             stop,
         )
 
@@ -249,6 +239,8 @@ def _evaluate(
         )
     except StopRequested:
         return False
+    if context.lease is not None:
+        context.lease.check()
     write_rows(job.folder / PREDICTIONS_NAME, answers.rows)
     draw_pictures(system, context.evaluation, job.folder / PICTURES_NAME)
     save_job(job, context, system, answers.threshold)

@@ -8,7 +8,8 @@ import torch
 
 from data_prep.tokenizer import CodeTokenizer
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, JobContext
+from finetune.experiment.job import Job
+from finetune.experiment.jobs import JobContext
 from finetune.experiment.results import cut_texts
 from finetune.modalities.base import cut_of
 from finetune.modalities.ranking import Pool

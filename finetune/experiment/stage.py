@@ -13,11 +13,12 @@ from cluster.resources import ResourcesConfig
 from cluster.storage import read_document, write_document
 from finetune.experiment.config import ExperimentConfig
 from finetune.experiment.files import RESULT_NAME
+from finetune.experiment.job import Job
 from finetune.experiment.results import summary_of
 from finetune.experiment.reuse import job_identity, sort_jobs
 from finetune.training.config import rate_name
 from pretrain.journal.events import Start, TestEvaluation, event_of
-from pretrain.ray_workers import Workers
+from pretrain.workers import Workers
 
 _MAX_RESTARTS = 2
 _DEFAULT_RESOURCES = ResourcesConfig()
@@ -58,7 +59,8 @@ def run_experiment(
     corpora that the model was pretrained on, if known. Needs an open Ray session. Raises UserError for data or settings
     that cannot be used, KeyboardInterrupt when stopped.
     """
-    from finetune.experiment.jobs import Job, read_result, run_jobs
+    from finetune.experiment.groups import run_groups
+    from finetune.experiment.jobs import read_result, run_jobs
     from finetune.experiment.overlap import overlap_of
 
     jobs = [Job(system, seed, folder / path) for system, seed, path in job_paths(config).values()]
@@ -75,9 +77,17 @@ def run_experiment(
         sizes = (config.training.num_workers,)
         workers = Workers("finetuning", sizes, _MAX_RESTARTS, folder, resources, _HANG_TIMEOUT_S)
         overlapping = overlap.items if overlap is not None else frozenset()
-        settings = {"config": config, "model": model, "prep": prep, "jobs": jobs, "overlapping": overlapping}
+        settings = {
+            "config": config,
+            "model": model,
+            "prep": prep,
+            "jobs": missing,
+            "overlapping": overlapping,
+        }
         with _shown(config, folder, reporter):
-            workers.run(run_jobs, settings, reporter)
+            run_groups(
+                workers, run_jobs, settings, missing, partial(_first_of_system, config, missing), reporter
+            )
         if any(not job.result.exists() for job in jobs):
             raise KeyboardInterrupt
     results: dict[str, list[dict[str, Any]]] = {}
@@ -89,6 +99,12 @@ def run_experiment(
     }
     write_document(folder / RESULT_NAME, summary)
     return summary
+
+
+def _first_of_system(config: ExperimentConfig, jobs: Sequence[Job], job: Job) -> Job | None:
+    """Return the job among `jobs` that finds the learning rate of this one, if there is one."""
+    first = next(one for one in jobs if one.system == job.system)
+    return first if first != job and config.rates_to_try(first.system, first.seed) else None
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

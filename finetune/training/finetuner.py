@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cluster.errors import UserError
-from cluster.journal import Journal
 from finetune.modalities.base import Learner
 from finetune.training.batches import Batches
 from finetune.training.best_weights import Best, is_as_good, is_better, write_best
@@ -54,16 +53,16 @@ def fit(
     seed: int,
     folder: Path,
     validate: Callable[[], float],
-    journal: Journal | None,
+    recorder: Recorder,
     stop: StopRequest,
 ) -> FitEnd:
     """Train from the newest valid checkpoint on, and save the best weights (see `best.load_best`); collective.
 
     `validate` returns the headline metric on the validation split, higher is better; the first worker calls it.
-    Checkpoints and the best weights are written to `folder`, a record per step to `journal`, the first worker's.
+    Checkpoints and the best weights are written to `folder`, a record per step to `recorder`, the first worker's.
     Raises Diverged, a UserError, if losses stay not finite, and UserError if the last checkpoint cannot be written.
     """
-    trainer = Finetuner(learner, config, seed, folder, validate, Recorder(journal), stop)
+    trainer = Finetuner(learner, config, seed, folder, validate, recorder, stop)
     try:
         outcome = trainer.train()
         return FitEnd(trainer.state.step, trainer.best, outcome is Outcome.STOPPED)

@@ -5,11 +5,11 @@ Ray's workers get no signal when the command that started them is stopped; that 
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from cluster.reporter import Reporter
 from cluster.watch import is_block_lost
@@ -61,48 +61,29 @@ def stop_requests(
         signal.signal(signal.SIGTERM, before)
 
 
-def run_until_done_or_stopped(
-    fit: Callable[[], Any], stop_file: Path, reporter: Reporter, look: Callable[[], None] = lambda: None
-) -> None:
-    """Run `fit`, which waits for the workers; to be called in the main thread. `look` is called every half a second.
+def wait_or_stop(has_ended: Callable[[], bool], request_stop: Callable[[], None]) -> None:
+    """Call `has_ended` every half a second until it returns true; to be called in the main thread.
 
-    The first KeyboardInterrupt (Ctrl-C, SIGTERM) makes the stop file and waits on; the second one is raised.
+    The first KeyboardInterrupt (Ctrl-C, SIGTERM) calls `request_stop`, and waiting goes on; the second one is raised.
     """
-    errors: list[BaseException] = []
-    has_ended = threading.Event()
-
-    def work() -> None:
-        try:
-            fit()
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            has_ended.set()
-
-    # In the main thread Ray would handle Ctrl-C and end the workers without a checkpoint.
-    thread = threading.Thread(target=work, name="fit", daemon=True)
-    was_started = was_asked = False
+    was_asked = False
     while True:
         try:
-            if not was_started:
-                was_started = True
-                # Waits for the thread's first instruction, so an interrupt may come here too.
-                thread.start()
-            while not has_ended.wait(_WAIT_S):
-                look()
-            break
+            while not has_ended():
+                time.sleep(_WAIT_S)
+            return
         except KeyboardInterrupt:
             if was_asked or is_block_lost():
                 raise
             was_asked = True
-            _request_stop(stop_file, reporter)
-    if errors:
-        raise errors[0]
+            request_stop()
 
 
-def _request_stop(stop_file: Path, reporter: Reporter) -> None:
+def request_stop(folders: Iterable[Path], reporter: Reporter) -> None:
+    """Ask the workers of these folders to end after the step in progress, with a checkpoint."""
     try:
-        stop_file.touch()
+        for folder in folders:
+            (folder / PretrainFiles.STOP).touch()
     except OSError as error:
         reporter.warn(
             f"cannot ask the workers to stop ({error.strerror}): interrupt again to stop them at once"

@@ -18,7 +18,7 @@ done
 printf '%b\n' "127.0.0.1 localhost\n${MACHINE_HOSTS:-}" > /tmp/.hosts
 mount --bind /tmp/.hosts /etc/hosts
 cd /
-# A raylet has 30 s to register, which a busy machine may exceed.
-for _ in 1 2 3 4 5; do
-    "$@" && exit 0
+# A raylet has 30 s to register, which a busy machine may exceed; and it ends when its head is away.
+until "$@"; do
+    sleep 1
 done

@@ -85,7 +85,7 @@ class Machines:
     def up(self, workers: int = 2, cpus: int = 1, *extra: str) -> None:
         """Start the head and the workers; wait until the dashboard answers."""
         self.make_network()
-        self.start(0, self.head_cpus)
+        self.start(0)
         self._wait_for_dashboard()
         for number in range(1, workers + 1):
             self.start(number, cpus, *extra)
@@ -99,7 +99,8 @@ class Machines:
         _sh("ip", "link", "set", bridge, "up")
 
     def start(self, number: int, cpus: int = 1, *extra: str, hidden: str = "") -> None:
-        """Switch a machine on, with Ray. One that comes back has an empty /tmp."""
+        """Switch a machine on, with Ray. One that comes back has an empty /tmp; the head has `head_cpus`."""
+        cpus = self.head_cpus if number == 0 else cpus
         ray = [
             f"{Path(sys.executable).parent}/ray", "start", "--block", "--disable-usage-stats",
             f"--node-ip-address={self.address_of(number)}", f"--num-cpus={cpus}",

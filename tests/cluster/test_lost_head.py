@@ -76,6 +76,31 @@ def test_a_cable_that_is_cut_for_20_seconds(machines: Machines) -> None:
     one.audit()
 
 
+def test_a_cable_that_is_cut_for_good(machines: Machines) -> None:
+    settings = {"pretrain__num_workers": "{min: 1, max: 2}", "pretrain__deterministic": "true"}
+    one = ClusterRun(machines, "cut", 2500, **settings, pretrain__micro_batch_lanes="2")
+    one.wait_for_more_steps()
+    machines.cut(2)
+    one.wait_for_text("goes on with 1 of 2 workers")
+    one.end()
+    one.audit()
+    machines.kill(2)
+    machines.start(2)
+
+
+def test_a_cable_that_is_cut_for_good_and_nobody_to_take_over(machines: Machines) -> None:
+    one = ClusterRun(machines, "cut2", 2500, resources__pretrain__wait_s="40")
+    one.wait_for_more_steps()
+    machines.cut(2)
+    text = one.end(expect=75)
+    assert "is lost; its work waits for room or for its return" in text
+    assert "failed for now (missing resources)" in text.splitlines()[-1]
+    machines.heal(2)
+    one.start()
+    one.end()
+    one.audit()
+
+
 def test_storage_that_is_frozen_for_60_seconds(machines: Machines) -> None:
     one = ClusterRun(machines, "frozen", 2500)
     one.wait_for_more_steps()

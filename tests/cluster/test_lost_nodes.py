@@ -68,12 +68,14 @@ def test_a_run_goes_on_with_fewer_workers_and_grows_back(machines: Machines, tmp
         pretrain__micro_batch_lanes="2",
         pretrain__zero_stage="2",
     )
+    start_s = one.wait_for_text("2 workers, ")
     one.wait_for_more_steps()
     machines.kill(2)
     began_s = time.monotonic()
     one.wait_for_text("goes on with 1 of 2 workers")
     one.wait_for_text("1 workers, ")
-    assert time.monotonic() - began_s < 120
+    # 52 s were measured at a load of 6 on two cores, 16 s of them for the start of the workers.
+    assert time.monotonic() - began_s < max(60, 40 + start_s)
     one.wait_for_more_steps()
     machines.start(2)
     one.wait_for_text("there is room for more workers")
@@ -132,6 +134,27 @@ def test_missing_gpus_are_waited_for_and_never_replaced_by_cpus(machines: Machin
     )
     assert text.count("; waiting") == 1
     assert "failed for now (missing resources)" in text.splitlines()[-1]
+
+
+def test_one_gpu_of_two_is_waited_for_and_a_begun_run_keeps_its_device(machines: Machines) -> None:
+    machines.kill(2)
+    machines.start(2, 1, "--num-gpus=1")
+    try:
+        time.sleep(15)
+        one = ClusterRun(machines, "one-gpu", 20, resources__pretrain__wait_s="35")
+        text = one.end(expect=75)
+        wanted = "pretraining needs 2 workers with 1 CPU and 1 GPU each (strict_spread)"
+        assert f"{wanted}, the cluster has 2 CPUs (2 free), 1 GPU (1 free) on 3 nodes; waiting" in text
+        assert "failed for now (missing resources)" in text.splitlines()[-1]
+        assert one.num_nodes() == 0
+    finally:
+        machines.kill(2)
+        machines.start(2)
+    time.sleep(15)
+    one.start()
+    text = one.end(expect=75)
+    assert f"{wanted}, the cluster has 2 CPUs (2 free) on 3 nodes" in text
+    assert one.num_nodes() == 0
 
 
 def test_a_node_that_does_not_see_the_run_s_folder_is_named(machines: Machines) -> None:

@@ -14,6 +14,7 @@ from finetune.training.config import FitConfig
 from finetune.training.finetuner import fit
 from pretrain.health.stop import stop_requests
 from pretrain.inference.finite import check_finite
+from pretrain.journal.recorder import Recorder
 from pretrain.randomness import keyed_generator
 from pretrain.trainer import Trainer
 
@@ -75,7 +76,7 @@ def main(settings: dict[str, Any]) -> None:
     journal = Journal(folder / "journal.jsonl") if dist.get_rank() == 0 else None
     with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:
         validate = learner.validate if metric is None else lambda: metric
-        end = fit(learner, config, 3, folder, validate, journal, stop)
+        end = fit(learner, config, 3, folder, validate, Recorder(journal), stop)
     if journal is not None:
         journal.event("ended", name="ended", steps=end.steps, stopped=end.stopped)
         journal.close()

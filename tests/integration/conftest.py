@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,14 +34,14 @@ class RayHead:
 def ray_head() -> Iterator[RayHead]:
     """A head node with two CPUs that demands a token; gone when the module's tests are done."""
     token = "head-of-the-tests-" + "1" * 32
-    port = free_port()
+    port, client_port, metrics_port = free_ports(3)
     beside_python = Path(sys.executable).parent
-    address, metrics_port = f"http://127.0.0.1:{port}", free_port()
+    address = f"http://127.0.0.1:{port}"
     # Short: Ray puts sockets below it, whose paths may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="pch-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = [
             str(beside_python / "ray"), "start", "--head", "--block", "--num-cpus=2",
-            "--port=0", f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
+            "--port=0", f"--ray-client-server-port={client_port}", "--dashboard-agent-listen-port=0",
             "--include-dashboard=true", f"--dashboard-port={port}", f"--temp-dir={folder}",
             "--object-store-memory=100000000", "--disable-usage-stats", f"--metrics-export-port={metrics_port}",
         ]  # fmt: skip
@@ -59,9 +59,11 @@ def ray_head() -> Iterator[RayHead]:
             _stop(head)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Different ones: all are taken before the first is given back."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(server.getsockname()[1]) for server in servers]
 
 
 def _wait_for(address: str, head: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -13,14 +13,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import torch
 
 from cluster.journal import read_journal
 from cluster.storage import read_json, sha256_file
 from finetune.modalities.writing import Pair
 from finetune.tasks.translation import Translation, TranslationConfig
-from pretrain.weights import save_model
-from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
+from tests.integration.translation_run import finetune_words, write_base, write_pairs
 
 pytestmark = [
     # Of what MLflow uses.
@@ -31,7 +29,6 @@ pytestmark = [
 
 _PERMCODE = [sys.executable, "-m", "pipeline.cli"]
 _REPOSITORY = Path(__file__).parents[2]
-_WORDS = ("size", "count", "total", "index", "width", "height", "depth", "rank")
 
 
 def permcode(*arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[str]":
@@ -48,47 +45,18 @@ def permcode(*arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretrained model with random weights and a tokenizer."""
-    folder = tmp_path_factory.mktemp("base")
-    corpus = write_corpus(folder / "prep", {"train": stdlib_packages(["string"])})
-    torch.manual_seed(0)
-    network = tiny_model(corpus.tokenizer.vocab_size, dropout=0.1)
-    save_model(network, folder / "model", corpus.folder / "tokenizer.json")
-    return folder / "model"
+    return write_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Getters in two languages that nobody speaks."""
-    folder = tmp_path_factory.mktemp("data")
-    for split, numbers in (("train", range(0, 40)), ("valid", range(40, 48)), ("test", range(48, 60))):
-        names = [f"{_WORDS[number % 8]}_{number}" for number in numbers]
-        (folder / f"{split}.old").write_text("".join(f"get {name} end\n" for name in names))
-        (folder / f"{split}.new").write_text("".join(f"return {name}\n" for name in names))
-    return folder
-
-
-def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
-    recipe = out.parent / f"{out.name}.yaml"
-    recipe.write_text(
-        f"""
-task: {{kind: translation, folder: {data}, train: "train.{{side}}", valid: "valid.{{side}}", test: "test.{{side}}",
-        source: old, target: new}}
-systems:
-  copy: {{kind: copy}}
-  pretrained: {{kind: permutation_lm, source_tokens: 32, target_tokens: 24}}
-  rnn: {{kind: aligned_rnn, source_tokens: 32, target_tokens: 24}}
-training: {{steps: 12, batch_tokens: 256, warmup_steps: 2, evaluate_every_steps: 4, valid_items: 8, precision: fp32}}
-training_of: {{rnn: {{learning_rates: [0.001, 0.004]}}}}
-"""
-    )
-    return ["finetune", "--recipe", str(recipe), "--from", str(model), "--out", str(out), *more]
+    return write_pairs(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def experiment(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiment") / "out"
-    done = permcode(*command(model, data, out))
+    done = permcode(*finetune_words(model, data, out))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bleu against copy" in done.stdout
     assert "now its champion" in done.stdout
@@ -147,7 +115,7 @@ def test_the_report_shows_what_the_recurrent_network_looked_at(experiment: Path)
 
 
 def test_a_finished_experiment_is_not_done_again(model: Path, data: Path, experiment: Path) -> None:
-    done = permcode(*command(model, data, experiment))
+    done = permcode(*finetune_words(model, data, experiment))
     assert done.returncode == 0
     assert "translation: skipped" in done.stdout
     assert "registry" not in done.stdout
@@ -164,7 +132,7 @@ def test_other_systems_and_more_seeds_cost_only_themselves(
     }
 
     def systems(*overrides: str) -> list[str]:
-        done = permcode(*command(model, data, out, *overrides))
+        done = permcode(*finetune_words(model, data, out, *overrides))
         assert done.returncode == 0, done.stdout + done.stderr
         assert "translation: resumes" in done.stdout
         return list(read_json(stage(out) / "result.json")["systems"])
@@ -180,7 +148,7 @@ def test_other_systems_and_more_seeds_cost_only_themselves(
     assert (num_starts("pretrained/seed-0"), num_starts("rnn/seed-0")) == (1, 1)
     for name, expected in weights.items():
         assert sha256_file(stage(out) / name / "seed-0" / "best.safetensors") == expected
-    done = permcode(*command(model, data, out, "training.steps=13"))
+    done = permcode(*finetune_words(model, data, out, "training.steps=13"))
     assert done.returncode == 2
     assert "belongs to another config: training.steps (12 there, 13 here)" in done.stderr
 
@@ -196,7 +164,7 @@ def test_workers_that_are_killed_resume_and_end_with_the_same_weights_and_predic
     # Every process dies at its tenth step, and Ray Train starts another one, as often as it may; then we do.
     environment = {**os.environ, "PERMCODE_FAULT": "step.recorded:10"}
     for _ in range(5):
-        done = permcode(*command(model, data, out, alone), env=environment)
+        done = permcode(*finetune_words(model, data, out, alone), env=environment)
         if done.returncode == 0:
             break
         assert done.returncode == 2, done.stdout + done.stderr

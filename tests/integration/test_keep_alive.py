@@ -40,7 +40,10 @@ class Supervised:
         self.wait_for(lambda: self.newest_step() > before)
 
     def child(self) -> psutil.Process:
-        (child,) = psutil.Process(self.process.pid).children()
+        """The run, once it has been started."""
+        supervisor = psutil.Process(self.process.pid)
+        self.wait_for(lambda: bool(supervisor.children()))
+        (child,) = supervisor.children()
         return child
 
 
@@ -50,8 +53,9 @@ def test_a_killed_run_is_tried_again_and_a_stop_ends_both(tmp_path: Path) -> Non
     one.wait_for_more_steps()
     one.child().kill()
     one.wait_for(lambda: "the run ended (exit code 137); trying again" in one.log.read_text())
+    child = one.child()  # workers of the killed run may still write a checkpoint
+    one.wait_for(lambda: one.log.read_text().count("begins to work on the run") == 2)
     one.wait_for_more_steps()
-    child = one.child()
     one.process.send_signal(signal.SIGINT)
     assert one.process.wait(_PATIENCE_S) == 130
     assert not child.is_running()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cluster.metrics_export import METRICS
-from tests.integration.conftest import RayHead, free_port
+from tests.integration.conftest import RayHead, free_ports
 from tests.integration.smoke_run import command, copy_corpus, only, run
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def prometheus(target: str, folder: Path) -> Iterator[str]:
     if program is None:
         yield ""
         return
-    config, address = folder / "prometheus.yml", f"127.0.0.1:{free_port()}"
+    config, address = folder / "prometheus.yml", f"127.0.0.1:{free_ports(1)[0]}"
     config.write_text(
         "global: {scrape_interval: 1s}\n"
         f"scrape_configs: [{{job_name: ray, static_configs: [{{targets: ['{target}']}}]}}]\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster import jobs
+from cluster import job_client
 from cluster.errors import RetryableError, UserError
 from cluster.jobs import list_jobs, pack_code, show_log, stop_job, submit_job
 from cluster.reporter import Reporter
@@ -37,7 +37,8 @@ JOB = """
 import os, sys
 from pathlib import Path
 import cluster
-from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
+from cluster.file_tasks import FileTask, run_file_tasks
+from cluster.ray_session import RayConfig, ray_session
 from cluster.storage import read_json, write_json
 
 def work(value, output):
@@ -193,7 +194,7 @@ def test_https_to_a_server_without_tls_is_one_clear_line(head: RayHead, folder: 
 def test_another_version_of_ray_is_refused_before_anything_is_sent(
     head: RayHead, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs.metadata, "version", lambda name: "2.40.0")
+    monkeypatch.setattr(job_client.metadata, "version", lambda name: "2.40.0")
     with pytest.raises(UserError, match=r"runs Ray 2\.6.*, this command Ray 2\.40\.0"):
         submit(head, folder, ["true"], "othervers1on")
     assert not [job for job in list_jobs_unchecked(head) if "othervers1on" in job]
@@ -205,7 +206,7 @@ def test_another_version_of_python_is_named(
     here = platform.python_version()
     _, text = submit(head, folder, ["true"], "samepython00")
     assert "this command" not in text
-    monkeypatch.setattr(jobs.platform, "python_version", lambda: "3.99.1")
+    monkeypatch.setattr(job_client.platform, "python_version", lambda: "3.99.1")
     code, text = submit(head, folder, ["true"], "otherpython0")
     assert code == 0
     assert f"runs Python {here}, this command 3.99.1: the job runs with the cluster's" in text

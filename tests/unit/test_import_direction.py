@@ -16,8 +16,8 @@ PART_ORDERS = {
         *("model", "objective", "lane_memory", "randomness", "device_copies", "orders", "data", "schedule"),
         *("config", "files", "agreement", "journal", "engine", "weights", "checkpoint", "health"),
         *("evaluation", "goodput", "figures", "run", "run_context", "resume", "step_figures", "step"),
-        *("trainer", "pretrainer", "plan", "gpu_check", "ray_workers", "worker", "audit", "stage"),
-        *("inference", "hf"),
+        *("trainer", "pretrainer", "plan", "gpu_check", "worker_failures", "workers", "attempt", "joined"),
+        *("ray_workers", "worker", "audit", "stage", "inference", "hf"),
     ),
     "finetune": (
         *("languages", "held_out", "syntax", "lexing", "metrics", "transforms", "modalities", "formats"),

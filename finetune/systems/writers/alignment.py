@@ -37,7 +37,11 @@ class HasAlignment(Protocol):
 
 
 def draw_alignment(alignment: Alignment, path: Path) -> Path:
-    """Write the picture, PNG or SVG by the path's suffix, and return `path`: source across, target down, 1 is white."""
+    """Write the picture, PNG or SVG by the path's suffix, and return `path`: source across, target down, 1 is white.
+
+    Equal alignments give equal bytes.
+    """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     size = [
@@ -55,7 +59,9 @@ def draw_alignment(alignment: Alignment, path: Path) -> Path:
         label.set_fontfamily("monospace")
         label.set_parse_math(False)  # code is full of dollar signs
     data = BytesIO()
-    figure.savefig(data, format=path.suffix.lstrip("."), dpi=120)
+    suffix = path.suffix.lstrip(".")
+    with rc_context({"svg.hashsalt": path.stem}):
+        figure.savefig(data, format=suffix, dpi=120, metadata={"Date": None} if suffix == "svg" else None)
     write_bytes(path, data.getvalue())
     return path
 

@@ -11,9 +11,10 @@ import ray
 import requests
 from ray.job_submission import JobStatus
 
-from cluster import jobs
+from cluster import job_log
 from cluster.errors import RetryableError, UserError, first_line
-from cluster.jobs import _token, submit_job
+from cluster.job_client import token
+from cluster.jobs import submit_job
 from cluster.reporter import Reporter
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
@@ -26,13 +27,13 @@ def _no_token_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _token() == ""
+    assert token() == ""
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("from-home\n")
-    assert _token() == "from-home"
+    assert token() == "from-home"
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"RAY_AUTH_TOKEN_PATH=.*none cannot be read"):
-        _token()
+        token()
 
 
 def test_no_token_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +42,7 @@ def test_no_token_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", unknown_user)
-    assert _token() == ""
+    assert token() == ""
 
 
 def test_first_line_of_an_error() -> None:
@@ -144,7 +145,7 @@ def test_a_connection_that_stays_open_without_a_word_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SILENCE_S", "_RECONNECT_S"):
-        monkeypatch.setattr(jobs, name, 0.05)
+        monkeypatch.setattr(job_log, name, 0.05)
     reporter = RecordingReporter()
     with pytest.raises(RetryableError, match="while following job permcode-abc-1") as caught:
         submit(SilentHead(arrives=True), tmp_path, monkeypatch, reporter)
@@ -171,7 +172,7 @@ def test_a_lost_connection_is_replaced_while_the_job_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SILENCE_S", "_RECONNECT_S"):
-        monkeypatch.setattr(jobs, name, 0.05)
+        monkeypatch.setattr(job_log, name, 0.05)
     reporter = RecordingReporter()
     assert submit(SilentUntilTheEnd(arrives=True), tmp_path, monkeypatch, reporter) == 0
     assert [line for line in reporter.lines if line in ("begin", "end")] == ["begin", "end"]

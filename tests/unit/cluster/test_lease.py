@@ -18,11 +18,13 @@ from cluster.lease import HeldLease, Lease, LeaseGuard
 
 HOLDER = """
 import sys, time
+from contextlib import ExitStack
 from pathlib import Path
 from cluster import lease
 lease._RENEW_S = 0.1
-with lease.HeldLease(Path(sys.argv[1])) as held:
-    print(held.lease.attempt, flush=True)
+with ExitStack() as stack:
+    held = [stack.enter_context(lease.HeldLease(Path(folder))) for folder in sys.argv[1:]]
+    print(held[0].lease.attempt, flush=True)
     time.sleep(600)
 """
 
@@ -43,9 +45,9 @@ def on_another_machine(folder: Path) -> None:
     lease_module._write(folder, replace(record, boot="another machine"))
 
 
-def holder(folder: Path) -> "subprocess.Popen[str]":
+def holder(*folders: Path) -> "subprocess.Popen[str]":
     started = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)],
+        [sys.executable, "-c", HOLDER, *map(str, folders)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.getcwd()},
@@ -86,6 +88,19 @@ def test_a_holder_that_vanished_elsewhere_is_waited_for_once_its_lease_has_expir
         assert time.monotonic() - began_s >= 4.0
     assert len(waits) == 1
     assert "attempt 1" in waits[0]
+
+
+def test_a_holder_that_vanished_elsewhere_is_waited_for_once_for_all_its_folders(tmp_path: Path) -> None:
+    run, stage = tmp_path, tmp_path / "stage"
+    stage.mkdir()
+    with holder(run, stage) as vanished:
+        vanished.kill()
+    on_another_machine(run)
+    on_another_machine(stage)
+    waits: list[str] = []
+    with HeldLease(run, waits.append), HeldLease(stage, waits.append) as held:
+        assert held.lease.attempt == 2
+    assert len(waits) == 1
 
 
 def test_a_living_holder_is_not_displaced(tmp_path: Path) -> None:

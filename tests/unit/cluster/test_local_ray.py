@@ -116,5 +116,6 @@ def test_starts_that_all_take_too_long_are_a_retryable_error(temp_folder: Path, 
     *_, last = output.splitlines()
     assert last.startswith("retryable: the local Ray did not start in 2 attempts (")
     assert len(stopped) == 2
-    assert not any(process.is_running() for process in stopped)
+    _, alive = psutil.wait_procs(stopped, timeout=30)  # the machine's first process takes note of their end
+    assert not alive
     assert list(make_private_temp_folder().glob("session_2*")) == []

@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 import sys
@@ -8,41 +7,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.errors import RetryableError, UnfinishedError, UserError
-from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
-from cluster.storage import read_json, write_json
+from cluster.errors import RetryableError, UserError
+from cluster.ray_session import RayConfig, ray_session
 
 DRIVER = """
 import sys, time
 from pathlib import Path
-from cluster.ray_session import FileTask, RayConfig, ray_session, run_file_tasks
+from cluster.file_tasks import FileTask, run_file_tasks
+from cluster.ray_session import RayConfig, ray_session
 def slow(output):
     time.sleep(60)
 with ray_session(RayConfig(num_cpus=1), Path(sys.argv[1])):
     print("open", flush=True)
     run_file_tasks(slow, [FileTask("slow", Path(sys.argv[1]) / "out", ())], lambda task: None)
 """
-
-
-def square(value: int, output: Path) -> None:
-    write_json(output, {"square": value * value, "pid": os.getpid()})
-
-
-def refuse(value: int, output: Path) -> None:
-    kind = UnfinishedError if value == 8 else UserError
-    raise kind(f"shard {value} is damaged: make it again")
-
-
-def break_down(output: Path) -> None:
-    raise ZeroDivisionError("a bug")
-
-
-def die_once(marker: Path, output: Path) -> None:
-    """Kill the worker process the first time."""
-    if not marker.exists():
-        marker.write_text("died")
-        os._exit(1)
-    write_json(output, "made in the end")
 
 
 def end_in_a_user_error(log_folder: Path) -> None:
@@ -68,41 +46,6 @@ def test_the_error_names_a_cluster_that_does_not_answer(
         ray_session(RayConfig(), tmp_path),
     ):
         pass
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_missing_outputs_are_made_and_all_are_reported(tmp_path: Path) -> None:
-    tasks = [FileTask(f"square {value}", tmp_path / f"{value}.json", (value,)) for value in range(8)]
-    write_json(tasks[3].output, "was there")
-    done: list[str] = []
-    run_file_tasks(square, tasks, lambda task: done.append(task.name), max_in_flight=3)
-    assert sorted(done) == [task.name for task in tasks]
-    assert read_json(tasks[3].output) == "was there"
-    assert read_json(tasks[7].output)["square"] == 49
-    assert read_json(tasks[7].output)["pid"] != os.getpid()
-
-
-@pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize(("value", "kind"), [(7, UserError), (8, UnfinishedError)])
-def test_a_user_error_is_raised_unchanged(tmp_path: Path, value: int, kind: type[UserError]) -> None:
-    tasks = [FileTask(f"refuse {number}", tmp_path / str(number), (value,)) for number in range(20)]
-    with pytest.raises(UserError) as caught:
-        run_file_tasks(refuse, tasks, lambda task: None)
-    assert str(caught.value) == f"shard {value} is damaged: make it again"
-    assert type(caught.value) is kind
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_a_bug_in_a_task_is_not_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError, match="a bug"):
-        run_file_tasks(break_down, [FileTask("bug", tmp_path / "x", ())], lambda task: None)
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_a_task_lost_with_its_worker_is_retried(tmp_path: Path) -> None:
-    task = FileTask("die once", tmp_path / "out.json", (tmp_path / "marker",))
-    run_file_tasks(die_once, [task], lambda task: None)
-    assert read_json(task.output) == "made in the end"
 
 
 def start_driver(log_folder: Path) -> tuple["subprocess.Popen[bytes]", list[psutil.Process]]:

@@ -9,7 +9,7 @@ from cluster.reporter import Reporter
 from cluster.resources import ResourcesConfig, uses_gpu, wait_for_workers
 from pipeline.folder.config_errors import explain
 from pretrain.config import PretrainConfig
-from pretrain.ray_workers import failure_of
+from pretrain.worker_failures import failure_of
 
 
 @pytest.fixture

@@ -11,7 +11,17 @@ import pytest
 
 from cluster import structured_log
 from cluster.reporter import Reporter
-from cluster.structured_log import Place, at, at_step, command_log, event, job_id, logged_to, worker_log
+from cluster.structured_log import (
+    Place,
+    at,
+    at_step,
+    attempt_logs,
+    command_log,
+    event,
+    job_id,
+    logged_to,
+    worker_log,
+)
 
 FIELDS = {
     *("time", "level", "message", "run", "job", "stage", "system", "rank", "attempt", "step", "host", "pid"),
@@ -113,7 +123,7 @@ def test_what_the_reporter_says_is_an_event(tmp_path: Path) -> None:
 
 
 def test_files_are_named_by_what_writes_them(tmp_path: Path) -> None:
-    assert worker_log(tmp_path / "pretrain-0123456789ab", 3, 12) == (
+    assert worker_log(attempt_logs(tmp_path / "pretrain-0123456789ab", 3), 12) == (
         tmp_path / "logs/events/pretrain-0123456789ab/attempt-0003/rank-00012.jsonl"
     )
     assert command_log(tmp_path / "logs").name.endswith(f"-{os.getpid()}.jsonl")

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import RetryableError, UnfinishedError, UserError
-from cluster.reporter import Reporter
 from cluster.watch import is_block_lost, watch_block
-from pretrain.health.stop import run_until_done_or_stopped
+from pretrain.health.stop import wait_or_stop
 
 _LOSS = RetryableError("the ground is gone")
 STUBBORN = """
@@ -88,7 +87,7 @@ def test_workers_are_not_asked_to_stop_after_a_loss(tmp_path: Path) -> None:
     with pytest.raises(RetryableError, match="the ground is gone"):
         run_block(
             lambda: _LOSS,
-            lambda: run_until_done_or_stopped(lambda: time.sleep(60), tmp_path / "stop", Reporter()),
+            lambda: wait_or_stop(lambda: False, (tmp_path / "stop").touch),
         )
     assert not (tmp_path / "stop").exists()
 

@@ -12,8 +12,10 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from cluster.errors import RetryableError, UserError
 from cluster.storage import write_json
 from pretrain import ray_workers
+from pretrain import workers as workers_module
 from pretrain.files import PretrainFiles
-from pretrain.ray_workers import Workers
+from pretrain.ray_workers import run_workers
+from pretrain.workers import Workers
 from tests.unit.pipeline.recording_reporter import RecordingReporter
 
 
@@ -44,7 +46,7 @@ class Finishing:
 
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
-    monkeypatch.setattr(ray_workers, "uses_gpu", lambda resources: False)
+    monkeypatch.setattr(workers_module, "uses_gpu", lambda resources: False)
     monkeypatch.setattr(ray_workers, "wait_for_workers", lambda what, sizes, *_: sizes[0])
     monkeypatch.setattr(ray_workers, "watched_nodes", lambda on_change: nullcontext())
     monkeypatch.setattr(ray_workers, "PAUSE_S", 0.0)
@@ -56,7 +58,7 @@ def run(
 ) -> RecordingReporter:
     monkeypatch.setattr(Workers, "make_trainer", lambda *_: attempts)
     reporter = RecordingReporter()
-    workers.run(lambda settings: None, {}, reporter)
+    run_workers(workers, lambda settings: None, {}, reporter)
     return reporter
 
 
@@ -94,7 +96,7 @@ class OutOfMemory:
     def __init__(self, fitting: int, started: list[int]) -> None:
         self._fitting, self.started = fitting, started
 
-    def make_trainer(self, work: object, settings: dict[str, Any], num_workers: int) -> "OutOfMemory":
+    def make_trainer(self, work: object, settings: dict[str, Any], *more: object) -> "OutOfMemory":
         self.started.append(settings["lanes"])
         return self
 
@@ -113,7 +115,9 @@ def test_workers_that_run_out_of_memory_twice_get_settings_that_need_less(
 ) -> None:
     attempts = OutOfMemory(2, [])
     monkeypatch.setattr(Workers, "make_trainer", lambda _, *given: attempts.make_trainer(*given))
-    replace(workers, with_less_memory=halve).run(lambda settings: None, {"lanes": 8}, RecordingReporter())
+    run_workers(
+        replace(workers, with_less_memory=halve), lambda settings: None, {"lanes": 8}, RecordingReporter()
+    )
     assert attempts.started == [8, 8, 4, 4, 2]
 
 
@@ -123,7 +127,9 @@ def test_workers_that_cannot_do_with_less_memory_end_the_command(
     attempts = OutOfMemory(0, [])
     monkeypatch.setattr(Workers, "make_trainer", lambda _, *given: attempts.make_trainer(*given))
     with pytest.raises(RetryableError, match="out of memory") as caught:
-        replace(workers, with_less_memory=halve).run(lambda settings: None, {"lanes": 2}, RecordingReporter())
+        run_workers(
+            replace(workers, with_less_memory=halve), lambda settings: None, {"lanes": 2}, RecordingReporter()
+        )
     assert caught.value.kind == "out of memory"
     assert attempts.started == [2, 2, 1, 1, 1]
 
@@ -157,6 +163,17 @@ def test_what_has_a_reason_is_not_tried_again(
     with pytest.raises(error, match=reported):
         run(workers, attempts, monkeypatch)
     assert attempts.num_started == 1
+
+
+def test_the_report_of_an_earlier_hang_is_no_reason_and_is_left_for_the_journal(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = workers.folder / PretrainFiles.HANG
+    write_json(report, {"text": "worker 1 hangs"})
+    attempts = Attempts(nothing)
+    run(workers, attempts, monkeypatch)
+    assert attempts.num_started == 2
+    assert report.exists()
 
 
 def test_who_asks_to_stop_is_obeyed_though_the_workers_finished_meanwhile(

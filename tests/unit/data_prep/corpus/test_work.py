@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.storage import write_bytes
 from data_prep.corpus import work as work_module
 from data_prep.corpus.work import Work

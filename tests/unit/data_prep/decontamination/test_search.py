@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import UserError
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.reporter import Reporter
 from data_prep.decontamination import search as module
 from data_prep.decontamination.search import search_corpora

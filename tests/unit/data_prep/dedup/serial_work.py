@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.reporter import Reporter
 from data_prep.corpus.work import Work
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.ray_session import FileTask
+from cluster.file_tasks import FileTask
 from cluster.reporter import Reporter
 from data_prep.config import PrepConfig
 from data_prep.dedup.config import NearDuplicatesConfig

@@ -9,7 +9,8 @@ import torch
 from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, JobContext
+from finetune.experiment.job import Job
+from finetune.experiment.jobs import JobContext
 
 _WRITER = {"kind": "permutation_lm", "source_tokens": 8, "target_tokens": 4}
 _SYSTEMS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,8 @@ from cluster.storage import read_json
 from data_prep.finished.prepared import PreparedCorpus
 from finetune.experiment import jobs
 from finetune.experiment.config import ExperimentConfig
-from finetune.experiment.jobs import Job, JobContext, run_job
+from finetune.experiment.job import Job
+from finetune.experiment.jobs import JobContext, run_job
 from finetune.modalities.labelling import Labelled, LabellingData, LabellingEvaluation
 from finetune.systems.writers.aligned_rnn import AlignedRnnConfig
 from pretrain.health.stop import StopRequest

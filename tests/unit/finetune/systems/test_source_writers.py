@@ -155,3 +155,6 @@ def test_draws_an_alignment_whatever_the_tokens(tmp_path: Path, suffix: str) -> 
             assert len(set(image.convert("L").tobytes())) > 2
     else:
         assert path.read_text().count("<image") == 1
+    (tmp_path / "again").mkdir()
+    again = draw_alignment(alignment, tmp_path / "again" / path.name)
+    assert again.read_bytes() == path.read_bytes()

@@ -8,11 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
-from cluster.reporter import Reporter
 from pretrain.files import PretrainFiles
-from pretrain.health.stop import StopRequest, run_until_done_or_stopped, stop_requests
+from pretrain.health.stop import StopRequest, stop_requests
 
 
 def test_a_signal_is_heard_and_the_old_handler_comes_back(tmp_path: Path) -> None:
@@ -49,31 +46,29 @@ def test_outside_the_main_thread_the_file_still_counts(tmp_path: Path) -> None:
 def test_the_first_interrupt_asks_the_second_is_raised(tmp_path: Path) -> None:
     """In a process of its own: a test's process may do other things with SIGINT."""
     script = """
-import sys, time
+import sys
 from pathlib import Path
 from cluster.reporter import Reporter
-from pretrain.health.stop import run_until_done_or_stopped
+from pretrain.health.stop import request_stop, wait_or_stop
 
-def fit():
-    print("fits", flush=True)
-    time.sleep(60)
+def has_ended():
+    print("looks", flush=True)
+    return False
 
-run_until_done_or_stopped(fit, Path(sys.argv[1]), Reporter())
+wait_or_stop(has_ended, lambda: request_stop([Path(name) for name in sys.argv[1:]], Reporter()))
 """
-    command = [sys.executable, "-c", script, str(tmp_path / PretrainFiles.STOP)]
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    command = [sys.executable, "-c", script, *map(str, folders)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "fits\n"
+        assert process.stdout.readline() == "looks\n"
         process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + 30
-        while not (tmp_path / PretrainFiles.STOP).exists():
+        while not all((folder / PretrainFiles.STOP).exists() for folder in folders):
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         # How Python ends after a KeyboardInterrupt that nobody caught.
         assert process.wait(timeout=30) == -signal.SIGINT
-
-
-def test_what_the_workers_raise_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        run_until_done_or_stopped(lambda: 1 // 0, tmp_path / PretrainFiles.STOP, Reporter())
