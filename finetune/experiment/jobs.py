@@ -39,6 +39,7 @@ from finetune.systems.saved import count_parameters, module_of, save_system
 from finetune.training.best_weights import load_best
 from finetune.training.finetuner import FitEnd, fit
 from pretrain.agreement import agreed
+from pretrain.gpu_check import check_precision
 from pretrain.health.stop import StopRequest, stop_requests
 from pretrain.inference.folders import checked_model
 from pretrain.joined import joined
@@ -139,6 +140,7 @@ def run_jobs(settings: dict[str, Any]) -> None:
     """
     jobs: list[Job] = settings["jobs"]
     with joined(settings, "finetune") as device:
+        check_precision(settings["config"].training.precision, device)
         folder, lease = settings["folder"], settings["lease"]
         with stop_requests(folder, dist.get_rank() == 0, sigterm_received) as stop:
             context = JobContext.open(
