@@ -77,7 +77,7 @@ class ModelConfig(Config):
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Dropout of embeddings, positions, the output of every sub-layer and the middle of the feed-forward network."""
     attention_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Dropout of attention weights; above 0 the fused attention cannot be used."""
+    """Dropout of attention weights; above 0 the fused attention of CPUs cannot be used."""
     norm: Literal["post", "pre"] = "post"
     """The place of LayerNorm: after each residual sum (XLNet) or before each sub-layer."""
     norm_epsilon: PositiveFloat = 1e-5
