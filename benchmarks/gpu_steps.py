@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu_steps
 
-Three tables: steps of the recipes on A100, H100 and H200 by attention (kernels, SDPA with the position scores as a
-mask, plain operations); what each kernel does in a layer of `base`; the peak memory of a step by segment length.
+Four tables: steps of the recipes on A100, H100 and H200 by attention (kernels, SDPA with the position scores as a
+mask, plain operations); what each kernel does in a layer of `base`; the peak memory of a step by segment length; the
+bytes of a decoding pass against the memory's bandwidth.
 The kernels are taken to visit every tile; SDPA's products are taken to run as fast as the largest matrix products.
 `python -m benchmarks.gpu_day` measures on a GPU.
 """
@@ -18,13 +19,17 @@ from pretrain.model.fused.gpu.tile_sizes import tiles_for
 from pretrain.plan.attention_time import AttentionShape, all_kernels, kernel_work
 from pretrain.plan.gpu_memory import GIB, passes_bytes
 from pretrain.plan.hardware import find_gpu
-from pretrain.plan.step_time import Attention, predicted_step
+from pretrain.plan.parameters import count_parameters
+from pretrain.plan.step_time import BANDWIDTH_SHARE, Attention, predicted_step
 
 RECIPES = ("small", "base", "large", "xl")
 GPUS = ("a100-80gb", "h100", "h200")
 LENGTHS_TOKENS = (512, 1024, 2048, 4096, 8192)
 MEMORY_TOKENS = 512
 GAP_TOKENS = 32
+DECODED_COLUMNS = 1024
+_ROWS_OF_A_PASS = 2
+_BF16_BYTES = 2
 
 
 def print_steps() -> None:
@@ -107,11 +112,43 @@ def print_memory() -> None:
     print_table("Peak of one lane's passes, GiB, traced", ["segment", "kernels", "plain"], rows)
 
 
+def print_generation() -> None:
+    """Print the bytes of a pass that writes a token and predicts the next one, and the least time they take.
+
+    Every weight but the embedding's rows is read once; keys and values are read once for each lane, distances once for
+    all. What the kernels for few rows load, each for its own row, is more: the cache in front of the memory serves it.
+    """
+    rows = []
+    for recipe in RECIPES:
+        run = load_run_config(recipe)
+        model, name = run.pretrain.model, "h100"
+        gpu = find_gpu(name)
+        weights_bytes = _BF16_BYTES * count_parameters(model, run.prep.tokenizer.vocab_size).total
+        row_bytes = model.num_layers * model.num_heads * model.head_dim * _BF16_BYTES
+        for lanes in (1, 8, 32):
+            cache_bytes = (2 * lanes + 1) * DECODED_COLUMNS * row_bytes
+            loaded_bytes = lanes * _ROWS_OF_A_PASS * 3 * DECODED_COLUMNS * row_bytes
+            seconds = (weights_bytes + cache_bytes) / (BANDWIDTH_SHARE * gpu.memory_tb_per_s * 1e12)
+            sizes = [f"{size / 1e9:.3f}" for size in (weights_bytes, cache_bytes, loaded_bytes)]
+            rows.append([recipe, str(lanes), *sizes, f"{seconds * 1e3:.2f}", f"{lanes / seconds:,.0f}"])
+    head = [
+        "recipe",
+        "lanes",
+        "GB weights",
+        "GB keys, values",
+        "GB loaded by kernels",
+        "least ms",
+        "most tokens/s",
+    ]
+    print_table(f"Decoding on an H100 with {DECODED_COLUMNS:,} columns in use, counted", head, rows)
+
+
 def main() -> None:
     """Print all tables."""
     print_steps()
     print_kernels()
     print_memory()
+    print_generation()
 
 
 if __name__ == "__main__":
