@@ -71,10 +71,26 @@ def variants(entry: Configuration) -> list[Configuration]:
     return [*with_flags, replace(entry, head_dim=entry.head_dim * 3 // 4)]
 
 
+def misfits_among_variants(only: str) -> list[Configuration]:
+    """Return which variants of the table's entries whose names contain `only` do not fit, wherever they are used."""
+    entries_with_tiles = [
+        replace(entry, tile=tile_sizes.table()[name_of(entry)])
+        for entry in entries()
+        if only in name_of(entry)
+    ]
+    used = [
+        replace(variant, architecture=architecture)
+        for entry in entries_with_tiles
+        for variant in variants(entry)
+        for architecture in architectures_of(entry)
+    ]
+    return [one for one in used if not compile_kernel(one).fits(one.architecture)]
+
+
 def search(entry: Configuration) -> Tile | None:
     """Return the first candidate that fits with everything, with nothing and with padding, wherever it is used.
 
-    `tests/unit/pretrain/model/gpu/test_compiled_kernels.py` compiles what is between these.
+    `tests/unit/pretrain/model/gpu/test_compiled_kernels.py` compiles all `variants` of what the recipes use.
     """
     for candidate in candidates(entry):
         everything, *_, nothing, padding = variants(candidate)

@@ -187,7 +187,8 @@ class Finetuner(Trainer):
         )
 
     def fail(self) -> NoReturn:
-        """Raise Diverged."""
+        """Raise Diverged, when the checkpoint in work has been written."""
+        self.checkpoints.wait()
         raise Diverged(
             f"loss or gradient not finite in {len(self.state.skipped)} steps in a row, up to step {self.state.step}: "
             f"use a lower training.learning_rate than {self._fit.learning_rate:g}"

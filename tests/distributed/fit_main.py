@@ -1,5 +1,6 @@
 """One rank of a small fit: a network with dropout learns to reverse the sign of numbers."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from cluster.journal import Journal
 from cluster.process_group import configure_environment, join_process_group
 from finetune.training.config import FitConfig
 from finetune.training.finetuner import fit
+from pretrain.checkpoint.rank_files import RankFiles
 from pretrain.health.stop import stop_requests
 from pretrain.inference.finite import check_finite
 from pretrain.journal.recorder import Recorder
@@ -65,6 +67,17 @@ class ToyLearner:
         return -float(loss)
 
 
+def _delay_writing(writing_s: float) -> None:
+    """Let every checkpoint take so much longer, in its thread."""
+    write = RankFiles.write
+
+    def delayed(*arguments: Any) -> Any:
+        time.sleep(writing_s)
+        return write(*arguments)
+
+    RankFiles.write = delayed  # type: ignore[method-assign]
+
+
 def main(settings: dict[str, Any]) -> None:
     """Fit in the folder of `settings`."""
     configure_environment("gloo")
@@ -72,6 +85,7 @@ def main(settings: dict[str, Any]) -> None:
     folder, config = Path(settings["folder"]), FitConfig.model_validate(settings["config"])
     metric: float | None = settings["metric"]
     Trainer.LAG_STEPS = {"cpu": settings["lag_steps"]}
+    _delay_writing(settings["writing_s"])
     learner = ToyLearner(torch.bfloat16 if config.precision == "bf16" else torch.float32)
     journal = Journal(folder / "journal.jsonl") if dist.get_rank() == 0 else None
     with stop_requests(folder, looks_for_file=dist.get_rank() == 0) as stop:

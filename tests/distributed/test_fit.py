@@ -28,12 +28,21 @@ def config(**changes: Any) -> FitConfig:
 
 
 def start(
-    folder: Path, given: FitConfig, metric: float | None = None, lag_steps: int = 0, **environment: str
+    folder: Path,
+    given: FitConfig,
+    metric: float | None = None,
+    lag_steps: int = 0,
+    writing_s: float = 0.0,
+    **environment: str,
 ) -> list[Worker]:
-    """`metric` is what every evaluation finds, instead of the loss; `lag_steps` as in `workers.Workers`."""
+    """`metric` is what every evaluation finds, instead of the loss; `lag_steps` as in `workers.Workers`.
+
+    A checkpoint takes `writing_s` longer than it does.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
-        "folder": str(folder), "config": given.model_dump(mode="json"), "metric": metric, "lag_steps": lag_steps
+        "folder": str(folder), "config": given.model_dump(mode="json"), "metric": metric, "lag_steps": lag_steps,
+        "writing_s": writing_s,
     }  # fmt: skip
     logs = str(folder.parent / f"{folder.name}-{{}}.log")
     return start_ranks("fit_main", settings, given.num_workers, logs, environment)
@@ -153,7 +162,8 @@ def test_weights_that_cannot_be_computed_with_end_training_with_one_line(tmp_pat
 
 
 def test_steps_that_were_not_applied_are_not_saved(tmp_path: Path) -> None:
-    (process,) = start(tmp_path / "run", config(learning_rate=1e30, evaluate_every_steps=1), metric=0.0)
+    given = config(learning_rate=1e30, evaluate_every_steps=1)
+    (process,) = start(tmp_path / "run", given, metric=0.0, writing_s=3.0)
     assert process.wait(60) == 1
     steps = [
         record.step for record in read_journal(tmp_path / "run" / "journal.jsonl") if record.kind == "step"

@@ -84,7 +84,7 @@ def test_recipes_and_template_are_found_from_the_wheel(installed: Path, tmp_path
     )
     where, seeds, has_template = run([sys.executable, "-c", program], tmp_path, installed).splitlines()
     assert Path(where).is_relative_to(installed)
-    assert (seeds, has_template) == ("[0, 0, 0, 0, 0, 0, 0]", "True")
+    assert (seeds, has_template) == ("[0, 0, 0, 0, 0, 0, 0, 0]", "True")
 
 
 def test_the_command_line_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
