@@ -119,7 +119,7 @@ def test_a_run_that_fits_needs_only_the_sharing_of_gradients() -> None:
     ],
 )
 def test_the_first_change_that_fits_is_named_with_what_it_needs(values: dict[str, Any]) -> None:
-    deep = {"num_layers": 128, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
+    deep = {"num_layers": 32, "model_dim": 64, "num_heads": 2, "head_dim": 32, "ffn_dim": 128}
     needed = needed_bytes(config_of(model=deep, **values), VOCAB_SIZE)
     change = smallest_change(config_of(model=deep), VOCAB_SIZE, needed)
     assert change is not None
