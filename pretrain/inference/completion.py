@@ -70,58 +70,73 @@ class Continuation:
         context = Context.of_prompts(prompts, decoder.model.device)
         offset_B = longest - context.given_BT.sum(dim=1)
         check_room(decoder, len(prompts) * lanes_each, num_columns)
-        self._session = DecodingSession(decoder, len(prompts), num_columns, offset_B)
-        read_history(self._session, decoder, context.part(0, history))
-        self._session.encode(context.part(history, longest))
+        self.session = DecodingSession(decoder, len(prompts), num_columns, offset_B)
+        read_history(self.session, decoder, context.part(0, history))
+        self.session.encode(context.part(history, longest))
         if lanes_each > 1:
-            self._session.repeat_lanes(lanes_each)
-        self._column = self._context_end = self._session.num_columns
-        self._segment_end = self._column + room
+            self.session.repeat_lanes(lanes_each)
+        self.column = self._context_end = self.session.num_columns
+        """The column of the next token."""
+        self._segment_end = self.column + room
         self._tokens_BC: Tensor | None = None
         """The segment's tokens by column if they will be read again, else None."""
         if max_new_tokens > room and decoder.memory_tokens < segment_tokens // 2:
             shown_BT = context.tokens_BT[:, history:].repeat_interleave(lanes_each, dim=0)
             self._tokens_BC = shown_BT.new_zeros(len(shown_BT), num_columns)
-            self._tokens_BC[:, self._column - shown_BT.shape[1] : self._column] = shown_BT
+            self._tokens_BC[:, self.column - shown_BT.shape[1] : self.column] = shown_BT
 
     def first(self) -> Tensor:
         """Return the logits [B, V] of the first new token."""
-        return self._session.predict(self._column)
+        return self.session.predict(self.column)
 
     def following(self, token_B: Tensor) -> Tensor:
         """Write `token_B` and return the logits [B, V] of the next token."""
-        if self._tokens_BC is not None:
-            self._tokens_BC[:, self._column] = token_B
-        self._column += 1
-        if self._column < self._segment_end:
-            return self._session.write_and_predict(token_B, self._column - 1)
-        self._session.write(token_B, self._column - 1)
+        is_full = self.is_full
+        self.advance(token_B)
+        if not is_full:
+            return self.session.write_and_predict(token_B, self.column - 1)
+        self.session.write(token_B, self.column - 1)
         self._next_segment()
-        return self._session.predict(self._column)
+        return self.session.predict(self.column)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next token is the last one of the segment, so that `following` moves on to another one."""
+        return self.column + 1 >= self._segment_end
+
+    def advance(self, token_B: Tensor) -> None:
+        """Take note of tokens that somebody else writes and predicts what follows."""
+        if self._tokens_BC is not None:
+            self._tokens_BC[:, self.column] = token_B
+        self.column += 1
 
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i continue the tokens of lane `lane_B[i]` of the same prompt."""
-        self._session.select_lanes(lane_B, self._context_end)
+        self.session.select_lanes(lane_B, self._context_end)
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_B]
 
     def retain(self, lane_X: Tensor) -> None:
         """Keep only these lanes."""
-        self._session.take_lanes(lane_X)
+        self.session.take_lanes(lane_X)
+        self.forget(lane_X)
+
+    def forget(self, lane_X: Tensor) -> None:
+        """Take note of lanes that are kept where somebody else writes them."""
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_X]
 
     def _next_segment(self) -> None:
-        full = self._session.num_columns
+        full = self.session.num_columns
         carried = 0 if self._tokens_BC is None else self._segment_tokens // 2
         kept = min(self._memory_tokens, full - carried)
-        self._session.keep(full - carried - kept, full - carried)
+        self.session.keep(full - carried - kept, full - carried)
         self._context_end = min(kept, max(0, self._context_end - (full - carried - kept)))
         if self._tokens_BC is not None:
             again_BT = self._tokens_BC[:, full - carried : full].clone()
             self._tokens_BC[:, kept : kept + carried] = again_BT
-            self._session.encode(Context.of_text(again_BT))
-        self._column = self._session.num_columns
+            self.session.encode(Context.of_text(again_BT))
+        self.column = self.session.num_columns
         self._segment_end = kept + self._segment_tokens
 
 

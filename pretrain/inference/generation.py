@@ -51,6 +51,8 @@ class Generated:
     ended: bool
     stopped: bool = False
     forced: bool = False
+    log_probabilities: tuple[float, ...] = field(default=(), compare=False)
+    """Those of the tokens, and of the end if there is one, where they were kept."""
 
     @property
     def num_chosen(self) -> int:
@@ -83,6 +85,76 @@ class _Chosen:
     score_B: Tensor
 
 
+class Writing:
+    """The tokens that are chosen in some lanes, step by step, until each lane ends or has `limits[lane]` tokens.
+
+    `uniform_BT` in [0, 1) decides what is sampled. With `must_end`, a lane at its limit is ended by `rules.end`, whose
+    likelihood counts. Lanes that ended stay until `keep` leaves them out.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[int],
+        sampling: Sampling,
+        rules: TokenRules,
+        uniform_BT: Tensor | None = None,
+        *,
+        must_end: bool = False,
+        watch: OnToken | None = None,
+    ) -> None:
+        self._is_followed = rules.end is not None or rules.max_repeats is not None or watch is not None
+        self._lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
+        self._kept = self._lanes
+        self._sampling, self._rules, self._uniform_BT = sampling, rules, uniform_BT
+        self._limits, self._must_end, self._watch = set(limits), must_end, watch
+        self._chosen: list[_Chosen] = []
+
+    @property
+    def lanes(self) -> list[int]:
+        """The numbers of the lanes whose tokens `choose` returns."""
+        return [lane.number for lane in self._kept]
+
+    @property
+    def going(self) -> list[int]:
+        """The places in `lanes` of those that have not ended."""
+        return [place for place, lane in enumerate(self._kept) if lane.going]
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends a text."""
+        return self._rules.end
+
+    @torch.inference_mode()
+    def choose(self, logits_BV: Tensor) -> Tensor:
+        """Choose the next token of every lane, int64 [B].
+
+        Raises UserError for logits that are not finite, before `watch` is called.
+        """
+        step = len(self._chosen)
+        allowed_BV = self._rules.allow(logits_BV, [lane.tokens for lane in self._kept])
+        uniform_B = None if self._uniform_BT is None else self._uniform_BT[:, step]
+        token_B = self._sampling.choose(allowed_BV, uniform_B)
+        if self._must_end and step in self._limits:
+            token_B = _ended_at_limit(self._kept, token_B, step, self._rules)
+        self._chosen.append(_Chosen(self._kept, token_B, log_probability(logits_BV, token_B)))
+        if self._is_followed:
+            check_finite(self._chosen[-1].score_B, NEW_TOKENS)
+            _follow(self._kept, token_B, step, self._rules, self._watch)
+        else:
+            _count(self._kept, step)
+        return token_B
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep only the lanes at these places of `lanes`."""
+        self._kept = [self._kept[place] for place in places]
+        if self._uniform_BT is not None:
+            self._uniform_BT = self._uniform_BT[list(places)]
+
+    def generated(self) -> list[Generated]:
+        """Return the tokens of every lane so far."""
+        return _collected(self._lanes, self._chosen)
+
+
 @torch.inference_mode()
 def generate(
     text: IncrementalDecoder,
@@ -94,37 +166,20 @@ def generate(
     must_end: bool = False,
     watch: OnToken | None = None,
 ) -> list[Generated]:
-    """Generate in every lane until it ends or has `limits[lane]` tokens.
-
-    `uniform_BT` in [0, 1) decides what is sampled. With `must_end`, a lane at its limit is ended by `rules.end`, whose
-    likelihood counts. Raises UserError for logits that are not finite, before `watch` is called.
-    """
-    is_followed = rules.end is not None or rules.max_repeats is not None or watch is not None
-    lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
-    going = lanes
-    chosen: list[_Chosen] = []
+    """Generate in every lane until it ends or has `limits[lane]` tokens: see `Writing`."""
+    writing = Writing(limits, sampling, rules, uniform_BT, must_end=must_end, watch=watch)
     logits_BV = text.first()
-    for step in range(max(limits) + must_end):
-        allowed_BV = rules.allow(logits_BV, [lane.tokens for lane in going])
-        token_B = sampling.choose(allowed_BV, None if uniform_BT is None else uniform_BT[:, step])
-        if must_end and step in limits:
-            token_B = _ended_at_limit(going, token_B, step, rules)
-        chosen.append(_Chosen(going, token_B, log_probability(logits_BV, token_B)))
-        if is_followed:
-            check_finite(chosen[-1].score_B, NEW_TOKENS)
-            _follow(going, token_B, step, rules, watch)
-        else:
-            _count(going, step)
-        kept = [place for place, lane in enumerate(going) if lane.going]
-        if not kept:
-            break
-        if 2 * len(kept) <= len(going):  # not after each lane: it copies the remaining ones
-            kept_X = torch.tensor(kept, device=token_B.device)
+    while True:
+        token_B = writing.choose(logits_BV)
+        going = writing.going
+        if not going:
+            return writing.generated()
+        if 2 * len(going) <= len(writing.lanes):  # not after each lane: it copies the remaining ones
+            kept_X = torch.tensor(going, device=token_B.device)
             text.retain(kept_X)
-            token_B, going = token_B[kept_X], [going[place] for place in kept]
-            uniform_BT = None if uniform_BT is None else uniform_BT[kept_X]
+            token_B = token_B[kept_X]
+            writing.keep(going)
         logits_BV = text.following(token_B)
-    return _collected(lanes, chosen)
 
 
 def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Generated]:
@@ -144,6 +199,7 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Genera
             lane.ended,
             lane.stopped,
             lane.forced,
+            tuple(scores[lane.number][: lane.num_chosen]),
         )
         for lane in lanes
     ]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.errors import UserError
-from pretrain.inference.completion import read_history
 from pretrain.inference.context import Context
+from pretrain.inference.history import HistoryCache, read_from_start
 from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
 
 
@@ -59,38 +59,52 @@ class Holes:
     one column. Raises UserError when a place does not fit a segment, or a text the model's absolute positions.
     """
 
-    def __init__(self, decoder: Decoder, holes: Sequence[Hole], lanes_each: int = 1) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        holes: Sequence[Hole],
+        lanes_each: int = 1,
+        cache: HistoryCache | None = None,
+    ) -> None:
         texts = [_Text(decoder, hole) for hole in holes]
         self.first_column = max(text.start for text in texts)
         shifts = [self.first_column - text.start for text in texts]
-        num_columns = max(
-            max(text.columns_to_read, shift + text.end) for text, shift in zip(texts, shifts, strict=True)
-        )
+        num_columns = max(shift + text.end for text, shift in zip(texts, shifts, strict=True))
         num_layouts = sum(len(hole.place_tokens) for hole in holes)
         check_room(decoder, num_layouts * lanes_each, num_columns)
         self.session = DecodingSession(decoder, num_layouts, num_columns)
         if len(texts) == 1:
-            texts[0].read(self.session)
+            texts[0].read(self.session, cache)
         else:
             lane = 0
             for text, shift in zip(texts, shifts, strict=True):
                 lanes = len(text.hole.place_tokens)
-                alone = DecodingSession(decoder, lanes, text.columns_to_read)
-                text.read(alone)
+                alone = DecodingSession(decoder, lanes, text.end)
+                text.read(alone, cache)
                 self.session.copy_from(alone, lane, shift)
                 lane += lanes
         if lanes_each > 1:
             self.session.repeat_lanes(lanes_each)
-        self._column = self.first_column
+        self.column = self.first_column
+        """The column of the next token."""
 
     def first(self) -> Tensor:
         """Return the logits [B, V] of the holes' first tokens."""
-        return self.session.predict(self._column)
+        return self.session.predict(self.column)
 
     def following(self, token_B: Tensor) -> Tensor:
         """Write `token_B` and return the logits [B, V] of the next token."""
-        self._column += 1
-        return self.session.write_and_predict(token_B, self._column - 1)
+        self.advance(token_B)
+        return self.session.write_and_predict(token_B, self.column - 1)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `following` does more than to write and predict a token: never."""
+        return False
+
+    def advance(self, token_B: Tensor) -> None:
+        """Take note of tokens that somebody else writes and predicts what follows."""
+        self.column += 1
 
     def reorder(self, lane_B: Tensor) -> None:
         """Let lane i continue the tokens of lane `lane_B[i]`, whose place has the same length."""
@@ -99,6 +113,9 @@ class Holes:
     def retain(self, lane_X: Tensor) -> None:
         """Keep only these lanes."""
         self.session.take_lanes(lane_X)
+
+    def forget(self, lane_X: Tensor) -> None:
+        """Take note of lanes that are kept where somebody else writes them."""
 
 
 def check_place(decoder: Decoder, place_tokens: int) -> None:
@@ -121,15 +138,17 @@ class _Text:
         self._history = len(hole.sides.prefix) - len(self._shown.prefix)
         self.start = min(self._history, decoder.memory_tokens) + len(self._shown.prefix)
         self.end = self.start + longest + len(self._shown.suffix)
-        through_memory = decoder.memory_tokens + segment_tokens if self._history else 0
-        self.columns_to_read = max(self.end, through_memory)
 
-    def read(self, session: DecodingSession) -> None:
+    def read(self, session: DecodingSession, cache: HistoryCache | None) -> None:
         """Encode the text with each length of place into the lanes of an empty session."""
         context = _laid_out(
             self.hole.sides.prefix, self._shown.suffix, self.hole.place_tokens, session.model.device
         )
-        read_history(session, self._decoder, context.part(0, self._history))
+        # What is before the segment is the same in all lanes.
+        memory = read_from_start(self._decoder, context.part(0, self._history).lane(0), cache)
+        if memory is not None:
+            for lane in range(len(self.hole.place_tokens)):
+                session.copy_from(memory, lane, 0)
         session.encode(context.part(self._history, context.num_columns))
 
 

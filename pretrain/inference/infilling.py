@@ -12,7 +12,8 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.beam import beam_search
-from pretrain.inference.generation import Generated, generate
+from pretrain.inference.generation import Generated, OnToken, Writing, generate
+from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
 from pretrain.inference.session import Decoder
@@ -159,6 +160,42 @@ def _drawn(
         assert row is not None
         rows += [row] * len(hole.place_tokens)
     return torch.cat(rows)
+
+
+class OpenFilling:
+    """A hole of unknown length whose tokens are chosen as `fill_unknown_length` chooses them, pass by pass.
+
+    `text` has a lane for every place and sample, whose tokens `writing` chooses.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        request: HoleRequest,
+        sampling: Sampling,
+        rules: TokenRules,
+        *,
+        num_samples: int = 1,
+        watch: OnToken | None = None,
+        cache: HistoryCache | None = None,
+    ) -> None:
+        check_lengths(decoder, [request], rules)
+        self._options = _Options(sampling, rules, num_samples, None)
+        hole = Hole(request.sides, place_lengths(request.num_tokens))
+        self.text = Holes(decoder, [hole], num_samples, cache)
+        uniform_BT = _drawn([hole], [request.first_sample], self._options, decoder.model.device)
+        limits = [place - 1 for place in hole.place_tokens for _ in range(num_samples)]
+        self.writing = Writing(limits, sampling, rules, uniform_BT, must_end=True, watch=watch)
+
+    def best(self) -> list[int]:
+        """Return the number of the lane with each sample's best filling, among those that ended if there are any."""
+        num_samples, lanes = self._options.num_samples, self.writing.generated()
+        best = []
+        for sample in range(num_samples):
+            own = range(sample, len(lanes), num_samples)
+            ended = [lane for lane in own if lanes[lane].ended or lanes[lane].stopped]
+            best.append(max(ended or own, key=lambda lane: self._options.rating(lanes[lane])))
+        return best
 
 
 def _best(of_places: Sequence[Sequence[Generated]], options: _Options) -> list[Generated]:

@@ -185,6 +185,47 @@ class DecodingSession:
         self._columns_changed()
 
     @torch.inference_mode()
+    def put_lanes(
+        self, other: "DecodingSession", from_X: Tensor, to_X: Tensor, shift_columns: int, end_column: int
+    ) -> None:
+        """Replace lanes `to_X` by lanes `from_X` of another session, its columns before `end_column` moved by a shift.
+
+        Columns that would move before the first one must be empty.
+        """
+        first = max(0, -shift_columns)
+        theirs = slice(first, end_column)
+        columns = slice(first + shift_columns, end_column + shift_columns)
+        for cache, their_cache in zip(self.caches, other.caches, strict=True):
+            cache.key_NBCH[:, to_X, columns] = their_cache.key_NBCH[:, from_X, theirs]
+            cache.value_NBCH[:, to_X, columns] = their_cache.value_NBCH[:, from_X, theirs]
+        for own_BC, their_BC in ((self.filled_BC, other.filled_BC), (self._before_BC, other._before_BC)):
+            own_BC[to_X] = False
+            own_BC[to_X, columns] = their_BC[from_X, theirs]
+        # As in `copy_from`, a token keeps its position.
+        self.offset_B[to_X] = other.offset_B[from_X] + shift_columns
+        self._update_positions()
+        self.num_columns = max(self.num_columns, columns.stop)
+        self._columns_changed()
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Leave every column of every lane empty."""
+        self.filled_BC.zero_()
+        self._before_BC.zero_()
+        self.num_columns = 0
+        self._columns_changed()
+
+    @property
+    def max_columns(self) -> int:
+        """The number of columns that there is room for."""
+        return self.filled_BC.shape[1] - 1
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all keys and values."""
+        return sum(cache.key_NBCH.nbytes + cache.value_NBCH.nbytes for cache in self.caches)
+
+    @torch.inference_mode()
     def encode(self, context: Context) -> None:
         """Append T columns of context, which sees itself in both directions, and all earlier columns.
 

@@ -1,0 +1,266 @@
+"""The thread that owns a model and serves the requests of all others: texts join and leave between passes.
+
+worker = Worker(model)
+answer = worker.submit(TextRequest(b"def main(", None, 64)).result()
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from cluster.errors import UserError
+from pretrain.inference.history import HistoryCache
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.shared_lanes import Guest, Seat, SharedLanes
+from pretrain.inference.shared_writing import Answer, OnNewText, SharedText, TextRequest
+
+_T = TypeVar("_T")
+_CACHE_BYTES = 256 << 20
+_log = logging.getLogger(__name__)
+
+
+class BusyError(Exception):
+    """Too many requests wait."""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    future: "Future[Any]"
+    request: TextRequest
+    on_new_text: OnNewText | None
+
+
+@dataclass(frozen=True)
+class _Call:
+    future: "Future[Any]"
+    function: Callable[[], Any]
+
+
+@dataclass
+class _Active:
+    future: "Future[Any]"
+    text: SharedText
+    seat: Seat | None = None
+
+
+class Worker:
+    """A model and its thread. At most `max_lanes` lanes are written at once, and `max_waiting` requests wait for them.
+
+    A request whose future is cancelled leaves its lanes before the next pass. A request that fails does not disturb the
+    others; if a pass of all of them fails, all of them do.
+    """
+
+    def __init__(self, model: PermutationLM, *, max_lanes: int = 64, max_waiting: int = 256) -> None:
+        self.model = model
+        self.max_lanes, self.max_waiting = max_lanes, max_waiting
+        self.cache = HistoryCache(_CACHE_BYTES)
+        self.num_passes = 0
+        """How many passes were made for all lanes together."""
+        self._lanes = SharedLanes(model.decoder)
+        self._waiting: deque[_Waiting | _Call] = deque()
+        self._active: list[_Active] = []
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
+        self._thread.start()
+
+    @property
+    def most_hole_tokens(self) -> int:
+        """The most tokens of a hole: half a segment, so that the model sees as much of the text around it."""
+        return max(1, self.model.segment_tokens // 2)
+
+    @property
+    def num_lanes(self) -> int:
+        """The number of lanes in use."""
+        return self._lanes.num_used
+
+    def submit(self, request: TextRequest, on_new_text: OnNewText | None = None) -> "Future[Answer]":
+        """Ask for texts. `on_new_text` is called in the worker's thread.
+
+        The future raises UserError for what the model cannot write. Raises BusyError when too many requests wait, and
+        UserError for a request that needs more lanes than there are.
+        """
+        if request.num_lanes > self.max_lanes:
+            raise UserError(
+                f"{request.num_samples} texts at once are too many for this server: ask for fewer"
+            )
+        future: Future[Answer] = Future()
+        self._add(_Waiting(future, request, on_new_text))
+        return future
+
+    def call(self, function: Callable[[], _T]) -> "Future[_T]":
+        """Call a function that uses the model, between two passes. Raises BusyError as `submit`."""
+        future: Future[_T] = Future()
+        self._add(_Call(future, function))
+        return future
+
+    def close(self) -> None:
+        """Stop after the current pass; whatever is not done is cancelled."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+        for one in (*self._waiting, *self._active):
+            one.future.cancel()
+
+    def _add(self, entry: _Waiting | _Call) -> None:
+        with self._changed:
+            if len(self._waiting) >= self.max_waiting:
+                # Those that nobody waits for any more make room.
+                self._waiting = deque(one for one in self._waiting if not one.future.cancelled())
+            if len(self._waiting) >= self.max_waiting:
+                raise BusyError(f"{self.max_waiting} requests are waiting already: ask again later")
+            self._waiting.append(entry)
+            self._changed.notify()
+
+    @torch.inference_mode()
+    def _serve(self) -> None:
+        while self._has_work():
+            try:
+                self._leave_cancelled()
+                self._seat(self._open_waiting())
+                self._pass()
+            except Exception as error:
+                if not isinstance(error, UserError):
+                    _log.exception("a pass failed; the requests that shared it are lost")
+                for one in self._active:
+                    _fail(one.future, error)
+                self._active = []
+                self._lanes.clear()
+
+    def _has_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._active or self._is_closed)
+            return not self._is_closed
+
+    def _leave_cancelled(self) -> None:
+        for one in [one for one in self._active if one.future.cancelled()]:
+            self._leave(one)
+
+    def _leave(self, one: _Active) -> None:
+        self._active.remove(one)
+        if one.seat is not None:
+            self._lanes.keep(one.seat, [])
+
+    def _open_waiting(self) -> list[_Active]:
+        """Open the requests for which there are lanes, in their order, and choose their first tokens."""
+        opened: list[_Active] = []
+        while (entry := self._next(sum(len(one.text.token_B) for one in opened))) is not None:
+            if entry.future.cancelled():
+                continue
+            try:
+                if isinstance(entry, _Call):
+                    _finish(entry.future, entry.function())
+                    continue
+                text = SharedText(self.model, entry.request, self.cache, entry.on_new_text)
+                one = _Active(entry.future, text)
+                if self._choose_alone(one, text.decoding.first()):
+                    opened.append(one)
+            except Exception as error:
+                if not isinstance(error, UserError):
+                    _log.exception("a request failed")
+                _fail(entry.future, error)
+        return opened
+
+    def _next(self, num_opened: int) -> _Waiting | _Call | None:
+        with self._changed:
+            if not self._waiting:
+                return None
+            first = self._waiting[0]
+            if isinstance(first, _Waiting) and not first.future.cancelled():
+                if self._lanes.num_used + num_opened + first.request.num_lanes > self.max_lanes:
+                    return None
+            return self._waiting.popleft()
+
+    def _choose_alone(self, one: _Active, logits_BV: torch.Tensor) -> bool:
+        """Choose the next tokens of a text that is not seated; return whether it goes on."""
+        num_lanes = len(one.text.writing.lanes)
+        going = one.text.choose(logits_BV)
+        if one.text.is_over:
+            _finish(one.future, one.text.answer())
+            return False
+        if len(going) < num_lanes:
+            one.text.decoding.retain(torch.tensor(going, device=logits_BV.device))
+        return True
+
+    def _seat(self, opened: Sequence[_Active]) -> None:
+        if not opened:
+            return
+        guests = [
+            Guest(one.text.decoding.session, one.text.decoding.column, one.text.token_B) for one in opened
+        ]
+        self._active += opened
+        for one, seat in zip(opened, self._lanes.join(guests), strict=True):
+            one.seat = seat
+            # Its keys and values are in the shared lanes now.
+            session = one.text.decoding.session
+            session.take_lanes(torch.zeros(0, dtype=torch.int64, device=session.offset_B.device))
+
+    def _pass(self) -> None:
+        """Write the next token of every text and choose those after them."""
+        full = [one for one in self._active if one.text.decoding.is_full]
+        moved = [one for one in full if self._next_segment(one)]
+        seated = [one for one in self._active if one.seat is not None]
+        if seated:
+            logits_BV = self._lanes.advance()
+            self.num_passes += 1
+            for one in seated:
+                self._choose(one, logits_BV)
+        self._seat(moved)
+
+    def _next_segment(self, one: _Active) -> bool:
+        """Let a text whose segment is full go on by itself, with its next segment; return whether it does."""
+        assert one.seat is not None
+        self._active.remove(one)
+        one.text.decoding.session = self._lanes.take_out(one.seat)
+        one.seat = None
+        try:
+            return self._choose_alone(one, one.text.decoding.following(one.text.token_B))
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _log.exception("a request failed")
+            _fail(one.future, error)
+            return False
+
+    def _choose(self, one: _Active, logits_BV: torch.Tensor) -> None:
+        assert one.seat is not None
+        one.text.decoding.advance(one.text.token_B)
+        num_lanes = len(one.seat.lanes)
+        try:
+            going = one.text.choose(logits_BV[torch.tensor(one.seat.lanes, device=logits_BV.device)])
+            is_over = one.text.is_over
+            if is_over:
+                _finish(one.future, one.text.answer())
+        except Exception as error:
+            _fail(one.future, error)
+            is_over = True
+            if not isinstance(error, UserError):
+                raise
+        if is_over:
+            self._leave(one)
+            return
+        if len(going) < num_lanes:
+            self._lanes.keep(one.seat, going)
+            one.text.decoding.forget(torch.tensor(going, device=logits_BV.device))
+        self._lanes.put(one.seat, one.text.token_B)
+
+
+def _finish(future: "Future[Any]", result: Any) -> None:
+    """Set a result, unless the future was cancelled meanwhile."""
+    try:
+        future.set_result(result)
+    except InvalidStateError:
+        pass
+
+
+def _fail(future: "Future[Any]", error: BaseException) -> None:
+    try:
+        future.set_exception(error)
+    except InvalidStateError:
+        pass
