@@ -1,4 +1,4 @@
-"""`permcode serve`: serves a registered system over HTTP with MLflow's server."""
+"""`permcode serve`: serves a registered system with MLflow's server, or a model to editors, over HTTP."""
 
 import os
 import socket
@@ -10,12 +10,15 @@ from typing import Annotated
 import typer
 
 from cluster.errors import UserError, first_line
-from pipeline.commands.exit_codes import exit_codes
+from pipeline.commands.exit_codes import exit_codes, warn
 from pipeline.commands.options import TaskOfRun
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.task_folder import finished_tasks, task_folder, task_kind
 from pipeline.mlflow.store import is_server, store_uri
 
+MLFLOW_PORT = 5001
+EDITOR_PORT = 8012
+"""The port at which llama.vim and llama.vscode ask by default."""
 _PREFIX = "permcode-"
 _ANNOUNCER = """
 import signal
@@ -62,6 +65,25 @@ def become_server(place: str, task: str | None, host: str, port: int) -> None:
     print(f"{name}: starting, which takes some seconds", file=sys.stderr, flush=True)
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}", name)
     os.execve(sys.executable, command, environment)
+
+
+def serve_model(run: Path, task: str | None, host: str, port: int) -> None:
+    """Answer editors with the model of a run's folder until the process is told to end.
+
+    Raises UserError when there is no model, the address cannot be had, or others than this machine could ask without a
+    key.
+    """
+    from pipeline.editor.server import api_key_for, listen, serve_editor
+
+    api_key = api_key_for(host)
+    folder = task_folder(run, task)
+    with listen(host, port) as listening:
+        from pretrain.inference.language_model import PermutationLM
+        from pretrain.inference.worker import Worker
+
+        model = PermutationLM.from_run(folder, on_damaged=warn)
+        name = folder.absolute().name
+        serve_editor(Worker(model), name, listening, host, api_key)
 
 
 def _check_port(host: str, port: int) -> None:
@@ -126,21 +148,31 @@ def serve(
         str,
         typer.Argument(
             metavar="FOLDER_OR_URI",
-            help="The folder of an experiment, a run or a run's task, or an MLflow tracking URI.",
+            help="The folder of an experiment, a run or a run's task, or an MLflow tracking URI; with --editor a RUN.",
             show_default=False,
         ),
     ],
     task: TaskOfRun = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 5001,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="The port: by default 5001, with --editor 8012."),
+    ] = None,
+    editor: Annotated[
+        bool, typer.Option("--editor", help="Answer editors that ask as they ask llama.cpp, OpenAI or Tabby.")
+    ] = False,
 ) -> None:
-    """Answer HTTP requests with a task's best system, by `mlflow models serve`.
+    """Answer HTTP requests with a task's best system, by `mlflow models serve`, or with a model those of editors.
 
     \b
+    permcode serve runs/demo --editor
     permcode serve runs/translate --port 5001
     permcode serve runs/demo --task search
     curl localhost:5001/invocations -H 'Content-Type: application/json' \\
       -d '{"dataframe_records": [{"text": "public int size(){return n;}"}]}'
     """
     with exit_codes(None):
-        become_server(place, task, host, port)
+        if editor:
+            serve_model(Path(place), task, host, port or EDITOR_PORT)
+        else:
+            become_server(place, task, host, port or MLFLOW_PORT)

@@ -24,7 +24,7 @@ PART_ORDERS = {
         *("bugs", "sandbox", "training", "functions", "lexical", "tasks", "layers", "decoding", "systems"),
         "experiment",
     ),
-    "pipeline": ("folder", "mlflow", "report", "run", "schedulers", "commands", "cli"),
+    "pipeline": ("folder", "editor", "mlflow", "report", "run", "schedulers", "commands", "cli"),
 }
 """Of each package its folders and files; each imports only those before it."""
 ROOT = Path(__file__).resolve().parents[2]

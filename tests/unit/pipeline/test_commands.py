@@ -33,7 +33,7 @@ FROZEN = {
     "predict": "SYSTEM | --input -i | --output -o | [KEY=VALUE]... | --task",
     "evaluate": "SYSTEM | [KEY=VALUE]... | --prep | --all | --output -o | --task",
     "leaderboard": "FOLDER... | --html",
-    "serve": "FOLDER_OR_URI | --task | --host | --port",
+    "serve": "FOLDER_OR_URI | --task | --host | --port | --editor",
     "plan": "--recipe -r | [KEY=VALUE]... | --tokens | --gpu | --gpus | --mfu | --price",
     "submit": "--recipe -r | --out -o | --address | [KEY=VALUE]... | --dry-run | --keep-alive",
     "jobs": "--address",

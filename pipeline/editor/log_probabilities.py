@@ -1,0 +1,45 @@
+"""Log-probabilities of tokens as OpenAI's protocol shows them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.shared_writing import WrittenToken
+
+
+def log_probabilities(tokens: Sequence[WrittenToken], first_character: int) -> dict[str, Any]:
+    """Return the object `logprobs`: natural logarithms, at temperature 1, over the whole vocabulary.
+
+    `text_offset` counts the characters before each token, from `first_character` on. A token that is no text by itself
+    is shown as its bytes.
+    """
+    offsets, text = [], b""
+    for token in tokens:
+        offsets.append(first_character + len(text.decode(errors="ignore")))
+        text += token.data
+    return {
+        "tokens": [_shown(token.data) for token in tokens],
+        "token_logprobs": [token.log_probability for token in tokens],
+        "top_logprobs": [{_shown(data): score for data, score in token.alternatives} for token in tokens],
+        "text_offset": offsets,
+    }
+
+
+def scored_tokens(model: PermutationLM, prompt: bytes) -> list[WrittenToken]:
+    """Return a prompt's tokens with the log-probability of each given those before it.
+
+    Raises UserError for an empty prompt.
+    """
+    (scored,) = model.score(prompt)
+    tokens = []
+    for token, score in zip(scored.token_P.tolist(), scored.scores.log_probability_P.tolist(), strict=True):
+        data = model.tokenizer.decode_bytes([token])
+        tokens.append(WrittenToken(data, score, ((data, score),)))
+    return tokens
+
+
+def _shown(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
