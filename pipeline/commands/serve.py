@@ -83,7 +83,9 @@ def serve_model(run: Path, task: str | None, host: str, port: int) -> None:
 
         model = PermutationLM.from_run(folder, on_damaged=warn)
         name = folder.absolute().name
-        serve_editor(Worker(model), name, listening, host, api_key)
+        worker = Worker(model)
+        worker.warm_up()
+        serve_editor(worker, name, listening, host, api_key)
 
 
 def _check_port(host: str, port: int) -> None:

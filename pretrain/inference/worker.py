@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -80,6 +81,11 @@ class Worker:
         """The number of lanes in use."""
         return self._lanes.num_used
 
+    @property
+    def num_waiting(self) -> int:
+        """The number of requests that wait for lanes."""
+        return len(self._waiting)
+
     def submit(self, request: TextRequest, on_new_text: OnNewText | None = None) -> "Future[Answer]":
         """Ask for texts. `on_new_text` is called in the worker's thread.
 
@@ -99,6 +105,12 @@ class Worker:
         future: Future[_T] = Future()
         self._add(_Call(future, function))
         return future
+
+    def warm_up(self) -> None:
+        """Make what is made once for a model, so that the first request does not wait for it."""
+        text = b"x = 1\n" * self.model.segment_tokens
+        with suppress(UserError):  # with absolute positions there is no such text
+            self.submit(TextRequest(text, text, min(8, self.most_hole_tokens), reuses_history=False)).result()
 
     def close(self) -> None:
         """Stop after the current pass; whatever is not done is cancelled."""
