@@ -19,9 +19,17 @@ def event_stream(events: AsyncIterator[dict[str, Any] | str]) -> StreamingRespon
 async def _lines(events: AsyncIterator[dict[str, Any] | str]) -> AsyncIterator[str]:
     try:
         async for event in events:
-            yield f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n"
+            yield _line(event if isinstance(event, str) else _json(event))
     except UserError as error:
-        yield f"data: {json.dumps(error_body(400, str(error)))}\n\n"
+        yield _line(_json(error_body(400, str(error))))
+
+
+def _line(text: str) -> str:
+    return f"data: {text}\n\n"
+
+
+def _json(event: dict[str, Any]) -> str:
+    return json.dumps(event, separators=(",", ":"))
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

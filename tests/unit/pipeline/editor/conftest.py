@@ -12,6 +12,7 @@ import pytest
 import torch
 import uvicorn
 
+from data_prep.documents import SPECIAL_TOKENS
 from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizers.config import TokenizerConfig
@@ -73,7 +74,7 @@ class Server:
 
 @pytest.fixture(scope="package")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> PermutationLM:
-    """A tiny model in float64, whose answers do not depend on rounding."""
+    """A tiny model in float64, whose answers do not depend on rounding; it writes only what a screen can show."""
     torch.set_num_threads(1)
     path: Path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     path.write_bytes(train_tokenizer([CODE.encode()] * 3, TokenizerConfig(vocab_size=350)))
@@ -81,6 +82,11 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> PermutationLM:
     network = tiny_model(tokenizer.vocab_size).double().eval()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
+    with torch.no_grad():
+        for token in range(len(SPECIAL_TOKENS), tokenizer.vocab_size):
+            text = tokenizer.decode_bytes([token]).decode(errors="ignore")
+            if not text.isprintable() or not text.strip():
+                network.output_bias_V[token] -= 100.0
     return PermutationLM(network, tokenizer, SEGMENT)
 
 
