@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.editor_load runs/demo
 
 The files are parts of Python's standard library. A client types a character after the other in the middle of its file
-and asks for a hole after each, as an editor does. Printed are p50 and p95 of the time from request to answer, errors, and
-what else the machine was doing.
+and asks for a hole after each, as an editor does. Printed are p50 and p95 of the time from request to answer, the
+processor time of an answer (of clients and server, which a busy machine does not change much), errors, and the load.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from pretrain.inference.worker import Worker
 class Timings:
     """Seconds from request to answer, the tokens of each hole, and what went wrong."""
 
-    answer_s: tuple[float, ...]
-    num_tokens: tuple[int, ...]
-    errors: tuple[str, ...]
+    answer_s: Sequence[float]
+    num_tokens: Sequence[int]
+    errors: Sequence[str]
 
     def line(self, name: str) -> str:
         """Return a line about all answers."""
@@ -104,15 +104,15 @@ def type_in(port: int, text: str, num_requests: int, hole_tokens: int) -> Timing
         else:
             errors.append(answer["error"]["message"])
     connection.close()
-    return Timings(tuple(answer_s), tuple(num_tokens), tuple(errors))
+    return Timings(answer_s, num_tokens, errors)
 
 
 def joined(parts: Sequence[Timings]) -> Timings:
     """Return the timings of several clients as one."""
     return Timings(
-        tuple(one for part in parts for one in part.answer_s),
-        tuple(one for part in parts for one in part.num_tokens),
-        tuple(one for part in parts for one in part.errors),
+        [one for part in parts for one in part.answer_s],
+        [one for part in parts for one in part.num_tokens],
+        [one for part in parts for one in part.errors],
     )
 
 
@@ -135,16 +135,22 @@ def main() -> None:
         f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f} at the start"
     )
     with running_server(worker) as port:
+        cpu_s = time.process_time()
         alone = type_in(port, texts[0], options.requests, options.hole_tokens)
-        print(alone.line("1 client"), flush=True)
+        cpu_s = time.process_time() - cpu_s
+        print(
+            alone.line("1 client"), f"{1000 * cpu_s / options.requests:.0f} ms of a processor each", sep=", "
+        )
         with ThreadPoolExecutor(options.clients) as pool:
-            started = time.perf_counter()
+            started, cpu_s = time.perf_counter(), time.process_time()
             parts = list(
                 pool.map(lambda text: type_in(port, text, options.requests, options.hole_tokens), texts[1:])
             )
-            spent_s = time.perf_counter() - started
+            spent_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
     together = joined(parts)
-    print(together.line(f"{options.clients} clients at once"))
+    cpu_ms = 1000 * cpu_s / (options.requests * options.clients)
+    name = f"{options.clients} clients at once"
+    print(together.line(name), f"{cpu_ms:.0f} ms of a processor each", sep=", ")
     print(f"{len(together.answer_s) / spent_s:.1f} answers/s, load {os.getloadavg()[0]:.1f} at the end")
     if alone.errors or together.errors:
         raise SystemExit(1)
