@@ -116,7 +116,7 @@ _ONLY_READ = {
     '"number of items", "candidate": "def size(self): return self.n"}]}\'': "the server's",
     "permcode serve runs/demo --editor": "answers until it is interrupted: test_serve_editor.py",
     "permcode serve RUN --editor": "as above",
-    'curl localhost:8012/infill -d \'{"input_prefix": "def mean(values):\\n    ", "input_suffix": "\\n", '
+    'curl localhost:8012/infill -d \'{"input_prefix": "def mean(values):\\n ", "input_suffix": "\\n", '
     '"n_predict": 24}\'': "as above",
     "permcode finetune --recipe translate_java_cs --from runs/java --out runs/translate "
     "training.learning_rates=[0.0005,0.001,0.002]": "an hour; the recipe's own command: test_printed_recipes.py",
