@@ -27,12 +27,14 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import FillingOptions, HoleRequest, fill_holes
 from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.scanned_text import ScannedLine, ScannedText, scan_texts
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.token_rules import TokenRules, specials_but
 from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.config import ObjectiveConfig
 from pretrain.weights import ModelDescription
 
 _MAX_SAMPLES = 1 << 20
@@ -67,7 +69,11 @@ class PermutationLM:
     """A network and its tokenizer."""
 
     def __init__(
-        self, network: TwoStreamTransformer, tokenizer: CodeTokenizer, segment_tokens: int | None = None
+        self,
+        network: TwoStreamTransformer,
+        tokenizer: CodeTokenizer,
+        segment_tokens: int | None = None,
+        objective: ObjectiveConfig | None = None,
     ) -> None:
         if network.vocab_size != tokenizer.vocab_size:
             raise UserError(
@@ -76,6 +82,8 @@ class PermutationLM:
             )
         self.network, self.tokenizer = network.eval(), tokenizer
         self.segment_tokens = ModelDescription.of(network, segment_tokens).segment_tokens
+        self.objective = objective
+        """The mixture of orders that the model was pretrained on; None if it is not known."""
 
     @classmethod
     def from_run(
@@ -90,7 +98,7 @@ class PermutationLM:
         tokenizer = CodeTokenizer.load(files.tokenizer)
         network = files.build(description)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        return cls(network, tokenizer, description.segment_tokens)
+        return cls(network, tokenizer, description.segment_tokens, files.objective())
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -230,6 +238,40 @@ class PermutationLM:
         """Score several parts together given the rest (see `scored_text.score_parts`)."""
         return score_parts(self.network, self.tokenizer, _as_bytes(text), parts, self.segment_tokens)
 
+    def scan(self, texts: str | bytes | Sequence[str | bytes], *, fast: bool = False) -> list[ScannedText]:
+        """Score every line of every text given the rest of it (see `scanned_text.scan_texts`).
+
+        Raises UserError for an empty text, and for a model that was trained from left to right only.
+        """
+        self._check_sees_both_sides()
+        data = [_as_bytes(text) for text in _as_list(texts)]
+        return scan_texts(self.network, self.tokenizer, data, self.segment_tokens, fast=fast)
+
+    def rewrite_lines(self, text: str | bytes, lines: Sequence[ScannedLine]) -> list[Completion | None]:
+        """Write the most likely tokens, one after the other, in place of each line, given the rest of the text.
+
+        There are as many tokens as the line has, so the log-likelihoods of both compare. None for a line of more than
+        half a segment.
+        """
+        tokens_T = self._encoded(text)
+        most_tokens = max(1, self.segment_tokens // 2)
+        holes = [
+            HoleRequest(
+                Sides(
+                    np.insert(tokens_T[: line.tokens.start], 0, self.tokenizer.eod_id),
+                    tokens_T[line.tokens.stop :],
+                ),
+                len(line.tokens),
+            )
+            for line in lines
+            if len(line.tokens) <= most_tokens
+        ]
+        self._check_sees_both_sides()
+        filled = iter(fill_holes(self.decoder, holes, FillingOptions(), None))
+        return [
+            self._completion(next(filled)[0]) if len(line.tokens) <= most_tokens else None for line in lines
+        ]
+
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
         """Return a vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
         rows = [self._encoded(text) for text in _as_list(texts)]
@@ -252,6 +294,7 @@ class PermutationLM:
         max_new_tokens: int,
         options: FillingOptions,
     ) -> list[list[Generated]]:
+        self._check_sees_both_sides()
         check_counts(options.num_samples, options.beam)
         wanted = max_new_tokens if length is None else length
         num_tokens = [wanted] * len(sides) if isinstance(wanted, int) else list(wanted)
@@ -293,6 +336,13 @@ class PermutationLM:
         stopped = any(stream.add(token) for token in generated.tokens)
         stream.close()
         return Completion.of(replace(generated, stopped=stopped), stream)
+
+    def _check_sees_both_sides(self) -> None:
+        if self.objective is not None and not self.objective.sees_both_sides:
+            raise UserError(
+                "this model was trained from left to right only (objective.spans and objective.infill are 0), so it "
+                "cannot use the text after a hole: use a model that was trained on one of them"
+            )
 
     @property
     def _document_rules(self) -> TokenRules:

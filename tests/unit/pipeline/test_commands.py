@@ -27,6 +27,7 @@ FROZEN = {
     "infill": "RUN | FILE | --at | --length | --max-tokens | --temperature | --top-k"
     " | --top-p | --beam | --num -n | --seed | --order | --at-once | --whole | --task",
     "score": "RUN | FILE... | --lines | --bytes | --per-token | --json | --task",
+    "scan": "RUN | FILE... | --false-alarms | --top | --fast | --format | --corpus | --task",
     "embed": "RUN | FILE... | --out -o | --task",
     "import": "DIR | --out -o | --from | --memory-tokens",
     "export": "RUN | DIR | --to",
