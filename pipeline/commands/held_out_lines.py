@@ -34,7 +34,7 @@ def surprises_of_held_out_lines(
     from pretrain.inference.false_alarms import HeldOutSurprises, held_out_texts
 
     prepared = open_prepared(find_prep_folder(corpus).prep if corpus is not None else _corpus_of(files))
-    cached = _cache_folder() / f"{_key(files, prepared, fast)}.json"
+    cached = cache_folder() / f"{_key(files, prepared, fast)}.json"
     with suppress(UserError, OSError, KeyError, TypeError, ValueError):
         return HeldOutSurprises.of(read_document(cached)["surprises"])
     texts = held_out_texts(prepared, HELD_OUT_TOKENS)
@@ -73,6 +73,7 @@ def _key(files: "ModelFiles", corpus: "PreparedCorpus", fast: bool) -> str:
     )
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Return the folder of all cached surprises, which may be removed at any time."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     return home / "permcode" / "held-out-lines"
