@@ -38,7 +38,7 @@ def surprises_of_held_out_lines(
     with suppress(UserError, OSError, KeyError, TypeError, ValueError):
         return HeldOutSurprises.of(read_document(cached)["surprises"])
     texts = held_out_texts(prepared, HELD_OUT_TOKENS)
-    found = [line.surprise for text in model.scan(texts, fast=fast) for line in text.lines]
+    found = [line.surprise_bits for text in model.scan(texts, fast=fast) for line in text.lines]
     with suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_document(cached, {"surprises": found})

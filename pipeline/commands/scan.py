@@ -90,9 +90,9 @@ def _reported(
 ) -> ScannedFile:
     lines = scan.ranked()[:top]
     if limit.threshold_bits is not None:
-        lines = [line for line in lines if line.surprise > limit.threshold_bits]
+        lines = [line for line in lines if line.surprise_bits > limit.threshold_bits]
     written = model.rewrite_lines(file.data, lines)
-    rates = [None if held_out is None else held_out.false_alarm_rate(line.surprise) for line in lines]
+    rates = [None if held_out is None else held_out.false_alarm_rate(line.surprise_bits) for line in lines]
     return ScannedFile(file, scan, [Surprising(*one) for one in zip(lines, written, rates, strict=True)])
 
 

@@ -63,15 +63,15 @@ def table_lines(files: Sequence[ScannedFile], limit: Limit) -> Iterator[str]:
         if not one.scan.sees_all:
             yield "  (too long to be seen at once: each line saw a window around it and the memory of the text before)"
         if one.reported:
-            yield "  line  surprise  bits given rest  given before  code"
+            yield "  line  bits given rest  given before  code"
         for found in one.reported:
             line = found.line
             yield (
-                f"{line.number:>6}  {line.surprise:8.2f}  {_bits(line.log_probability):15.2f}"
+                f"{line.number:>6}  {line.surprise_bits:15.2f}"
                 f"  {_bits(line.log_probability_before):12.2f}  {_cut(one.code(line.number))}"
             )
             if found.instead is not None:
-                yield f"{'instead':>16}  {_bits(found.instead.log_likelihood):15.2f}{'':14}  {_written(one, found)}"
+                yield f"{'':6}  {_bits(found.instead.log_likelihood):15.2f}  {'instead':>12}  {_written(one, found)}"
 
 
 def _summary(one: ScannedFile, limit: Limit) -> str:
@@ -79,8 +79,8 @@ def _summary(one: ScannedFile, limit: Limit) -> str:
     if limit.threshold_bits is None:
         return f"the {len(one.reported):,} most surprising of {num_lines:,} lines"
     return (
-        f"{len(one.reported):,} of {num_lines:,} lines surprise by more than {limit.threshold_bits:.2f} bits, as "
-        f"{limit.false_alarm_rate:.2%} of {limit.num_held_out_lines:,} held-out lines do"
+        f"{len(one.reported):,} of {num_lines:,} lines have more than {limit.threshold_bits:.2f} bits given the rest, "
+        f"as {limit.false_alarm_rate:.2%} of {limit.num_held_out_lines:,} held-out lines do"
     )
 
 
@@ -132,8 +132,7 @@ def _record(line: "ScannedLine", found: Surprising | None) -> dict[str, Any]:
 
 def _figures(line: "ScannedLine") -> dict[str, float | None]:
     return {
-        "surprise_bits": _finite(line.surprise),
-        "bits_given_rest": _finite(_bits(line.log_probability)),
+        "bits_given_rest": _finite(line.surprise_bits),
         "bits_given_before": _finite(_bits(line.log_probability_before)),
     }
 
@@ -174,8 +173,8 @@ def _result(one: ScannedFile, found: Surprising) -> dict[str, Any]:
     line, code = found.line, one.code(found.line.number)
     artifact = {"uri": _uri(one.file.name)}
     region = {"startLine": line.number, "startColumn": 1, "endLine": line.number, "endColumn": len(code) + 1}
-    text = f"This line surprises by {line.surprise:.1f} bits ({_bits(line.log_probability):.1f} bits given the rest of "
-    text += f"the file, {_bits(line.log_probability_before):.1f} given the text before it)."
+    text = f"This line has {line.surprise_bits:.1f} bits given the rest of the file, and "
+    text += f"{_bits(line.log_probability_before):.1f} given the text before it."
     result: dict[str, Any] = {
         "ruleId": _RULE,
         "ruleIndex": 0,

@@ -50,14 +50,9 @@ class ScannedLine:
         return math.fsum(self.given_before_P)
 
     @property
-    def surprise(self) -> float:
-        """The figure by which lines are ranked, in bits: see `surprise_bits`."""
-        return surprise_bits(self.given_rest_P)
-
-
-def surprise_bits(log_probability_P: NDArray[np.float64]) -> float:
-    """Return the bits of a line's most surprising token."""
-    return float(-log_probability_P.min() / math.log(2.0))
+    def surprise_bits(self) -> float:
+        """The figure by which lines are ranked: the bits of the line given the rest of the text."""
+        return -self.log_probability / math.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class ScannedText:
 
     def ranked(self) -> list[ScannedLine]:
         """Return the lines, the most surprising first."""
-        return sorted(self.lines, key=lambda line: -line.surprise)
+        return sorted(self.lines, key=lambda line: -line.surprise_bits)
 
 
 def scan_texts(

@@ -189,8 +189,8 @@ def test_a_scan_gives_what_scoring_the_line_gives(lm: PermutationLM) -> None:
         scored = lm.score_part(TEXT, line.bytes)
         assert line.log_probability == pytest.approx(scored.scores.log_likelihood, rel=1e-5)
         assert len(line.tokens) == len(scored.token_P)
-    assert [line.surprise for line in scan.ranked()] == sorted(
-        (line.surprise for line in scan.lines), reverse=True
+    assert [line.surprise_bits for line in scan.ranked()] == sorted(
+        (line.surprise_bits for line in scan.lines), reverse=True
     )
 
 
