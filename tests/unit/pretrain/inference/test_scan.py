@@ -21,6 +21,7 @@ from pretrain.model.layout import TokenLayout
 from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.orders.config import ObjectiveConfig
+from tests.slow_logits import logits_at
 from tests.small_models import VOCAB, small_model
 
 FP64_TOLERANCE = 1e-10
@@ -38,20 +39,6 @@ def texts_with_lines(draw: st.DrawFn, most_lines: int = 8) -> TextLines:
     ends = np.cumsum(lengths).tolist()
     lines = [range(end - length, end) for end, length in zip(ends, lengths, strict=True)]
     return TextLines(tokens, [line for line in lines if draw(st.integers(0, 4))])
-
-
-@torch.no_grad()
-def logits_at(
-    model: TwoStreamTransformer, shown: list[tuple[int, int, int]], place: int, memory: SegmentMemory
-) -> torch.Tensor:
-    """Logits [V] at `place`, from the (position, rank, token) that are shown: the model gets nothing else."""
-    position, ranks, tokens = (torch.tensor([list(one)]) for one in zip(*shown, strict=True))
-    extent = 1 + max(place, int(position.max()))
-    content = TokenLayout(position, ranks, torch.zeros_like(ranks), None, extent)
-    rank = 1 + ranks.max()
-    target = TokenLayout(torch.tensor([[place]]), rank[None, None], torch.tensor([[0]]), None, extent)
-    logits: torch.Tensor = model(tokens, content, target, memory).logits_BPV[0, 0]
-    return logits
 
 
 def one_by_one(
