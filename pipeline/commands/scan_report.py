@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pipeline.folder.user_files import TextFile
 
 if TYPE_CHECKING:
-    from pretrain.inference.language_model import Completion
+    from pretrain.inference.results import Completion
     from pretrain.inference.scanned_text import ScannedLine, ScannedText
 
 _SHOWN_CHARACTERS = 88

@@ -90,8 +90,7 @@ def fill_places(
     (speculative sampling, Leviathan et al. 2023, section 2.3). So tokens are distributed as if drawn one by one in the
     order of choice; greedily they are the most likely ones.
     """
-    if order not in get_args(FillingOrder):
-        raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
+    check_order(order)
     filler = _Filler(text, places, sampling, rules, sample)
     logits_RV: Tensor | None = None
     while filler.left:
@@ -105,6 +104,12 @@ def fill_places(
         tuple(filler.score_at[place] for place in sorted(places)),
         filler.num_passes,
     )
+
+
+def check_order(order: str) -> None:
+    """Raise UserError for a name that is no order."""
+    if order not in get_args(FillingOrder):
+        raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
 
 
 class _Filler:

@@ -19,8 +19,8 @@ from pretrain.inference.scoring import score_left_to_right
 from pretrain.inference.text_ranges import ByteRange, line_ends
 from pretrain.model.transformer import TwoStreamTransformer
 
-FAST_LINES_APART = 3
-"""The distance of lines that share a pass in the fast form."""
+FAST_LINES_APART = 2
+"""The distance of lines that share a pass in the fast form: at least one line between them is seen."""
 
 
 @dataclass(frozen=True)
