@@ -60,17 +60,12 @@ def _corpus_of(files: "ModelFiles") -> Path:
 
 def _key(files: "ModelFiles", corpus: "PreparedCorpus", fast: bool) -> str:
     """Return the name of the cached surprises: a fingerprint of all they depend on."""
+    from pretrain.inference.scanned_text import FAST_LINES_APART
+
     # Either file has the checksums of the model's other files.
     identity = files.folder / COMMIT_NAME if files.is_checkpoint else files.description
-    return fingerprint(
-        [
-            _FORMAT,
-            sha256_file(identity),
-            str(corpus.manifest_sha256),
-            HELD_OUT_TOKENS,
-            "fast" if fast else "exact",
-        ]
-    )
+    apart = FAST_LINES_APART if fast else None
+    return fingerprint([_FORMAT, sha256_file(identity), str(corpus.manifest_sha256), HELD_OUT_TOKENS, apart])
 
 
 def cache_folder() -> Path:

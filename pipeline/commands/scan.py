@@ -53,10 +53,10 @@ def scan_lines(request: ScanRequest) -> Iterator[str]:
         raise UserError("--top reports lines without a threshold: leave out --false-alarms and --corpus")
     files = [_source(path) for path in request.paths]
 
-    from pretrain.inference.folders import checked_model
+    from pretrain.inference.folders import find_model_folder
     from pretrain.inference.language_model import PermutationLM
 
-    found_files, _ = checked_model(request.run, warn)
+    found_files = find_model_folder(request.run, warn)
     model = PermutationLM.from_run(found_files.folder)
     held_out, limit = None, Limit(None, None)
     if request.top is None:
