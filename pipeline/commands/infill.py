@@ -258,9 +258,7 @@ def infill(
     ] = Order.left_to_right,
     at_once: Annotated[
         int,
-        typer.Option(
-            "--at-once", metavar="K", min=1, help="With --length: choose up to K tokens in two passes."
-        ),
+        typer.Option("--at-once", metavar="K", min=1, help="With known lengths: propose K tokens at a time."),
     ] = 1,
     whole: Annotated[
         bool, typer.Option("--whole", help="Write the whole file with the holes filled.")

@@ -143,9 +143,9 @@ class PermutationLM:
     ) -> list[Completion]:
         """Fill the hole between prefix and suffix of a whole text: `num_samples` samples, or the best of a `beam`.
 
-        The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. In the order
-        "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
-        UserError for a hole that does not fit the model's segments.
+        The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. The order
+        "most_certain" and `at_once` proposals at a time are for known lengths. Raises UserError for a hole that does
+        not fit the model's segments.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once)
         return self._fill(

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import chisquare
 
 from cluster.errors import UserError
 from data_prep.documents import SPECIAL_TOKENS
@@ -151,7 +150,7 @@ def test_holes_of_known_length_are_those_of_one_pass_per_token(
     tokens, total, places = known_by_hand(model, parts, lengths, order)
     assert written(found.fillings) == tokens
     assert found.log_likelihood == pytest.approx(total, abs=FP64_TOLERANCE)
-    assert found.num_passes <= sum(lengths) * (2 if at_once > 1 else 1)
+    assert found.num_passes <= sum(lengths) + 1
     # The same by the project's own scoring: the chain rule in the order of choice, the rest given.
     row, of_holes = laid_out(parts, list(tokens))
     scored = score_chosen(model, np.array(row[1:]), np.array(places) - 1, EOD, SEGMENT)
@@ -269,7 +268,8 @@ def test_samples_follow_the_joint_distribution_in_the_order_of_choice(
             * probability(with_second, first.start, {second.start: 1}, tokens[0])
         )
     assert math.fsum(expected) == pytest.approx(num_samples)
-    assert chisquare(list(counts.values()), expected).pvalue > 0.01
+    statistic = sum((seen - want) ** 2 / want for seen, want in zip(counts.values(), expected, strict=True))
+    assert statistic < 20.09, "the 99 % point of chi-squared with 8 degrees of freedom"
 
 
 def test_requests_that_cannot_be_filled_are_refused() -> None:
