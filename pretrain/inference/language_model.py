@@ -27,6 +27,7 @@ from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import FillingOptions, HoleRequest, fill_holes
 from pretrain.inference.joint_filling import HoleSize, fill_jointly
+from pretrain.inference.line_rewriting import rewrite_lines
 from pretrain.inference.results import Completion, FilledHoles
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scanned_text import ScannedLine, ScannedText, scan_texts
@@ -249,29 +250,9 @@ class PermutationLM:
         return scan_texts(self.network, self.tokenizer, data, self.segment_tokens, fast=fast)
 
     def rewrite_lines(self, text: str | bytes, lines: Sequence[ScannedLine]) -> list[Completion | None]:
-        """Write the most likely tokens, one after the other, in place of each line, given the rest of the text.
-
-        There are as many tokens as the line has, so the log-likelihoods of both compare. None for a line of more than
-        half a segment.
-        """
-        tokens_T = self._encoded(text)
-        most_tokens = max(1, self.segment_tokens // 2)
-        holes = [
-            HoleRequest(
-                Sides(
-                    np.insert(tokens_T[: line.tokens.start], 0, self.tokenizer.eod_id),
-                    tokens_T[line.tokens.stop :],
-                ),
-                len(line.tokens),
-            )
-            for line in lines
-            if len(line.tokens) <= most_tokens
-        ]
+        """Write what the model finds most likely in place of each line (see `line_rewriting.rewrite_lines`)."""
         self._check_can_fill(all_known=True)
-        filled = iter(fill_holes(self.decoder, holes, FillingOptions(), None))
-        return [
-            self._completion(next(filled)[0]) if len(line.tokens) <= most_tokens else None for line in lines
-        ]
+        return rewrite_lines(self.decoder, self.tokenizer, _as_bytes(text), lines)
 
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
         """Return a vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""

@@ -181,20 +181,28 @@ def test_a_scan_gives_what_scoring_the_line_gives(lm: PermutationLM) -> None:
     )
 
 
-def test_what_is_written_instead_is_the_likeliest_token_by_token_given_the_rest(lm: PermutationLM) -> None:
+def test_what_is_written_instead_is_the_likeliest_line_token_by_token_given_the_rest(
+    lm: PermutationLM,
+) -> None:
     (scan,) = lm.scan(TEXT)
     row = [lm.tokenizer.eod_id, *lm.tokenizer.encode_bytes(TEXT).tolist()]
+    never = [token for token in range(lm.tokenizer.vocab_size) if b"\n" in lm.tokenizer.decode_bytes([token])]
     for line, written in zip(scan.lines, lm.rewrite_lines(TEXT, scan.lines), strict=True):
-        places = range(line.tokens.start + 1, line.tokens.stop + 1)
+        end = line.tokens.stop + 1
+        kept = [row[end - 1]] if row[end - 1] in never else []
+        places = range(line.tokens.start + 1, end - len(kept))
         shown = [(place, 0, token) for place, token in enumerate(row) if place not in places]
         log_likelihood, tokens = 0.0, []
         for rank, place in enumerate(places, start=1):
             logits = logits_at(lm.network, shown, place, lm.network.empty_memory(1))
-            tokens.append(NUM_SPECIALS + int(logits[NUM_SPECIALS:].argmax()))
+            allowed = logits.index_fill(0, torch.tensor([*range(NUM_SPECIALS), *never]), -math.inf)
+            tokens.append(int(allowed.argmax()))
             log_likelihood += float(logits.log_softmax(-1)[tokens[-1]])
             shown.append((place, rank, tokens[-1]))
         assert written is not None
-        assert written.data == lm.tokenizer.decode_bytes(tokens)
+        assert written.data == lm.tokenizer.decode_bytes([*tokens, *kept])
+        assert written.data.count(b"\n") <= TEXT[line.bytes.start : line.bytes.end].count(b"\n")
+        assert written.num_tokens == len(line.tokens)
         assert written.log_likelihood == pytest.approx(log_likelihood, rel=1e-4)
 
 
