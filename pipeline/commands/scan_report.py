@@ -92,6 +92,7 @@ def _written(one: ScannedFile, found: Surprising) -> str:
 
 
 def _cut(text: str) -> str:
+    text = text.replace("\r", "\\r")
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
 
 
