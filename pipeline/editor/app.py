@@ -19,6 +19,7 @@ from pipeline.editor.bodies import BodyError, read_body
 from pipeline.editor.events import error_body
 from pipeline.editor.llama import infill
 from pipeline.editor.openai import complete, tabby
+from pipeline.editor.whole_texts import fill_holes, scan
 from pretrain.inference.worker import BusyError, Worker
 
 _OPEN_PATHS = ("/health", "/v1/health")
@@ -82,6 +83,8 @@ def application(
             Route("/v1/models", handlers.models),
             Route("/infill", handlers.infill, methods=["POST"]),
             Route("/v1/completions", handlers.completions, methods=["POST"]),
+            Route("/v1/holes", handlers.holes, methods=["POST"]),
+            Route("/v1/scan", handlers.scan, methods=["POST"]),
         ],
         middleware=[Middleware(Access, api_key=api_key, host_names=host_names)],
         exception_handlers={
@@ -129,6 +132,12 @@ class _Handlers:
 
     async def infill(self, request: Request) -> Response:
         return await infill(request, self._worker, self._model_name, await read_body(request))
+
+    async def holes(self, request: Request) -> Response:
+        return await fill_holes(request, self._worker, self._model_name, await read_body(request))
+
+    async def scan(self, request: Request) -> Response:
+        return await scan(request, self._worker, self._model_name, await read_body(request))
 
     async def completions(self, request: Request) -> Response:
         fields = await read_body(request)

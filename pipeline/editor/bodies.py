@@ -4,16 +4,18 @@ Fields that are not named here are ignored, as llama.cpp does.
 """
 
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 MAX_BODY_BYTES = 8 << 20
+MAX_SCANNED_BYTES = 64 << 10
 _MAX_DISCARDED_BYTES = 256 << 20
 _MAX_STOPS = 64
 _MAX_PROMPTS = 64
 _MAX_ALTERNATIVES = 20
+_MAX_TOP_LINES = 20
 _MAX_LINE = 300
 
 
@@ -86,6 +88,27 @@ class CompletionBody(_Body):
     logprobs: Annotated[int, Field(ge=0, le=_MAX_ALTERNATIVES)] | None = None
     echo: bool | None = None
     seed: int | None = None
+
+
+class HolesBody(_Body):
+    """`POST /v1/holes`: the texts around the holes, each hole's tokens (null: as many as the model chooses)."""
+
+    parts: Annotated[list[str], Field(min_length=2, max_length=_MAX_PROMPTS)]
+    lengths: list[Annotated[int, Field(ge=1)] | None] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    order: Literal["most_certain", "left_to_right"] | list[int] | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+class ScanBody(_Body):
+    """`POST /v1/scan`: a text, and of how many lines to write what the model would write in their place."""
+
+    text: str
+    fast: bool | None = None
+    top: Annotated[int, Field(ge=0, le=_MAX_TOP_LINES)] | None = None
 
 
 class Segments(_Body):

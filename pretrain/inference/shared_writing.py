@@ -19,7 +19,8 @@ from pretrain.inference.generation import Writing
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Holes, Sides
 from pretrain.inference.infilling import HoleRequest, OpenFilling, place_lengths
-from pretrain.inference.language_model import Completion, PermutationLM
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.results import Completion
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.token_rules import TokenRules, specials_but
@@ -206,6 +207,7 @@ class SharedText:
 
     def _opened(self, model: PermutationLM, sides: Sides, cache: HistoryCache) -> OpenFilling:
         request = self._request
+        model.check_can_fill(all_known=False)
         if not all(request.stop):
             raise UserError("a text to stop at is empty: give at least one character, or leave it out")
         return OpenFilling(

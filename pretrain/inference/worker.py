@@ -23,6 +23,7 @@ from pretrain.inference.shared_writing import Answer, OnNewText, SharedText, Tex
 
 _T = TypeVar("_T")
 _CACHE_BYTES = 256 << 20
+_CLOSING_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -113,11 +114,11 @@ class Worker:
             self.submit(TextRequest(text, text, min(8, self.most_hole_tokens), reuses_history=False)).result()
 
     def close(self) -> None:
-        """Stop after the current pass; whatever is not done is cancelled."""
+        """Stop after the current pass; whatever is not done is cancelled. A long call is not waited for."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_CLOSING_S)
         for one in (*self._waiting, *self._active):
             one.future.cancel()
 

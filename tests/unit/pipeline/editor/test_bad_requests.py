@@ -49,6 +49,17 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/completions", {"prompt": "", "stream": True}, 400, "the prompt is empty"),
     ("/v1/completions", {"segments": 3}, 400, "segments: "),
     ("/v1/completions", {"segments": {}}, 400, "segments.prefix: Field required"),
+    ("/v1/holes", {"parts": ["x"]}, 400, "parts: List should have at least 2 items"),
+    ("/v1/holes", {"parts": ["x", 3]}, 400, "parts.1: Input should be a valid string"),
+    ("/v1/holes", {"parts": ["x", "y"], "lengths": [0]}, 400, "lengths.0"),
+    ("/v1/holes", {"parts": ["x", "y"], "lengths": [1, 1]}, 400, "there are 1 holes and 2 lengths"),
+    ("/v1/holes", {"parts": ["x", "y"], "lengths": [100]}, 400, "a hole of 100 tokens does not fit"),
+    ("/v1/holes", {"parts": ["x", "y"], "order": [1]}, 400, "the order of 1 holes names each"),
+    ("/v1/holes", {"parts": ["x", "y"], "order": "any"}, 400, "order"),
+    ("/v1/scan", {}, 400, "text: Field required"),
+    ("/v1/scan", {"text": ""}, 400, "the text is empty"),
+    ("/v1/scan", {"text": "x", "top": 21}, 400, "top: Input should be less than or equal to 20"),
+    ("/v1/scan", {"text": "x" * (1 << 17)}, 413, "text: longer than 64 KiB"),
     ("/v1/chat/completions", {}, 404, "POST /v1/chat/completions: Not Found"),
 ]
 

@@ -1,0 +1,102 @@
+"""What only an any-order model answers: several holes together (`POST /v1/holes`), lines that surprise (`/v1/scan`).
+
+Each is done by itself between two passes of other requests, which wait meanwhile.
+"""
+
+import asyncio
+from math import isfinite, log
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pipeline.editor.asking import sampling_of, while_connected
+from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, HolesBody, ScanBody, as_bytes, checked
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.results import FilledHoles
+from pretrain.inference.scanned_text import ScannedLine
+from pretrain.inference.worker import Worker
+
+
+async def fill_holes(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
+    """Fill the holes between the parts of a text."""
+    body = checked(HolesBody, fields)
+    parts = [as_bytes(part, "parts") for part in body.parts]
+    sampling = sampling_of(body.temperature or 0.0, body.top_k, body.top_p, body.seed)
+
+    def fill() -> FilledHoles:
+        return worker.model.infill_holes(
+            parts,
+            length=body.lengths,
+            max_new_tokens=body.max_tokens,
+            sampling=sampling,
+            order=body.order or "most_certain",
+        )
+
+    filled: FilledHoles = await while_connected(request, asyncio.wrap_future(worker.call(fill)))
+    holes = [
+        {
+            "text": one.text,
+            "num_tokens": one.num_tokens,
+            "log_likelihood": one.log_likelihood,
+            "finish_reason": "stop" if one.finish == "end" else "length",
+        }
+        for one in filled.holes
+    ]
+    return JSONResponse(
+        {
+            "object": "holes",
+            "model": model_name,
+            "holes": holes,
+            "order": list(filled.order),
+            "log_likelihood": filled.log_likelihood,
+            "num_passes": filled.num_passes,
+        }
+    )
+
+
+async def scan(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
+    """Score every line of a text given the rest, and write what the model would write in place of the top ones."""
+    body = checked(ScanBody, fields)
+    text = as_bytes(body.text, "text")
+    if len(text) > MAX_SCANNED_BYTES:
+        limit = MAX_SCANNED_BYTES >> 10
+        raise BodyError(
+            413, f"text: longer than {limit} KiB, which would keep others waiting: use `permcode scan`"
+        )
+    scanning = worker.call(lambda: _scanned(worker.model, text, body))
+    found = await while_connected(request, asyncio.wrap_future(scanning))
+    return JSONResponse({"object": "scan", "model": model_name, **found})
+
+
+def _scanned(model: PermutationLM, text: bytes, body: ScanBody) -> dict[str, Any]:
+    (scanned,) = model.scan(text, fast=bool(body.fast))
+    top = scanned.ranked()[: body.top or 0]
+    instead = {
+        line.number: {"text": written.text, "bits": _bits(written.log_likelihood)}
+        for line, written in zip(top, model.rewrite_lines(text, top), strict=True)
+        if written is not None
+    }
+    return {
+        "sees_all": scanned.sees_all,
+        "num_tokens": scanned.num_tokens,
+        "top": [line.number for line in top],
+        "lines": [{**_figures(line), "instead": instead.get(line.number)} for line in scanned.lines],
+    }
+
+
+def _figures(line: ScannedLine) -> dict[str, Any]:
+    return {
+        "line": line.number,
+        "start_byte": line.bytes.start,
+        "end_byte": line.bytes.end,
+        "num_tokens": len(line.tokens),
+        "bits_given_rest": _bits(line.log_probability),
+        "bits_given_before": _bits(line.log_probability_before),
+    }
+
+
+def _bits(log_probability: float) -> float | None:
+    """Return bits; None for what JSON cannot express."""
+    bits = -log_probability / log(2.0)
+    return bits if isfinite(bits) else None
