@@ -171,21 +171,10 @@ class DecodingSession:
         """Whether `_hidden_B1C` fits `filled_BC`: after passes in any columns it is computed when it is needed."""
         self._static_passes = StaticPasses(self) if can_record(device) else None
 
-    @torch.inference_mode()
     def copy_from(self, other: "DecodingSession", first_lane: int, first_column: int) -> None:
         """Copy another session's cache into lanes from `first_lane` on, after `first_column` empty columns."""
-        lanes = slice(first_lane, first_lane + len(other.offset_B))
-        columns = slice(first_column, first_column + other.num_columns)
-        for cache, theirs in zip(self.caches, other.caches, strict=True):
-            cache.key_NBCH[:, lanes, columns] = theirs.key_NBCH[:, :, : other.num_columns]
-            cache.value_NBCH[:, lanes, columns] = theirs.value_NBCH[:, :, : other.num_columns]
-        self.filled_BC[lanes, columns] = other.filled_BC[:, : other.num_columns]
-        self._before_BC[lanes, columns] = other._before_BC[:, : other.num_columns]
-        # A token keeps its position, so the rotation of rotary keys does not change.
-        self.offset_B[lanes] = other.offset_B + first_column
-        self._update_positions()
-        self.num_columns = max(self.num_columns, columns.stop)
-        self._columns_changed()
+        from_X = torch.arange(len(other.offset_B), device=self.offset_B.device)
+        self.put_lanes(other, from_X, from_X + first_lane, first_column, other.num_columns)
 
     @torch.inference_mode()
     def put_lanes(
@@ -204,7 +193,7 @@ class DecodingSession:
         for own_BC, their_BC in ((self.filled_BC, other.filled_BC), (self._before_BC, other._before_BC)):
             own_BC[to_X] = False
             own_BC[to_X, columns] = their_BC[from_X, theirs]
-        # As in `copy_from`, a token keeps its position.
+        # A token keeps its position, so the rotation of rotary keys does not change.
         self.offset_B[to_X] = other.offset_B[from_X] + shift_columns
         self._update_positions()
         self.num_columns = max(self.num_columns, columns.stop)

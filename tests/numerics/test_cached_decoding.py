@@ -166,7 +166,7 @@ def test_a_hole_in_a_long_text_sees_the_memory_of_what_is_before(positions: Posi
     text = Holes(Decoder(model, SEGMENT), [Hole(Sides(prefix, suffix), [4])])
     logits = [text.first()] + [text.following(torch.tensor([token])) for token in hole[:-1]]
     memory = None
-    for first, last in [(0, 4), (4, 16)]:
+    for first, last in [(0, SEGMENT), (SEGMENT, 16)]:
         length = last - first
         _, memory = without_cache(
             model, prefix[first:last], [0] * length, list(range(length)), [(0, 0)], memory
