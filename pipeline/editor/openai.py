@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pipeline.editor.asking import Stream, answers, sampling_of, while_connected
-from pipeline.editor.bodies import BodyError, CompletionBody, TabbyBody, as_bytes, checked
+from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, CompletionBody, TabbyBody, as_bytes, checked
 from pipeline.editor.events import DONE, event_stream
 from pipeline.editor.log_probabilities import log_probabilities, scored_tokens
 from pretrain.inference.shared_writing import Answer, TextRequest, WrittenToken
@@ -92,7 +92,10 @@ class _Completions:
         if not self.body.echo or self.body.logprobs is None:
             return
         model = self._worker.model
-        scoring = self._worker.call(lambda: [scored_tokens(model, one) for one in self._prompts])
+        if sum(map(len, self._prompts)) > MAX_SCANNED_BYTES:
+            limit = MAX_SCANNED_BYTES >> 10
+            raise BodyError(413, f"prompt: longer than {limit} KiB, which is too much for logprobs with echo")
+        scoring = self._worker.call(lambda _: [scored_tokens(model, one) for one in self._prompts])
         self._prompt_tokens = await while_connected(request, asyncio.wrap_future(scoring))
 
     async def whole(self, request: Request) -> Response:

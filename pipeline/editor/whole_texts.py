@@ -1,6 +1,6 @@
 """What only an any-order model answers: several holes together (`POST /v1/holes`), lines that surprise (`/v1/scan`).
 
-Each is done by itself between two passes of other requests, which wait meanwhile.
+They are done one after the other, between passes of other requests, which share the model's time with a scan.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, HolesBody, Scan
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.results import FilledHoles
 from pretrain.inference.scanned_text import ScannedLine
-from pretrain.inference.worker import Worker
+from pretrain.inference.worker import ServeOthers, Worker
 
 
 async def fill_holes(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
@@ -24,7 +24,7 @@ async def fill_holes(request: Request, worker: Worker, model_name: str, fields: 
     parts = [as_bytes(part, "parts") for part in body.parts]
     sampling = sampling_of(body.temperature or 0.0, body.top_k, body.top_p, body.seed)
 
-    def fill() -> FilledHoles:
+    def fill(_serve_others: ServeOthers) -> FilledHoles:
         return worker.model.infill_holes(
             parts,
             length=body.lengths,
@@ -62,15 +62,15 @@ async def scan(request: Request, worker: Worker, model_name: str, fields: dict[s
     if len(text) > MAX_SCANNED_BYTES:
         limit = MAX_SCANNED_BYTES >> 10
         raise BodyError(
-            413, f"text: longer than {limit} KiB, which would keep others waiting: use `permcode scan`"
+            413, f"text: longer than {limit} KiB, which takes a server too long: use `permcode scan`"
         )
-    scanning = worker.call(lambda: _scanned(worker.model, text, body))
+    scanning = worker.call(lambda serve_others: _scanned(worker.model, text, body, serve_others))
     found = await while_connected(request, asyncio.wrap_future(scanning))
     return JSONResponse({"object": "scan", "model": model_name, **found})
 
 
-def _scanned(model: PermutationLM, text: bytes, body: ScanBody) -> dict[str, Any]:
-    (scanned,) = model.scan(text, fast=bool(body.fast))
+def _scanned(model: PermutationLM, text: bytes, body: ScanBody, serve_others: ServeOthers) -> dict[str, Any]:
+    (scanned,) = model.scan(text, fast=bool(body.fast), after_batch=serve_others)
     top = scanned.ranked()[: body.top or 0]
     instead = {
         line.number: {"text": written.text, "bits": _bits(written.log_likelihood)}

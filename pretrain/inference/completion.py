@@ -141,10 +141,13 @@ class Continuation:
 
 
 def read_history(session: DecodingSession, decoder: Decoder, history: Context) -> None:
-    """Read the tokens before the last segment; the session then holds the model's memory of them."""
+    """Read the tokens before the last segment; the session then holds the model's memory of them.
+
+    Segments from which nothing reaches that memory are not read.
+    """
     if decoder.memory_tokens == 0:
         return
-    for end in range(history.num_columns, 0, -decoder.segment_tokens)[::-1]:
+    for end in range(history.num_columns, 0, -decoder.segment_tokens)[: decoder.reach_segments + 1][::-1]:
         session.encode(history.part(max(0, end - decoder.segment_tokens), end))
         session.keep(max(0, session.num_columns - decoder.memory_tokens), session.num_columns)
 

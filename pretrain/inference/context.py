@@ -35,11 +35,6 @@ class Context:
             self.tokens_BT[:, first:end], self.given_BT[:, first:end], self.before_BT[:, first:end]
         )
 
-    def lane(self, number: int) -> "Context":
-        """Return one lane."""
-        one = slice(number, number + 1)
-        return Context(self.tokens_BT[one], self.given_BT[one], self.before_BT[one])
-
     @classmethod
     def of_text(cls, tokens_BT: Tensor) -> "Context":
         """Make a context of tokens of the text itself, without a gap."""

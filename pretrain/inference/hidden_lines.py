@@ -13,7 +13,7 @@ line of more than half a segment is predicted in parts, from the first to the la
 Shapes: B lanes, L segment, P predicted, T tokens of a text after its `<eod>`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,12 +74,13 @@ def score_hidden_lines(
     eod_id: int,
     segment_tokens: int,
     lines_apart: int | None = None,
+    after_batch: Callable[[], None] = lambda: None,
 ) -> list[NDArray[np.float64]]:
     """Return the natural log-probability of every token of every text [T], NaN for tokens that are in no line.
 
     Every line has a pass of its own, or shares it with others that are at least `lines_apart` lines away. Results do
-    not depend on the other texts. The model must be in evaluation mode. Raises UserError for results that are not
-    finite.
+    not depend on the other texts. `after_batch` is called after every batch of passes. The model must be in evaluation
+    mode. Raises UserError for results that are not finite.
     """
     rows = [after_eod(text.tokens_T, eod_id) for text in texts]
     found = [np.full(len(row_T), np.nan) for row_T in rows]
@@ -95,6 +96,7 @@ def score_hidden_lines(
                 end = first + part.end - part.first
                 found[one.text][part.first : part.end] = score_P[first:end]
                 first = end
+        after_batch()
     for number, (text, score_T) in enumerate(zip(texts, found, strict=True), start=1):
         for line in text.lines:
             check_finite(score_T[line.start + 1 : line.stop + 1], f"the log-probabilities of text {number}")

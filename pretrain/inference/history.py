@@ -1,7 +1,7 @@
 """Reading of the text before the segment of a hole: segment by segment from its start, into the model's memory.
 
 The ends of segments depend on the start of the text alone. So a text whose beginning has not changed can be read from
-the last segment on that is still the same.
+the last segment on that is still the same. Of a long text, segments that cannot change the memory are not read.
 
 Shapes: B lanes, T tokens, M memory.
 """
@@ -18,15 +18,14 @@ from pretrain.inference.session import Decoder, DecodingSession
 class HistoryCache:
     """The memory after each segment of texts that were read, up to `max_bytes`; the longest unused goes first.
 
-    `num_read` and `num_reused` count the tokens of all texts that were read, and that were not because a memory was
-    there.
+    `num_reused` counts the tokens that were not read because a memory of them was there.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._memories: OrderedDict[bytes, DecodingSession] = OrderedDict()
-        self.num_read = self.num_reused = 0
+        self.num_reused = 0
 
     def find(self, digests: list[bytes]) -> tuple[int, DecodingSession | None]:
         """Return the number of segments of the longest text that is known, and the memory after it."""
@@ -55,6 +54,10 @@ def read_from_start(
         return None
     digests = _digests(history, segment_tokens) if cache is not None else []
     first, known = (0, None) if cache is None else cache.find(digests)
+    out_of_reach = history.num_columns // segment_tokens - decoder.reach_segments
+    if out_of_reach > first:
+        first, known = out_of_reach, None
+    exact_from = 0 if first == 0 or known is not None else first + decoder.reach_segments
     session = DecodingSession(decoder, 1, memory_tokens + segment_tokens)
     if known is not None:
         session.copy_from(known, 0, 0)
@@ -63,11 +66,10 @@ def read_from_start(
     ):
         session.encode(history.part(start, min(start + segment_tokens, history.num_columns)))
         session.keep(max(0, session.num_columns - memory_tokens), session.num_columns)
-        if cache is not None and number <= len(digests):
+        if cache is not None and exact_from <= number <= len(digests):
             cache.add(digests[number - 1], _copy(decoder, session))
-    if cache is not None:
+    if cache is not None and known is not None:
         cache.num_reused += first * segment_tokens
-        cache.num_read += history.num_columns - first * segment_tokens
     return session
 
 

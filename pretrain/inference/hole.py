@@ -12,7 +12,7 @@ Shapes: B lanes, T tokens, V vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -150,15 +150,18 @@ class _Text:
 
     def read(self, session: DecodingSession, cache: HistoryCache | None) -> None:
         """Encode the text with each length of place into the lanes of an empty session."""
-        context = laid_out(
-            self.hole.sides.prefix, self._shown.suffix, self.hole.place_tokens, session.model.device
-        )
-        # What is before the segment is the same in all lanes.
-        memory = read_from_start(self._decoder, context.part(0, self._history).lane(0), cache)
-        if memory is not None:
-            for lane in range(len(self.hole.place_tokens)):
-                session.copy_from(memory, lane, 0)
-        session.encode(context.part(self._history, context.num_columns))
+        device, nothing_T = session.model.device, self.hole.sides.suffix[:0]
+        if self._history:
+            # What is before the segment is the same in all lanes.
+            history = laid_out(self.hole.sides.prefix[: self._history], nothing_T, [0], device)
+            memory = read_from_start(self._decoder, history, cache)
+            if memory is not None:
+                for lane in range(len(self.hole.place_tokens)):
+                    session.copy_from(memory, lane, 0)
+        shown = laid_out(self._shown.prefix, self._shown.suffix, self.hole.place_tokens, device)
+        if self._history:
+            shown = replace(shown, before_BT=torch.zeros_like(shown.before_BT))
+        session.encode(shown)
 
 
 def laid_out(

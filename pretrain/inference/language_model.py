@@ -240,14 +240,22 @@ class PermutationLM:
         """Score several parts together given the rest (see `scored_text.score_parts`)."""
         return score_parts(self.network, self.tokenizer, _as_bytes(text), parts, self.segment_tokens)
 
-    def scan(self, texts: str | bytes | Sequence[str | bytes], *, fast: bool = False) -> list[ScannedText]:
+    def scan(
+        self,
+        texts: str | bytes | Sequence[str | bytes],
+        *,
+        fast: bool = False,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[ScannedText]:
         """Score every line of every text given the rest of it (see `scanned_text.scan_texts`).
 
         Raises UserError for an empty text, and for a model that was trained from left to right only.
         """
         self.check_can_fill(all_known=True)
         data = [_as_bytes(text) for text in _as_list(texts)]
-        return scan_texts(self.network, self.tokenizer, data, self.segment_tokens, fast=fast)
+        return scan_texts(
+            self.network, self.tokenizer, data, self.segment_tokens, fast=fast, after_batch=after_batch
+        )
 
     def rewrite_lines(self, text: str | bytes, lines: Sequence[ScannedLine]) -> list[Completion | None]:
         """Write what the model finds most likely in place of each line (see `line_rewriting.rewrite_lines`)."""

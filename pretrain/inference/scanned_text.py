@@ -6,7 +6,7 @@ Shapes: P tokens of a line, T tokens of a text, N lines.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,7 @@ def scan_texts(
     segment_tokens: int,
     *,
     fast: bool = False,
+    after_batch: Callable[[], None] = lambda: None,
 ) -> list[ScannedText]:
     """Score every line of every text that is not blank given the rest: see `score_hidden_lines`.
 
@@ -91,7 +92,7 @@ def scan_texts(
         for tokens_T, lines in zip(tokens, found, strict=True)
     ]
     lines_apart = FAST_LINES_APART if fast else None
-    given_rest = score_hidden_lines(model, hidden, tokenizer.eod_id, segment_tokens, lines_apart)
+    given_rest = score_hidden_lines(model, hidden, tokenizer.eod_id, segment_tokens, lines_apart, after_batch)
     given_before = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens)
     return [
         ScannedText(

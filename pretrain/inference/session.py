@@ -66,6 +66,12 @@ class Decoder:
         return self.model.config.memory_tokens
 
     @property
+    def reach_segments(self) -> int:
+        """The number of segments before a text on which its memory can depend: each layer sees one memory further."""
+        span_tokens = self.memory_tokens + self.segment_tokens
+        return -(-self.model.config.num_layers * span_tokens // self.segment_tokens)
+
+    @property
     def absolute(self) -> bool:
         """Whether the model has absolute positions, not relative ones."""
         return self.model.config.positions.kind.startswith("absolute")

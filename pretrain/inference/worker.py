@@ -6,8 +6,9 @@ answer = worker.submit(TextRequest(b"def main(", None, 64)).result()
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +25,23 @@ from pretrain.inference.shared_writing import Answer, OnNewText, SharedText, Tex
 _T = TypeVar("_T")
 _CACHE_BYTES = 256 << 20
 _CLOSING_S = 5.0
+_OPENING_S = 0.05
+"""How long texts are opened before those that are being written go on."""
+_OTHERS_S = 0.5
+"""How long others are served before a long call goes on."""
 _log = logging.getLogger(__name__)
 
 
 class BusyError(Exception):
     """Too many requests wait."""
+
+
+class _CancelledError(Exception):
+    """Nobody waits for a call any more."""
+
+
+ServeOthers = Callable[[], None]
+"""Serves other requests for some time."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,10 @@ class _Waiting:
 @dataclass(frozen=True)
 class _Call:
     future: "Future[Any]"
-    function: Callable[[], Any]
+    function: Callable[[ServeOthers], Any]
+
+
+_Queued = TypeVar("_Queued", _Waiting, _Call)
 
 
 @dataclass
@@ -65,7 +81,8 @@ class Worker:
         self.num_passes = 0
         """How many passes were made for all lanes together."""
         self._lanes = SharedLanes(model.decoder)
-        self._waiting: deque[_Waiting | _Call] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._calls: deque[_Call] = deque()
         self._active: list[_Active] = []
         self._changed = threading.Condition()
         self._is_closed = False
@@ -98,13 +115,16 @@ class Worker:
                 f"{request.num_samples} texts at once are too many for this server: ask for fewer"
             )
         future: Future[Answer] = Future()
-        self._add(_Waiting(future, request, on_new_text))
+        self._add(self._waiting, _Waiting(future, request, on_new_text))
         return future
 
-    def call(self, function: Callable[[], _T]) -> "Future[_T]":
-        """Call a function that uses the model, between two passes. Raises BusyError as `submit`."""
+    def call(self, function: Callable[[ServeOthers], _T]) -> "Future[_T]":
+        """Call a function that uses the model, between two passes; one that takes long calls its argument now and then.
+
+        Raises BusyError as `submit`.
+        """
         future: Future[_T] = Future()
-        self._add(_Call(future, function))
+        self._add(self._calls, _Call(future, function))
         return future
 
     def warm_up(self) -> None:
@@ -119,38 +139,69 @@ class Worker:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(_CLOSING_S)
-        for one in (*self._waiting, *self._active):
-            one.future.cancel()
+        queues: tuple[Iterable[_Waiting | _Call | _Active], ...] = (self._waiting, self._calls, self._active)
+        for queue in queues:
+            for one in queue:
+                one.future.cancel()
 
-    def _add(self, entry: _Waiting | _Call) -> None:
+    def _add(self, queue: deque[_Queued], entry: _Queued) -> None:
         with self._changed:
-            if len(self._waiting) >= self.max_waiting:
+            if len(queue) >= self.max_waiting:
                 # Those that nobody waits for any more make room.
-                self._waiting = deque(one for one in self._waiting if not one.future.cancelled())
-            if len(self._waiting) >= self.max_waiting:
+                kept = [one for one in queue if not one.future.cancelled()]
+                queue.clear()
+                queue.extend(kept)
+            if len(queue) >= self.max_waiting:
                 raise BusyError(f"{self.max_waiting} requests are waiting already: ask again later")
-            self._waiting.append(entry)
+            queue.append(entry)
             self._changed.notify()
 
     @torch.inference_mode()
     def _serve(self) -> None:
         while self._has_work():
-            try:
-                self._leave_cancelled()
-                self._seat(self._open_waiting())
-                self._pass()
-            except Exception as error:
-                if not isinstance(error, UserError):
-                    _log.exception("a pass failed; the requests that shared it are lost")
-                for one in self._active:
-                    _fail(one.future, error)
-                self._active = []
-                self._lanes.clear()
+            self._round()
+            self._call_next()
 
     def _has_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._active or self._is_closed)
+            self._changed.wait_for(lambda: self._waiting or self._calls or self._active or self._is_closed)
             return not self._is_closed
+
+    def _round(self) -> None:
+        """Let texts leave and join, and make one pass."""
+        try:
+            self._leave_cancelled()
+            self._seat(self._open_waiting())
+            self._pass()
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _log.exception("a pass failed; the requests that shared it are lost")
+            for one in self._active:
+                _fail(one.future, error)
+            self._active = []
+            self._lanes.clear()
+
+    def _call_next(self) -> None:
+        with self._changed:
+            call = self._calls.popleft() if self._calls else None
+        if call is None or call.future.cancelled():
+            return
+
+        def serve_others() -> None:
+            end_s = time.perf_counter() + _OTHERS_S
+            while (self._waiting or self._active) and not self._is_closed and time.perf_counter() < end_s:
+                self._round()
+            if call.future.cancelled() or self._is_closed:
+                raise _CancelledError
+
+        try:
+            _finish(call.future, call.function(serve_others))
+        except _CancelledError:
+            call.future.cancel()
+        except Exception as error:
+            if not isinstance(error, UserError):
+                _log.exception("a request failed")
+            _fail(call.future, error)
 
     def _leave_cancelled(self) -> None:
         for one in [one for one in self._active if one.future.cancelled()]:
@@ -164,31 +215,30 @@ class Worker:
     def _open_waiting(self) -> list[_Active]:
         """Open the requests for which there are lanes, in their order, and choose their first tokens."""
         opened: list[_Active] = []
+        end_s = time.perf_counter() + _OPENING_S
         while (entry := self._next(sum(len(one.text.token_B) for one in opened))) is not None:
-            if entry.future.cancelled():
-                continue
             try:
-                if isinstance(entry, _Call):
-                    _finish(entry.future, entry.function())
-                    continue
-                text = SharedText(self.model, entry.request, self.cache, entry.on_new_text)
-                one = _Active(entry.future, text)
-                if self._choose_alone(one, text.decoding.first()):
+                one = _Active(
+                    entry.future, SharedText(self.model, entry.request, self.cache, entry.on_new_text)
+                )
+                if self._choose_alone(one, one.text.decoding.first()):
                     opened.append(one)
             except Exception as error:
                 if not isinstance(error, UserError):
                     _log.exception("a request failed")
                 _fail(entry.future, error)
+            if time.perf_counter() > end_s:
+                break
         return opened
 
-    def _next(self, num_opened: int) -> _Waiting | _Call | None:
+    def _next(self, num_opened: int) -> _Waiting | None:
         with self._changed:
+            while self._waiting and self._waiting[0].future.cancelled():
+                self._waiting.popleft()
             if not self._waiting:
                 return None
-            first = self._waiting[0]
-            if isinstance(first, _Waiting) and not first.future.cancelled():
-                if self._lanes.num_used + num_opened + first.request.num_lanes > self.max_lanes:
-                    return None
+            if self._lanes.num_used + num_opened + self._waiting[0].request.num_lanes > self.max_lanes:
+                return None
             return self._waiting.popleft()
 
     def _choose_alone(self, one: _Active, logits_BV: torch.Tensor) -> bool:

@@ -182,6 +182,31 @@ def test_a_hole_in_a_long_text_sees_the_memory_of_what_is_before(positions: Posi
     torch.testing.assert_close(torch.cat(logits), wanted_TV, rtol=0, atol=FP64_TOLERANCE)
 
 
+@pytest.mark.parametrize("memory_tokens", [2, 6, 30])
+@pytest.mark.parametrize("positions", RELATIVE, ids=lambda one: one.kind)
+def test_text_that_cannot_reach_the_memory_need_not_be_read(
+    positions: PositionsConfig, memory_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = Decoder(small_model(positions, memory_tokens=memory_tokens), SEGMENT)
+    prefix, suffix = random_tokens(8, 400), random_tokens(9, 20)
+    near = prefix.copy()
+    near[: 400 - (decoder.reach_segments + 2) * SEGMENT] = 0
+    assert not np.array_equal(near, prefix)
+
+    def logits(text: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        hole = Holes(decoder, [Hole(Sides(text, suffix), [4])]).first()
+        return hole, Continuation(decoder, [text], 3).first()
+
+    found = logits(prefix)
+    assert all(map(torch.equal, found, logits(near)))
+    monkeypatch.setattr(Decoder, "reach_segments", 1000)
+    torch.testing.assert_close(found, logits(prefix), rtol=0, atol=FP64_TOLERANCE)
+    # The bound is not far too high: one layer's reach less is not enough.
+    monkeypatch.setattr(Decoder, "reach_segments", max(0, memory_tokens // SEGMENT))
+    if memory_tokens > 2:
+        assert not torch.allclose(found[0], logits(prefix)[0], rtol=0, atol=FP64_TOLERANCE)
+
+
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize("positions", RELATIVE + ABSOLUTE, ids=lambda one: one.kind)
 def test_any_order_tells_the_likelihood_of_its_order(positions: PositionsConfig, at_once: int) -> None:

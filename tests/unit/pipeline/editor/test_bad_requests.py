@@ -60,6 +60,12 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scan", {"text": ""}, 400, "the text is empty"),
     ("/v1/scan", {"text": "x", "top": 21}, 400, "top: Input should be less than or equal to 20"),
     ("/v1/scan", {"text": "x" * (1 << 17)}, 413, "text: longer than 64 KiB"),
+    (
+        "/v1/completions",
+        {"prompt": "x" * (1 << 17), "echo": True, "logprobs": 1, "max_tokens": 1},
+        413,
+        "prompt: longer than 64 KiB",
+    ),
     ("/v1/chat/completions", {}, 404, "POST /v1/chat/completions: Not Found"),
 ]
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -245,7 +245,7 @@ def test_bad_requests_do_not_disturb_others(worker: Worker) -> None:
     with pytest.raises(UserError, match="does not fit the model's segments"):
         worker.submit(filling("x", "y", 2 * SEGMENT)).result(60)
     with pytest.raises(ZeroDivisionError):
-        worker.call(lambda: 1 // 0).result(60)
+        worker.call(lambda _: 1 // 0).result(60)
     assert good.result(60).texts
 
 
@@ -291,6 +291,25 @@ def test_a_stop_text_ends_a_filling_and_cuts_its_tokens(worker: Worker) -> None:
     kept = b"".join(one.data for one in text.tokens)
     assert kept.startswith(text.completion.data)
     assert len(kept) - len(text.completion.data) < len(text.tokens[-1].data) if text.tokens else not kept
+
+
+def test_a_long_call_serves_others_and_ends_when_nobody_waits(
+    worker: Worker, exact_lm: PermutationLM
+) -> None:
+    served: list[str] = []
+    begun = threading.Event()
+
+    def long_call(serve_others: Callable[[], None]) -> None:
+        begun.set()
+        while True:
+            serve_others()
+            served.append("more")
+
+    call = worker.call(long_call)
+    assert begun.wait(60)
+    assert_same(worker.submit(MIXED[0]).result(60), alone(exact_lm, MIXED[0]))
+    call.cancel()
+    assert worker.call(lambda _: len(served)).result(60) >= 0
 
 
 def test_greedy_is_the_default() -> None:
