@@ -104,13 +104,10 @@ class Stream:
 
     async def texts(self) -> AsyncIterator[NewText]:
         """Yield all texts as they are final. Raises the error of the first request that fails."""
-        try:
-            new = self._first
-            while new is not None:
-                yield new
-                new = await self._next()
-        finally:
-            self.cancel()
+        new = self._first
+        while new is not None:
+            yield new
+            new = await self._next()
 
     def answers(self) -> list[Answer]:
         """Return the answers, after the last text."""

@@ -1,19 +1,33 @@
 """Server-sent events: one line of JSON each."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from cluster.errors import UserError
 
 DONE = "[DONE]"
 
 
-def event_stream(events: AsyncIterator[dict[str, Any] | str]) -> StreamingResponse:
-    """Return a response that sends each event as soon as it is there; an error becomes the last one."""
-    return StreamingResponse(_lines(events), media_type="text/event-stream")
+class EventStream(StreamingResponse):
+    """A response that sends each event as soon as it is there; an error becomes the last one.
+
+    `on_end` is called at its end, also if the client goes away before.
+    """
+
+    def __init__(self, events: AsyncIterator[dict[str, Any] | str], on_end: Callable[[], None]) -> None:
+        super().__init__(_lines(events), media_type="text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 async def _lines(events: AsyncIterator[dict[str, Any] | str]) -> AsyncIterator[str]:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from pipeline.editor.asking import Stream, answers, sampling_of
 from pipeline.editor.bodies import InfillBody, as_bytes, checked
-from pipeline.editor.events import event_stream
+from pipeline.editor.events import EventStream
 from pretrain.inference.shared_writing import Answer, TextRequest
 from pretrain.inference.worker import Worker
 
@@ -39,7 +39,7 @@ async def infill(request: Request, worker: Worker, model_name: str, fields: dict
     if body.stream:
         stream = Stream(worker, [wanted])
         await stream.begin(request)
-        return event_stream(_events(stream, body, model_name))
+        return EventStream(_events(stream, body, model_name), stream.cancel)
     (answer,) = await answers(request, worker, [wanted])
     return JSONResponse(_chosen(_result(answer, model_name), body))
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from pipeline.editor.asking import Stream, answers, sampling_of, while_connected
 from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, CompletionBody, TabbyBody, as_bytes, checked
-from pipeline.editor.events import DONE, event_stream
+from pipeline.editor.events import DONE, EventStream
 from pipeline.editor.log_probabilities import log_probabilities, scored_tokens
 from pretrain.inference.shared_writing import Answer, TextRequest, WrittenToken
 from pretrain.inference.worker import Worker
@@ -125,7 +125,7 @@ class _Completions:
         """Return the texts as they are written."""
         stream = Stream(self._worker, self._wanted)
         await stream.begin(request)
-        return event_stream(self._events(stream))
+        return EventStream(self._events(stream), stream.cancel)
 
     async def _events(self, stream: Stream) -> AsyncIterator[dict[str, Any] | str]:
         num_characters = [

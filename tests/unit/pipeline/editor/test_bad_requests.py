@@ -95,6 +95,14 @@ def test_unknown_fields_are_ignored(server: Server) -> None:
     assert server.post("/infill", {**body, "stop": "", "input_extra": None})["content"] == known
 
 
+def test_an_internal_error_has_one_line_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(server.worker, "submit", lambda *_: 1 / 0)
+        status, answer = server.ask("POST", "/v1/completions", GOOD)
+    assert (status, answer["error"]["message"]) == (500, "failed: ZeroDivisionError")
+    assert server.post("/v1/completions", GOOD)["choices"]
+
+
 def test_other_methods_are_refused(server: Server) -> None:
     assert server.ask("GET", "/infill")[0] == 405
 
