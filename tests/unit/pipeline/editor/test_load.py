@@ -1,9 +1,12 @@
 """The load test asks what it says, and counts what goes wrong."""
 
+import socket
+
 import pytest
 
 from benchmarks.editor_load import Timings, type_in
 from cluster.errors import UserError
+from pipeline.editor.server import listen
 from pretrain.inference.shared_writing import TextRequest
 from tests.unit.pipeline.editor.conftest import CODE, Server
 
@@ -37,3 +40,10 @@ def test_errors_are_counted(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
 def test_percentiles_are_of_all_answers() -> None:
     timings = Timings([number / 1000 for number in range(101)], [4] * 101, [])
     assert timings.line("all") == "all: 101 answers, p50 50 ms, p95 95 ms, 4.0 tokens each, 0 errors"
+
+
+def test_the_end_of_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
