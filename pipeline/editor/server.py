@@ -45,8 +45,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(
             f"cannot listen on {host}:{port} ({first_line(error)}): give another --port"
         ) from None
-    # Its connections inherit this. asyncio sets it only where the protocol is given; without it the end of an answer may
-    # wait 40 ms for the client to acknowledge the beginning.
+    # Its connections inherit this, which asyncio leaves out here: without it the end of an answer may wait 40 ms until
+    # the client acknowledges the beginning.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 

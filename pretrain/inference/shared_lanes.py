@@ -73,7 +73,8 @@ class SharedLanes:
     def advance(self) -> Tensor:
         """Write the next token of every lane and return the logits [B, V] of the tokens after them."""
         assert self._session is not None
-        if self._column >= self._session.max_columns:
+        is_half_free = 2 * self.num_used <= len(self._session.offset_B)
+        if is_half_free or self._column >= self._session.max_columns:
             self._move(self.num_used, 0, ())
         self._column += 1
         return self._session.write_and_predict(self._token_B, self._column - 1)
