@@ -128,8 +128,9 @@ def _outcome_of(part: Part, arguments: argparse.Namespace, limit_s: float) -> tu
         "--limit-s",
         str(limit_s),
     ]
+    python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     interprets = "0" if arguments.device == "cuda" else "1"
-    environment = os.environ | {"TRITON_INTERPRET": interprets, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TRITON_INTERPRET": interprets, "PYTHONPATH": python_path}
     with (arguments.out / f"{part.name}.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

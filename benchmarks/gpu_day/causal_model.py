@@ -28,9 +28,12 @@ class _Block(nn.Module):
     def forward(self, rows_BLD: Tensor) -> Tensor:
         lanes, length, _ = rows_BLD.shape
         heads_BLE = self.all_heads(_normed(self.attention_norm, rows_BLD, self.rise.weight.dtype))
-        heads = heads_BLE.view(lanes, length, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        heads_3BNLH = heads_BLE.view(lanes, length, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        query_BNLH, key_BNLH, value_BNLH = heads_3BNLH.unbind(0)
         dropout = self.attention_dropout if self.training else 0.0
-        mixed_BNLH = functional.scaled_dot_product_attention(*heads, is_causal=True, dropout_p=dropout)
+        mixed_BNLH = functional.scaled_dot_product_attention(
+            query_BNLH, key_BNLH, value_BNLH, is_causal=True, dropout_p=dropout
+        )
         mixed_BLD = self.output(mixed_BNLH.transpose(1, 2).flatten(2))
         rows_BLD = rows_BLD + functional.dropout(mixed_BLD, self.dropout, self.training)
         risen_BLF = functional.gelu(

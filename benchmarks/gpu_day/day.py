@@ -74,7 +74,7 @@ _BASE = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
 }
-_TINY = {**_BASE, "num_layers": 2, "model_dim": 32, "num_heads": 2, "head_dim": 16, "ffn_dim": 64}
+_TINY = {**_BASE, "num_layers": 2, "model_dim": 32, "num_heads": 1, "head_dim": 16, "ffn_dim": 64}
 SCALES = {
     scale.name: scale
     for scale in (
@@ -97,10 +97,10 @@ SCALES = {
             _TINY,
             vocab_size=67,
             target_share=0.5,
-            steps=(StepShape(16, 8, 1), StepShape(8, 6, 1), StepShape(8, 0, 1)),
+            steps=(StepShape(16, 8, 1), StepShape(8, 0, 1)),
             kernel_tokens=64,
             kernel_lengths=(32, 64),
-            memory_lengths=(16, 32, 64),
+            memory_lengths=(16, 32),
             error_lengths=(24, 8),
             contexts=(20,),
             generated_lanes=(1, 2),

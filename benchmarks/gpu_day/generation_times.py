@@ -88,8 +88,11 @@ def bytes_of_step(decoder: Decoder, lanes: int, keys: int) -> int:
     """Return the bytes that a step must read: weights, keys and values of `keys` columns, keys of distances."""
     config, element_bytes = decoder.model.config, decoder.layers[0].attention_dtype.itemsize
     inner_dim = config.num_heads * config.head_dim
-    not_read = sum(layer.block.attention.positions.projection.weight.numel() for layer in decoder.layers)
-    weights = sum(weight.numel() for weight in decoder.model.parameters()) - not_read
+    weights = sum(
+        weight.numel()
+        for name, weight in decoder.model.named_parameters()
+        if "positions" not in name  # multiplied once, when a decoder is made
+    )
     per_column = config.num_layers * inner_dim * element_bytes
     return weights * decoder.model.dtype.itemsize + (2 * lanes + 1) * keys * per_column
 

@@ -4,23 +4,33 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_day.day import Day
-from benchmarks.gpu_day.problems import NAMES, Problem, by_kernels, by_plain, one_stream, two_streams
+from benchmarks.gpu_day.problems import (
+    DOCUMENTS,
+    NAMES,
+    Problem,
+    by_kernels,
+    by_plain,
+    one_stream,
+    two_streams,
+)
 
-BF16_AGAINST_PLAIN = 2.0
+BF16_AGAINST_PLAIN = 2.5
 """The kernels round the output to bfloat16 before the backward pass sums its products with the gradient."""
+DOCUMENTS_AGAINST_PLAIN = 4.0
+"""A document's score changes nothing for a row that sees one document: its gradient is the rounding of the output."""
 FP32_LIMIT = 1e-4
-_LANES = 2
 
 
 def run(day: Day) -> None:
     """Compare both types with float64; raise at the end if the kernels are less exact than they should be."""
     scale, (length, memory) = day.scale, day.scale.error_lengths
+    lanes = 2 if day.has_gpu else 1
     heads, head_dim = scale.model["num_heads"], scale.model["head_dim"]
     cases = {
-        f"left to right, L = {length}": one_stream(heads, _LANES, length, head_dim, True, day.device),
-        f"any order, L = {length}": one_stream(heads, _LANES, length, head_dim, False, day.device),
+        f"left to right, L = {length}": one_stream(heads, lanes, length, head_dim, True, day.device),
+        f"any order, L = {length}": one_stream(heads, lanes, length, head_dim, False, day.device),
         f"both streams, L = {length}, M = {memory}": two_streams(
-            heads, _LANES, length, memory, head_dim, day.device
+            heads, lanes, length, memory, head_dim, day.device
         ),
     }
     too_large = []
@@ -42,7 +52,8 @@ def _compare(day: Day, case: str, problem: Problem) -> list[str]:
         if reference is None:
             continue
         errors = [relative_error(found[number], reference) for found in (kernel, plain, kernel_32, plain_32)]
-        is_fine = errors[0] <= BF16_AGAINST_PLAIN * errors[1] and errors[2] <= FP32_LIMIT
+        most = DOCUMENTS_AGAINST_PLAIN if name == DOCUMENTS else BF16_AGAINST_PLAIN
+        is_fine = errors[0] <= most * errors[1] and errors[2] <= FP32_LIMIT
         row = {
             "case": case,
             "result": name if number == 0 else f"gradient of {name}",

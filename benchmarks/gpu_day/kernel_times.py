@@ -6,10 +6,11 @@ without positions, from left to right, is the limit of what is possible.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from benchmarks.gpu_day.day import Day
+from benchmarks.gpu_day.day import SCALES, Day
 from benchmarks.gpu_day.problems import (
     Attention,
     Problem,
@@ -32,7 +33,8 @@ from pretrain.model.attention_scores import Distances
 
 KERNELS, FLEX, SDPA, FLASH = "kernels", "FlexAttention", "SDPA with a mask", "causal FlashAttention"
 TABLE = "One attention, bf16"
-GROWTH_TABLE = "Growth of the peak with L"
+GROWTH_TABLE = "Growth of the peak with L, one lane, left to right"
+EXPONENT = "exponent (1 linear, 2 quadratic)"
 _SECONDS_EACH = 1.5
 
 
@@ -44,43 +46,58 @@ def run(day: Day) -> None:
     ]
     if day.has_gpu:
         in_parallel(warm, [(day.scale.name, *setting) for setting in settings], day.left_s() / 3)
-    peaks: dict[str, dict[int, float]] = {}
     for length, is_causal in settings:
         order = "left to right" if is_causal else "any order"
         if day.has_time(2 * _SECONDS_EACH, f"L = {length}, {order}"):
-            _measure(day, length, is_causal, order, peaks)
-    for name, of_lengths in peaks.items():
-        if len(of_lengths) > 1:
-            exponent = growth_exponent(list(of_lengths), list(of_lengths.values()))
-            day.add(
-                GROWTH_TABLE,
-                {
-                    "attention": name,
-                    "lengths": sorted(of_lengths)[-2:],
-                    "exponent (1 linear, 2 quadratic)": exponent,
-                },
-            )
+            _measure(day, length, is_causal, order)
+    if day.has_time(1.0, "growth of the peak"):
+        _measure_growth(day)
+
+
+def _measure_growth(day: Day) -> None:
+    """Measure the peak of one lane at all lengths."""
+    attentions: dict[str, Attention] = {KERNELS: by_kernels, SDPA: by_sdpa_with_mask}
+    for name, attention in attentions.items():
+        peaks: dict[int, float] = {}
+        for length in sorted(day.scale.kernel_lengths):
+            problem = _problem(day.scale.name, length, True, day.device, lanes=1).to(torch.bfloat16)
+            work = _both(problem, attention)
+            try:
+                work()
+                with peak_of(day.device) as peak:
+                    work()
+            except torch.OutOfMemoryError:
+                day.note(f"{name}, one lane of {length}: does not fit")
+                break
+            peaks[length] = peak.num_bytes
+            del problem, work
+            free_memory(day.device)
+        row: dict[str, Any] = {"attention": name}
+        row |= {f"peak MiB, L = {length}": held / 2**20 for length, held in peaks.items()}
+        if len(peaks) > 1:
+            row[EXPONENT] = growth_exponent(list(peaks), list(peaks.values()))
+        day.add(GROWTH_TABLE, row)
 
 
 def warm(scale_name: str, length: int, is_causal: bool) -> None:
     """Compile what a setting needs, in a process of its own; the compilers' caches keep it."""
-    from benchmarks.gpu_day.day import SCALES
-
-    problem = _problem(SCALES[scale_name].name, length, is_causal, torch.device("cuda"))
+    problem = _problem(scale_name, length, is_causal, torch.device("cuda"))
     for attention in (by_kernels, by_flex(problem.mask, is_causal)):
         problem.solve(attention, torch.bfloat16)
+        with torch.no_grad():
+            problem.mixed(attention)
 
 
-def _problem(scale_name: str, length: int, is_causal: bool, device: torch.device) -> Problem:
-    from benchmarks.gpu_day.day import SCALES
-
+def _problem(
+    scale_name: str, length: int, is_causal: bool, device: torch.device, lanes: int | None = None
+) -> Problem:
     scale = SCALES[scale_name]
-    lanes = max(1, scale.kernel_tokens // length)
+    lanes = lanes or max(1, scale.kernel_tokens // length)
     heads, head_dim = scale.model["num_heads"], scale.model["head_dim"]
     return one_stream(heads, lanes, length, head_dim, is_causal, device)
 
 
-def _measure(day: Day, length: int, is_causal: bool, order: str, peaks: dict[str, dict[int, float]]) -> None:
+def _measure(day: Day, length: int, is_causal: bool, order: str) -> None:
     problem = _problem(day.scale.name, length, is_causal, day.device).to(torch.bfloat16)
     makers: dict[str, Callable[[], Attention]] = {
         KERNELS: lambda: by_kernels,
@@ -125,9 +142,6 @@ def _measure(day: Day, length: int, is_causal: bool, order: str, peaks: dict[str
         if name == KERNELS:
             row["tables ms"] = device_ms(lambda: _make_tables(problem), day.device, 0.01)
         day.add(TABLE, row)
-        # What a fixed number of tokens needs, as bytes of a lane.
-        if is_causal:
-            peaks.setdefault(name, {})[length] = held[name] / max(1, day.scale.kernel_tokens // length)
     forward.clear()
     both.clear()
     free_memory(day.device)

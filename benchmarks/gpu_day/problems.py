@@ -15,7 +15,8 @@ from pretrain.model.attention_scores import Distances, Queries, attend
 from pretrain.model.fused.gpu.attend import attend_on_gpu
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
 
-NAMES = ("output", "q", "bias of q for keys", "bias of q for distances", "documents", "k", "v", "r")
+DOCUMENTS = "documents"
+NAMES = ("output", "q", "bias of q for keys", "bias of q for distances", DOCUMENTS, "k", "v", "r")
 """The output, and the inputs whose gradients are compared."""
 GAP_TOKENS = 32
 Attention = Callable[[Queries, Tensor, Tensor, Distances, AttentionMask], Tensor]
@@ -205,14 +206,16 @@ def by_flex(mask: AttentionMask, is_causal: bool) -> Attention:
         return found
 
     if device.type == "cuda":
+        # Too many compiled variants of one function, and PyTorch would go on without compiling.
+        torch._dynamo.reset()
         attention = torch.compile(attention, dynamic=False)
 
     def by_flex_attention(
         queries: Queries, key: Tensor, value: Tensor, distances: Distances, _mask: AttentionMask
     ) -> Tensor:
         scores_BNQR = _lanes_first(position_scores(queries, distances)).contiguous()
-        heads = (_lanes_first(part) for part in (queries.of_keys(), key, value))
-        return _lanes_first(attention(*heads, scores_BNQR))
+        query, key, value = (_lanes_first(part) for part in (queries.of_keys(), key, value))
+        return _lanes_first(attention(query, key, value, scores_BNQR))
 
     return by_flex_attention
 

@@ -6,6 +6,7 @@ are shown beside our step without one.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,6 +25,7 @@ PEERS_TABLE = "Forward and backward pass beside peers"
 OURS, OURS_DROPOUT, CAUSAL, CAUSAL_DROPOUT = "ours", "ours, the recipe's dropout", "causal", "causal, dropout"
 _STEPS = 3
 """Steps in a round, which the host may launch ahead."""
+_WARM_UP_STEPS = 3
 _SECONDS_EACH = 4.0
 _LEAST_COMPILE_S = 25.0
 
@@ -57,10 +59,10 @@ def _peaks(day: Day) -> dict[str, float]:
         found["data sheet"] = gpu.peak_bf16_tflops
     for side in (8192, 16384) if day.has_gpu else (128,):
         left, right = (torch.randn(side, side, device=day.device).bfloat16() for _ in range(2))
-        times = side_by_side({"product": lambda left=left, right=right: left @ right}, day, 0.5)
+        times = side_by_side({"product": partial(torch.mm, left, right)}, day, 0.5)
         tflops = 2 * side**3 / times["product"].median_ms / 1e9
         found["measured"] = max(found.get("measured", 0.0), tflops)
-    day.add("Peak of matrix products, bf16", {name: value for name, value in found.items()})
+    day.add("Peak of matrix products, bf16", dict(found))
     free_memory(day.device)
     return found
 
@@ -75,13 +77,15 @@ def _measure(
     if not compiled:
         makers[OURS_DROPOUT] = lambda: OurStep(day.scale, shape, day.device, dropout=True)
         makers[CAUSAL_DROPOUT] = lambda: CausalStep(day.scale, shape, day.device, dropout=True)
+    if compiled:
+        torch._dynamo.reset()  # otherwise the next shape would be compiled for any shape
     with attention_by(kernels=True, device=day.device):
         steps, held = {}, {}
         for name, make in makers.items():
             one = make()
             if compiled:
                 one.model.compile(backend="inductor" if day.has_gpu else "aot_eager")
-            losses = [float(one.step()) for _ in range(2)]
+            losses = [float(one.step()) for _ in range(_WARM_UP_STEPS if day.has_gpu else 1)]
             if not all(map(math.isfinite, losses)):
                 raise AssertionError(f"{name}: losses are {losses}")
             with peak_of(day.device) as peak:
@@ -157,7 +161,7 @@ def _measure_peers(day: Day) -> None:
 
     size = SIZES[day.scale.name]
     batch = Batch.random(size, size.segment_tokens // 6, seed=0, device=day.device_name)
-    with attention_by(kernels=True, device=day.device):
+    with attention_by(kernels=day.has_gpu, device=day.device):
         contenders = {
             "ours": Ours(size, "bfloat16", batch, day.device_name),
             "XLNet, autocast": HFXLNet(size, "autocast", batch, day.device_name),

@@ -49,8 +49,8 @@ def device_ms(work: Work, device: torch.device, host_s: float) -> float:
         started_s = time.perf_counter()
         work()
         return 1e3 * (time.perf_counter() - started_s)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(min(_SLEEP_SHARE * host_s, _MAX_SLEEP_S) * _CYCLES_PER_S))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda._sleep(int(min(_SLEEP_SHARE * host_s, _MAX_SLEEP_S) * _CYCLES_PER_S))  # type: ignore[no-untyped-call]
     start.record()
     work()
     end.record()

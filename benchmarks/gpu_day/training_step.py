@@ -28,7 +28,7 @@ class MasterAdamW:
     """torch's fused AdamW over float32 copies of bfloat16 weights, with gradients clipped; the host never waits."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights = list(model.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         self._masters = [weight.detach().float().clone() for weight in self._weights]
         self._adamw = torch.optim.AdamW(self._masters, lr=1e-4, fused=True)
 

@@ -6,12 +6,12 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from typing import Any
 
-MOST_PROCESSES = 8
+MOST_PROCESSES = 12
 
 
 def in_parallel(work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
     """Return what each call returns, None for those that fail or take longer than that; the others are ended."""
-    num_processes = max(1, min(MOST_PROCESSES, (os.cpu_count() or 2) // 2, len(arguments)))
+    num_processes = max(1, min(MOST_PROCESSES, (os.cpu_count() or 2) - 2, len(arguments)))
     pool = ProcessPoolExecutor(num_processes, mp_context=get_context("spawn"))
     pending: list[Future[Any]] = [pool.submit(work, *one) for one in arguments]
     wait(pending, timeout=seconds)

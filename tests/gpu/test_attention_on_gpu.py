@@ -29,6 +29,8 @@ FP32_TOLERANCE = 1e-4
 BF16_AGAINST_PLAIN = 2.5
 """The output is rounded to bfloat16 before the backward pass sums its products with the gradient."""
 SEED = 17
+DOCUMENTS_AGAINST_PLAIN = 4.0
+"""A document's score changes nothing for a row that sees one document: its gradient is the rounding of the output."""
 INTERPRETED_SHARE = 8
 """Interpreted problems are shorter by this."""
 MOST_GROWTH = 2.3
@@ -77,6 +79,7 @@ def problem_of(case: Case, device: torch.device) -> Problem:
     if device.type == "cpu":
         shape = replace(
             shape,
+            heads=1,
             length=-(-shape.length // INTERPRETED_SHARE),
             memory=shape.memory // INTERPRETED_SHARE,
             predicted=-(-shape.predicted // INTERPRETED_SHARE),
@@ -157,7 +160,8 @@ def test_values_and_gradients_are_those_of_the_definition(
             assert one.dtype == dtype
             limit = FP32_TOLERANCE
             if dtype == torch.bfloat16:
-                limit = BF16_AGAINST_PLAIN * relative_error(other, reference)
+                most = DOCUMENTS_AGAINST_PLAIN if result == "document" else BF16_AGAINST_PLAIN
+                limit = most * relative_error(other, reference)
             assert relative_error(one, reference) <= limit, result
 
 
