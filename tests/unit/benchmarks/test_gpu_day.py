@@ -1,9 +1,11 @@
 """The day with a GPU: every part writes its results, none takes another with it, like is compared with like."""
 
 import json
+import operator
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from benchmarks.gpu_day.step_profile import part_of
 from benchmarks.gpu_day.targets import rows as target_rows
 from benchmarks.gpu_day.timing import growth_exponent
 from benchmarks.gpu_day.training_step import CausalStep, OurStep, attention_by
+from benchmarks.gpu_day.warming import in_parallel
 from pipeline.folder.recipe import load_run_config
 from pretrain.inference.session import Decoder
 from pretrain.model.fused.gpu.tile_sizes import table
@@ -176,6 +179,11 @@ def test_operations_belong_to_the_parts_that_they_are_of() -> None:
     assert part_of("void at::native::vectorized_layer_norm_kernel<float>") == "rest"
     assert part_of("multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>") == "optimizer"
     assert part_of("logit_gradients") == "loss, without its products"
+
+
+def test_calls_that_fail_or_take_too_long_do_not_keep_the_others_from_their_results() -> None:
+    assert in_parallel(operator.truediv, [(1, 2), (1, 0), (3, 4)], seconds=60.0) == [0.5, None, 0.75]
+    assert in_parallel(time.sleep, [(60.0,)], seconds=0.1) == [None]
 
 
 def test_growth_is_the_exponent_of_a_power() -> None:
