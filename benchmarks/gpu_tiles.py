@@ -13,7 +13,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,8 +152,13 @@ def write_table(only: str) -> None:
         known.pop(name, None)
         if tile is not None:
             known[name] = [tile.rows, tile.columns, tile.warps, tile.stages]
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known))
-        FILE.write_text(f"{{\n{lines}\n}}\n")
+        FILE.write_text(table_text(known))
+
+
+def table_text(table: Mapping[str, list[int]]) -> str:
+    """Return the text of the file with these entries, one a line."""
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table))
+    return f"{{\n{lines}\n}}\n"
 
 
 def print_resources(only: str) -> int:
