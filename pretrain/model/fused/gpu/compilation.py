@@ -90,10 +90,13 @@ class Compiled:
     programs_per_multiprocessor: int
     """How many programs run on a multiprocessor at once."""
 
+    def runs(self, architecture: Architecture) -> bool:
+        """Return whether the shared memory suffices and the loops use tensor cores."""
+        return self.shared_bytes <= _SHARED_LIMIT_BYTES[architecture] and self.tensor_core_loops > 0
+
     def fits(self, architecture: Architecture) -> bool:
-        """Return whether nothing is spilled, the shared memory suffices and the loops use tensor cores."""
-        has_room = self.shared_bytes <= _SHARED_LIMIT_BYTES[architecture]
-        return self.spilled_bytes == 0 and has_room and self.tensor_core_loops > 0
+        """Return whether the kernel runs without spilled registers."""
+        return self.runs(architecture) and self.spilled_bytes == 0
 
 
 def compile_kernel(configuration: Configuration) -> Compiled:
