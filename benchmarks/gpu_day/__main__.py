@@ -38,7 +38,8 @@ class Part:
 
 
 PARTS = (
-    Part("gpu_tests", "gpu_tests", "Tests", 85),
+    Part("compilation", "compilation", "Compilation", 45),
+    Part("gpu_tests", "gpu_tests", "Tests", 80),
     Part("kernel_errors", "kernel_errors", "Errors of the kernels", 30),
     Part("kernel_times", "kernel_times", "Times of the kernels", 75),
     Part("tile_tuning", "tile_tuning", "Sizes of tiles", 60),

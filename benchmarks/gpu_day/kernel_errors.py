@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from benchmarks.gpu_day.day import Day
+from benchmarks.gpu_day.day import SCALES, Day, Scale
 from benchmarks.gpu_day.problems import (
     DOCUMENTS,
     NAMES,
@@ -23,22 +23,31 @@ FP32_LIMIT = 1e-4
 
 def run(day: Day) -> None:
     """Compare both types with float64; raise at the end if the kernels are less exact than they should be."""
-    scale, (length, memory) = day.scale, day.scale.error_lengths
-    lanes = 2 if day.has_gpu else 1
-    heads, head_dim = scale.model["num_heads"], scale.model["head_dim"]
-    cases = {
-        f"left to right, L = {length}": one_stream(heads, lanes, length, head_dim, True, day.device),
-        f"any order, L = {length}": one_stream(heads, lanes, length, head_dim, False, day.device),
-        f"both streams, L = {length}, M = {memory}": two_streams(
-            heads, lanes, length, memory, head_dim, day.device
-        ),
-    }
     too_large = []
-    for case, problem in cases.items():
+    for case, problem in _cases(day.scale, day.device).items():
         if day.has_time(1.0, case):
             too_large += [f"{case}: {name}" for name in _compare(day, case, problem)]
     if too_large:
         raise AssertionError(f"kernels are less exact than they should be: {'; '.join(too_large)}")
+
+
+def warm(scale_name: str, case: int, dtype_name: str) -> None:
+    """Compile what a case needs for a type, in a process of its own; the compiler's cache keeps it."""
+    problem = list(_cases(SCALES[scale_name], torch.device("cuda")).values())[case]
+    problem.solve(by_kernels, getattr(torch, dtype_name))
+
+
+def _cases(scale: Scale, device: torch.device) -> dict[str, Problem]:
+    length, memory = scale.error_lengths
+    lanes = 2 if device.type == "cuda" else 1
+    heads, head_dim = scale.model["num_heads"], scale.model["head_dim"]
+    return {
+        f"left to right, L = {length}": one_stream(heads, lanes, length, head_dim, True, device),
+        f"any order, L = {length}": one_stream(heads, lanes, length, head_dim, False, device),
+        f"both streams, L = {length}, M = {memory}": two_streams(
+            heads, lanes, length, memory, head_dim, device
+        ),
+    }
 
 
 def _compare(day: Day, case: str, problem: Problem) -> list[str]:

@@ -28,7 +28,6 @@ from benchmarks.gpu_day.timing import (
     peak_of,
     side_by_side,
 )
-from benchmarks.gpu_day.warming import in_parallel
 from pretrain.model.attention_scores import Distances
 
 KERNELS, FLEX, SDPA, FLASH = "kernels", "FlexAttention", "SDPA with a mask", "causal FlashAttention"
@@ -40,18 +39,19 @@ _SECONDS_EACH = 1.5
 
 def run(day: Day) -> None:
     """Measure the lengths in the order of their importance."""
-    settings = [(day.scale.kernel_lengths[0], is_causal) for is_causal in (True, False)]
-    settings += [
-        (length, is_causal) for is_causal in (True, False) for length in day.scale.kernel_lengths[1:]
-    ]
-    if day.has_gpu:
-        in_parallel(warm, [(day.scale.name, *setting) for setting in settings], day.left_s() / 3)
-    for length, is_causal in settings:
+    for length, is_causal in settings(day):
         order = "left to right" if is_causal else "any order"
         if day.has_time(2 * _SECONDS_EACH, f"L = {length}, {order}"):
             _measure(day, length, is_causal, order)
     if day.has_time(1.0, "growth of the peak"):
         _measure_growth(day)
+
+
+def settings(day: Day) -> list[tuple[int, bool]]:
+    """Return all L, and whether the order is from left to right, the most important ones first."""
+    first, *others = day.scale.kernel_lengths
+    orders = (True, False)
+    return [(first, one) for one in orders] + [(length, one) for one in orders for length in others]
 
 
 def _measure_growth(day: Day) -> None:
@@ -140,7 +140,7 @@ def _measure(day: Day, length: int, is_causal: bool, order: str) -> None:
             "peak MiB": held[name] / 2**20,
         }
         if name == KERNELS:
-            row["tables ms"] = device_ms(lambda: _make_tables(problem), day.device, 0.01)
+            row["tables and forward ms"] = device_ms(lambda: _make_tables(problem), day.device, 0.01)
         day.add(TABLE, row)
     forward.clear()
     both.clear()

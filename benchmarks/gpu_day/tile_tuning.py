@@ -71,7 +71,8 @@ def run(day: Day) -> None:
             if (a_kernel, a_spread) == (kernel, spread) and fits
         ]
         found = _tune(day, kernel, spread, [one for one in options if one is not None])
-        if found is not None:
+        # Interpreted kernels say nothing of tiles.
+        if found is not None and day.has_gpu:
             name = entry_name(kernel, architecture_of(day.device), torch.bfloat16, day.scale.head_dim, spread)
             better[name] = found
             _write(day, better)
